@@ -13,9 +13,7 @@ def requirement(*names: str) -> pytest.MarkDecorator:
 
 
 REQUIREMENTS: dict[str, str] = {
-    "rules:match": (
-        "The first rule whose conditions hold decides; text is no number, and what is missing matches nothing."
-    ),
+    "rules:match": "The first rule whose conditions hold decides; text is no number; what is missing never matches.",
     "rules:doubt": "A rule that cannot be evaluated asks, whatever it says.",
     "rules:bounded": "Rules look at a call for a bounded time; then it is asked about.",
     "rules:share": "A call takes of each budget what it adds, and never gives a budget more.",
@@ -49,13 +47,8 @@ REQUIREMENTS: dict[str, str] = {
     "plans:hostile-files": "A file that is no plan is named with the reason, costs little, and hides no other one.",
     "plans:one-name": "A name stands for one file; the home's wins, also broken, and what it hides is said.",
     "plans:version": "Every run of a saved plan records its name and the digest of its content.",
-    "plans:exact": (
-        "A run counts as a version of a saved plan while its plan is exactly that one; a retry keeps this, a change "
-        "ends it."
-    ),
-    "loop:large": (
-        "A loop goes through a list of 10,000 items and 4 MiB out of a large result; each item fits into arguments."
-    ),
+    "plans:exact": "A run is of a saved version while its plan is exactly that; a retry keeps this, a change ends it.",
+    "loop:large": "A loop takes 10,000 items and 4 MiB out of a large result; each item fits into arguments.",
     "plans:skills": "A saved plan is served as a skill whose digests, sizes and front matter are those of its files.",
     "plans:read-only": "Nothing that comes over MCP writes or changes a plan.",
     "hook:starts": "A signed request starts the hook's plan; its body is the input `event`.",
@@ -93,9 +86,7 @@ REQUIREMENTS: dict[str, str] = {
     "retry:refused": "What cannot be retried is refused with a code.",
     "retry:once": "Of retries at the same moment one starts; a crash around it loses and doubles nothing.",
     "retry:fork": "From a named step on, it and what depends on it runs again, with other inputs or another plan.",
-    "mcp:mistakes": (
-        "What models get wrong is understood, or refused before anything ran in a sentence that shows the right form."
-    ),
+    "mcp:mistakes": "Models' mistakes are understood, or refused before anything ran, with the right form shown.",
     "mcp:cheap": "Answers carry what changed and what comes next; get_execution has the rest.",
     "rehearsal:nothing-done": "A rehearsal calls only what reads, asks nobody, changes nothing and claims no success.",
     "rehearsal:record": "A rehearsal records each other call with its exact arguments and what it would have needed.",
@@ -106,21 +97,15 @@ REQUIREMENTS: dict[str, str] = {
     "graph:true": "A graph shows every step with its state in words, and every link that it does not draw is named.",
     "graph:readable": "A graph of any length scrolls in its own place by keys, and is printed between its rows.",
     "graph:hostile": "No text of a plan adds anything to a graph but text.",
-    "plan:review": (
-        "A plan under review begins nothing before a person approved exactly it; covering is about known calls."
-    ),
+    "plan:review": "Nothing of a reviewed plan begins before a person approved exactly it; known calls can be covered.",
     "store:round-trip": "Events come back in order, without gaps, equal to what was written.",
     "store:atomic": "A call that raised changed nothing: neither log, nor rows, nor lease.",
     "store:version": "A writer with an old version gets VersionConflict; nothing is merged.",
     "store:fence": "A writer whose lease was taken over gets LeaseLost, always.",
     "store:takeover": "A lease that ran out, or whose process is dead, can be taken; a valid one cannot.",
-    "sqlite:replaced": (
-        "A process whose database file was replaced or removed writes nothing more, and ends with a sentence."
-    ),
+    "sqlite:replaced": "A process whose database file was replaced or removed writes no more and ends with a sentence.",
     "lease:effect": "A process that lost an execution sends nothing more and stops its calls.",
-    "lease:late-report": (
-        "A result that comes after the takeover is evidence in the open question, and settles nothing."
-    ),
+    "lease:late-report": "A result after the takeover is evidence in the open question, and settles nothing.",
     "lease:living": "A living owner is replaced only after a long silence, never because a clock jumped.",
     "store:guard": "An answer is stored only while the question is pending, in that revision, at that time.",
     "key:once": "What is started with a key is started once, and found with it.",
@@ -132,21 +117,14 @@ REQUIREMENTS: dict[str, str] = {
     "scheduler:fair": "What is due at once is worked through without pauses, in turn for each owner.",
     "store:starts": "A principal starts one execution with a key, stored with the start, kept as long as it.",
     "store:schedules": "A change of a schedule is stored once for each version, with its row of the audit.",
-    "rules:budget": (
-        "Calls that a rule lets pass never come to more than its budget within its window, over all executions and "
-        "processes."
-    ),
-    "rules:once": (
-        "The effect of a call with a business key happens at most once over all executions; a second one is refused."
-    ),
+    "rules:budget": "Calls that a rule lets pass stay within its budget and window, over all executions and processes.",
+    "rules:once": "An effect with a business key happens at most once over all executions; a second one is refused.",
     "store:grants": "A use of a grant is counted with the intent it lets through, never more than it says.",
     "store:audit": "The audit grows in the transaction of what it records, chained, and outlives pruning.",
     "store:tasks": "Notes about a task are found without reading the audit, at no cost for other executions.",
     "stdio:only-protocol": "Only the protocol, or the document of --json, is on standard output, whatever tools print.",
     "shown:right-to-left": "Right-to-left words move no other character of a fact, on any channel.",
-    "audit:proves-the-log": (
-        "What the stored logs and rows say about questions, decisions and grants fits the audit, or is named."
-    ),
+    "audit:proves-the-log": "What is stored about questions, decisions and grants fits the audit, or is named.",
     "audit:names-the-row": "An edited, removed or reordered row of the audit is named by verification.",
     "approval:starter": "Who started an execution for its owner, or added its schedule, is no second person for it.",
     "approval:critical": "A critical call runs only after a signature, or after others than its owner approved it.",
@@ -159,29 +137,17 @@ REQUIREMENTS: dict[str, str] = {
     "signed:audit": "Signatures are verified again; a decision that says signed has one.",
     "approval:quorum": "n of m different people, each counted once.",
     "mcp:bounded-answers": "No answer is larger than its limit, and no large request keeps others from being answered.",
-    "display:invisible": (
-        "No character that nobody sees passes: not one of Unicode's whole list, nowhere that text leaves."
-    ),
-    "http:session-cap": (
-        "One caller's sessions of the older protocol never keep others out; its oldest idle one is closed."
-    ),
+    "display:invisible": "No invisible character passes: not one of Unicode's whole list, nowhere that text leaves.",
+    "http:session-cap": "One caller's sessions of the older protocol keep nobody out; its oldest idle one is closed.",
     "engine:idle-bytes": "What a process keeps of idle executions is bounded by bytes.",
     "mcp:turns": "One caller's flood waits in its own line; another's request begins at once.",
-    "approval:claimed-rejection": (
-        "A rejection that a model claims is shown as the model's, and its reason as nobody's word."
-    ),
+    "approval:claimed-rejection": "A rejection that a model claims is shown as the model's, its reason as nobody's.",
     "approval:edit-labelled": "A revision says in every channel who edited which arguments and what that was worth.",
     "approval:vote-stands": "An edit by less than a person never voids a person's vote.",
-    "approval:silence": (
-        "Silence approves only when and as the operator said, never by a number or a revision that came later."
-    ),
+    "approval:silence": "Silence approves only as the operator said, and never by a later number or revision.",
     "approval:authorize": "One judgement says whether a call runs, asks or is denied, for every way to allow it.",
-    "approval:reconcile": (
-        '"It did not happen" releases a call, and needs what that call needs at the time of the answer.'
-    ),
-    "grants:step": (
-        "A grant for a saved plan's step covers its own calls in unchanged runs of that version, so many a day."
-    ),
+    "approval:reconcile": '"It did not happen" releases a call, and needs what that call needs at that time.',
+    "grants:step": "A grant for a saved plan's step covers its calls in unchanged runs of that version, so many a day.",
     "approval:grants": "A grant lets through exactly the pinned tool, the named values, so often, until then.",
     "approval:stale": "What changed since it was shown is asked again with the new digest; never run.",
     "approval:code": "Without a terminal the command line approves only with a one-time code, exactly what was read.",
@@ -192,31 +158,21 @@ REQUIREMENTS: dict[str, str] = {
     "store:paging": "Open questions page oldest first, to people by danger before age; an unknown cursor is refused.",
     "store:deadlines": "Deadlines that passed are found, earliest first, by the store's clock.",
     "store:alarms": "Alarms and deadlines are found in one order; an alarm that fired is not found again.",
-    "alarm:once": (
-        "A reminder or escalation fires once among all processes, and never after the answer; missed ones as one."
-    ),
+    "alarm:once": "A reminder or escalation fires once in all processes, never after the answer; missed ones as one.",
     "notification:with-its-event": "A notification is stored in the transaction of its event, or not at all.",
     "notification:one-claim": "Of several processes one delivers a notification; a claim that ended says nothing more.",
-    "notification:at-least-once": (
-        "What was not recorded as delivered is sent again, later each time, under the same id and newly signed."
-    ),
+    "notification:at-least-once": "What was not recorded as delivered is sent again later: same id, newly signed.",
     "notification:gives-up": "Notifications are bounded in number, attempts and time; a lost one is in the audit.",
     "notification:discreet": (
         "A notification holds no argument, no text of the agent, no secret; no log, row or representation holds one."
     ),
-    "notification:page": (
-        "The open page offers notifications, says what keeps this browser from them, and works without script."
-    ),
+    "notification:page": "The open page offers notifications, says what prevents them, and works without script.",
     "notification:never-in-the-way": "A slow or dead receiver delays neither an execution nor the end of the process.",
     "scale:roles": "A front runs nothing; workers share what waits, each as much as it may.",
-    "scale:takeover": (
-        "What a killed or stopped worker left is taken over; nothing happens twice; one that wakes works on."
-    ),
+    "scale:takeover": "What a killed or stopped worker left is taken over, never twice; one that wakes works on.",
     "scale:tools": "Work goes to a process that has its tools, and waits until there is one.",
     "scale:policy": "A process with an older policy ends what it has begun, and begins nothing.",
-    "scale:upgrade": (
-        "Two versions share a store; the older one refuses and leaves what it cannot read; nothing is lost."
-    ),
+    "scale:upgrade": "Two versions share a store; the older refuses and leaves what it cannot read; nothing is lost.",
     "store:orphans": "Running executions without a valid owner are found.",
     "store:prune": "Pruning deletes finished, old executions and nothing else.",
     "artifact:atomic": "An artifact is stored with the event that mentions it, or neither; pruning deletes both.",
@@ -234,23 +190,15 @@ REQUIREMENTS: dict[str, str] = {
     "replay:real": "Whatever the engine wrote replays, also after crashes.",
     "show:at": "`show --at` is the fold of the log up to that event, and offers nothing to act on.",
     "patience:waits": "A prompt whose provider is out of reach waits 1 min, doubling to 30 min, for modelPatienceS.",
-    "patience:asked": (
-        "A wait is at least as long as the provider asks with Retry-After, and at most six hours for that."
-    ),
+    "patience:asked": "A wait is at least what the provider asks with Retry-After, and at most six hours.",
     "patience:at-once": "A wrong key or an unknown model fails at once; 429, 5xx and broken connections wait.",
-    "patience:durable": (
-        "No process owns an execution that waits for a provider; any process wakes it, also after a restart."
-    ),
-    "patience:restart": (
-        "An execution that gave its provider up is incomplete; execute_plan with its thread continues it."
-    ),
+    "patience:durable": "No process owns an execution that waits for a provider; any wakes it, also after a restart.",
+    "patience:restart": "An execution that gave its provider up is incomplete; execute_plan on its thread goes on.",
     "patience:said": "View, text and terminal say until when it waits, which attempt follows, and the last error.",
     "store:listed": "Executions are listed by activity, in pages, and found by words and filters, without their logs.",
     "store:model": "Random use of every store agrees with a model made of dictionaries.",
     "sqlite:modes": "Files are 0600 in a folder of 0700 before SQLite opens them.",
-    "sqlite:refused-untouched": (
-        "A newer schema, somebody else's file, a network file system: refused, no byte changed."
-    ),
+    "sqlite:refused-untouched": "A newer schema, another's file, a network file system: refused, no byte changed.",
     "sqlite:damage": "A damaged file is a StoreError, never a wrong answer, and is not rewritten.",
     "sqlite:gap": "A log with a missing transaction is a StoreError.",
     "sqlite:full": "A full disk is a StoreError; nothing stored before is lost.",
@@ -273,12 +221,8 @@ REQUIREMENTS: dict[str, str] = {
     "canonical:one-text": "Equal values have one text; its size is known without error.",
     "plan:ends": "Any plan ends, or is suspended with an open question.",
     "plan:order": "No step runs before what it depends on; nothing runs after a rejected confirmation step.",
-    "crash:every-call": (
-        "A crash at any store call: no effect twice, nothing acknowledged lost, same outcome, never stuck."
-    ),
-    "crash:lost-answer": (
-        "A commit whose answer was lost is found again; its calls run once, and nobody is asked about them."
-    ),
+    "crash:every-call": "A crash at any store call: no effect twice, no acknowledged loss, same outcome, never stuck.",
+    "crash:lost-answer": "A commit whose answer was lost is found; its calls run once, and nobody is asked about them.",
     "crash:sigkill": "kill -9 again and again: no effect twice, none acknowledged lost, none stuck.",
     "crash:one-word": "An answer releases one call; a call that was lost needs a new answer.",
     "crash:disk-told": "Who waits gets storage_error while the disk is full; the execution goes on afterwards.",
@@ -288,9 +232,7 @@ REQUIREMENTS: dict[str, str] = {
     "engine:fenced": "A result of an owner that was taken over is not recorded.",
     "engine:shutdown": "A call cut off by shutdown is asked about, never repeated by itself.",
     "engine:inflight": "A call whose result waits to be stored does not count as lost.",
-    "engine:foreign-values": (
-        "What cannot be stored is refused, or recorded as a failure; no execution is stuck over it."
-    ),
+    "engine:foreign-values": "What cannot be stored is refused or recorded as a failure; nothing is stuck over it.",
     "engine:one-bad-row": "One damaged execution does not stop the scheduler for others.",
     "access:tokens": "A token is kept as a hash, and ends when its days, its owner or its role say so.",
     "access:owners": "What belongs to another principal looks and costs as if it did not exist.",
@@ -334,9 +276,7 @@ REQUIREMENTS: dict[str, str] = {
     "downstream:alone": "A server that is down or hostile makes only its own tools unavailable, with a reason.",
     "downstream:bounded": "No line, listing, storm or stream of a server takes the memory or the loop of the process.",
     "downstream:schema-cost": "A server's schema or pattern cannot stall the process or make it fetch anything.",
-    "references:bounded": (
-        "References cannot multiply what a call gets beyond its limit; nothing is copied to find that out."
-    ),
+    "references:bounded": "References multiply nothing beyond a call's limit, and nothing is copied to find that out.",
     "server:stalls": "A server notices when its event loop stands still, logs it, and doctor tells of it.",
     "confirm:certain": "A person is not asked to confirm a later call that certainly fails.",
     "references:never": "What no run could resolve is refused before one.",
@@ -363,17 +303,13 @@ REQUIREMENTS: dict[str, str] = {
     "attempts:harmless": "An effect is tried again only if its tool said that nothing happened.",
     "attempts:covered": "An approval says and covers how often a call is tried.",
     "plan:literals": "Literal arguments are checked when the plan is accepted, around what is bound, in bounded work.",
-    "plan:placeholders": (
-        "A placeholder is a fault where a model wrote it; where a caller did, a warning, and said first in questions."
-    ),
+    "plan:placeholders": "A placeholder is a model's fault, or a caller's warning that questions say first.",
     "thread:bindings": "A later execution takes completed results of its thread, fixed when its plan is accepted.",
     "failure:done": "A failure says what is completed and how a later plan takes its results.",
     "references:process": "A process of its own parses a very large result for references, and returns only the parts.",
     "server:frames": "A client's message is bounded in bytes and values before it is parsed, and refused under its id.",
     "results:encoding": "Encoding a large result never keeps the event loop's thread busy for more than 100 ms.",
-    "downstream:schema-work": (
-        "The work of checking a value against a schema is bounded before it is done, whoever sent either."
-    ),
+    "downstream:schema-work": "The work of checking a value against a schema is bounded beforehand, whoever sent them.",
     "downstream:private": "A child process gets a few safe variables and the configured ones, no keys of ours.",
     "downstream:questions": (
         "What a server asks is asked of a person, in its name, bounded; the answer goes back; no effect happens twice."
@@ -381,15 +317,9 @@ REQUIREMENTS: dict[str, str] = {
     "downstream:login": (
         "Only a person logs in, by a command. The token is refreshed, goes to its server only, and stays in its file."
     ),
-    "delegate:durable": (
-        "A goal is handed over once; its handle outlives the process; the engine waits for it and cancels it too."
-    ),
-    "delegate:questions": (
-        "What the agent asks is asked here in its name, answered once wherever; our approval is a caller's word there."
-    ),
-    "delegate:covered": (
-        "All that a remote question releases is shown here as facts and digested, or it cannot be approved here."
-    ),
+    "delegate:durable": "A goal is handed over once; its handle outlives the process; it is awaited and cancelled too.",
+    "delegate:questions": "The agent asks here in its name, answered once wherever; our approval is a caller's there.",
+    "delegate:covered": "All that a remote question releases is shown as facts and digested, or not approved here.",
     "delegate:bounded": "Three levels, no cycle, and no more than what is left of the budget.",
     "downstream:pins": "A tool that changed since the plan, question or decision is asked about with the difference.",
     "catalogue:dynamic": "A group of tools is replaced at once or not at all, and definitions() changes exactly then.",
@@ -429,12 +359,8 @@ REQUIREMENTS: dict[str, str] = {
     "inbox:together": "Several are decided from a table of every call, each by itself.",
     "inbox:worth": "A person who does not suffice sees so; a quorum gathers on the page.",
     "inbox:grants": "Grants are made from a question, shown, and ended.",
-    "inbox:step-grants": (
-        "A step of a saved plan is allowed from its question, in words, once, and only what can be and was shown."
-    ),
-    "inbox:keep": (
-        "A person keeps the plan of a finished run from its page: the file as shown, once, and over no other."
-    ),
+    "inbox:step-grants": "A saved plan's step is allowed from its question, in words, once, only if it was shown.",
+    "inbox:keep": "A person keeps a finished run's plan from its page: the file as shown, once, over no other.",
     "inbox:any-process": "A decision counts in whichever process of the home it is made.",
     "inbox:one-place": "A home has one inbox at one port; when its process ends, the next one serves it.",
     "inbox:opens-when-needed": "Nothing listens and no browser opens before it is needed.",
@@ -442,19 +368,11 @@ REQUIREMENTS: dict[str, str] = {
     "inbox:no-script": "Everything can be decided without script.",
     "inbox:keyboard": "Keys move the focus; approve is never what Enter presses unasked.",
     "inbox:times": "Times are in the reader's zone; without script they stand in UTC, which they say.",
-    "inbox:screen-reader": (
-        "Landmarks, headings, voices, states and buttons have names, and news are said as they come."
-    ),
+    "inbox:screen-reader": "Landmarks, headings, voices, states and buttons have names; news are said as they come.",
     "inbox:accessible": "axe-core has no finding on any page, in any look.",
-    "terminal:rows": (
-        "At a terminal rows are shown by page, chosen and edited; those not shown are asked about once more."
-    ),
-    "inbox:lineage": (
-        "Pages name the saved plan with its version, and executions that go on from each other lead to each other."
-    ),
-    "inbox:rows": (
-        "Rows of one question are left out and edited on its page; what was not opened is asked about once more."
-    ),
+    "terminal:rows": "At a terminal rows are shown by page, chosen, edited; unseen ones are asked about once more.",
+    "inbox:lineage": "Pages name the saved plan and its version; executions that go on from each other are linked.",
+    "inbox:rows": "A question's rows are left out or edited on its page; unopened ones are asked about once more.",
     "inbox:layout": "What matters most comes first: danger before age, fields before facts, rows as a table.",
     "decisions:said": "Wherever a step is shown, it says who decided about each call, and what it left out.",
     "inbox:outcome": "After a decision the page says what became of it, truthfully.",
@@ -474,15 +392,11 @@ REQUIREMENTS: dict[str, str] = {
     "tasks:link": (
         "What no form can decide is an address in the task. Opening or declining it decides nothing; it counts once."
     ),
-    "tasks:waiting": (
-        "A task that waits for a person its client cannot ask ends with the ordinary result; nobody polls without end."
-    ),
+    "tasks:waiting": "A task whose client cannot ask its person ends with the ordinary result; no endless polling.",
     "tasks:replay": "A key means one question and one answer; repeated, late and superseded answers change nothing.",
     "tasks:durable": "Restarts, lost clients and other processes lose no task.",
     "tasks:cancel": "Cancelling and completing race to one end, which never changes.",
-    "tasks:over": (
-        "A task that was reported as over stays over: with its execution continued, cancelled or pruned, by any clock."
-    ),
+    "tasks:over": "A task reported as over stays over: its execution continued, cancelled or pruned, by any clock.",
     "tasks:owner": "Unknown and foreign tasks are the same error, and nobody is notified of them.",
     "tasks:undeclared": "Clients and revisions without the extension get ordinary results and the specified errors.",
     "tasks:notified": "A listener receives each task as tasks/get returns it, up to its end.",
@@ -490,16 +404,10 @@ REQUIREMENTS: dict[str, str] = {
     "clients:malformed": "Task ids and answers of any other type are the specified error, and change nothing.",
     "clients:revisions": "Revisions and methods that are not spoken are the specified errors, which say what is.",
     "clients:vanishing": "A client that drops in the middle loses nothing, and what it began has one effect.",
-    "clients:repeating": (
-        "One question answered through several channels, processes and replays at once has one effect."
-    ),
+    "clients:repeating": "One question answered through several ways, processes and replays at once has one effect.",
     "subscriptions:updates": "Subscribers of both eras are notified of every change of executions and open questions.",
-    "subscriptions:suspension": (
-        "A subscriber of one question is notified of every change of it: answered, revised, expired, withdrawn."
-    ),
-    "subscriptions:tools": (
-        "A subscriber of the tools for plans is notified when others are listed or cannot be called."
-    ),
+    "subscriptions:suspension": "A subscriber of a question hears every change: answered, revised, expired, withdrawn.",
+    "subscriptions:tools": "A subscriber of the tools for plans hears when others are listed or cannot be called.",
     "subscriptions:bounded": "A slow listener's queue is no longer than its subscription; it misses no last state.",
     "subscriptions:owner": "Subscribers are notified only about their own principal.",
     "lists:hints": "Lists carry cache hints where the revision has them, drawings, and whom their entries are for.",
@@ -507,32 +415,22 @@ REQUIREMENTS: dict[str, str] = {
     "confirm:exact": "A confirmation covers the calls it showed, once each; a model cannot revise what it rests on.",
     "prompt:every-word-reviewed": "Every word of the fixed prompts is in a file that a reviewer sees change.",
     "prompt:planning-size": "Planning over 200 tools takes at most 3,000 tokens.",
-    "caller:already-answered": (
-        "Another answer to a closed question is refused and names the open one; it never vanishes."
-    ),
+    "caller:already-answered": "Another answer to a closed question is refused and names the open one; none vanishes.",
     "caller:told-again": "What is asked about a step for a second time is told whole: instructions, schema, form.",
     "caller:last-attempt": "The last attempt says that it is the last.",
     "caller:revision-acknowledged": "Who revises a plan is told what was changed.",
     "caller:resolved-arguments": "A call whose arguments came from a binding or an edit is shown with them.",
-    "caller:no-idle-synthesis": (
-        "The text of a last reasoning step that rests on all others is the output; no other is asked for."
-    ),
+    "caller:no-idle-synthesis": "A last reasoning step that rests on all others is the output; none else is asked for.",
     "caller:ways-at-once": "A client that cannot ask its person gets the person's ways in the first answer.",
-    "caller:results-known": (
-        "A tool shows what it returns, by its schema or as it was seen, and whether it asks a person."
-    ),
+    "caller:results-known": "A tool shows what it returns, by its schema or as seen, and whether it asks a person.",
     "prompts:no-approval": "No prompt tells a model to approve; questions are listed with where the person decides.",
     "prompts:owner": "Prompts and completions show the caller's own things only.",
     "start:light": "What needs no store is answered first; opening begins after that, once.",
-    "start:failure": (
-        "A wrong setting is refused before anything is served; a store that fails to open is the answer to each call."
-    ),
+    "start:failure": "A wrong setting is refused before serving; a store that fails to open answers each call.",
     "bundle:starts": "The packed bundle starts from scratch as its manifest says.",
     "bundle:generated": "What the manifest lists is what the server offers.",
     "registry:entry": "server.json fits the registry's schema, and names and versions agree with the package.",
-    "fuzz:entrances": (
-        "Random and broken input at any entrance ends in a known code and a sentence, and stops nothing else."
-    ),
+    "fuzz:entrances": "Broken input at any entrance ends in a known code and a sentence, and stops nothing else.",
     "names:one-class": "A public class name is unique in the package.",
     "names:rooms": "Every package says what lives there; its `__init__.py` holds nothing else.",
     "docs:reference": "What the code decides is written from it, and stands in some page.",

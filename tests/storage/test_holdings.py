@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect, GrantUsedUp
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S, HeldKey
+from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S
 from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
 from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
@@ -102,58 +102,6 @@ async def test_a_budget_rolls_and_a_clock_that_goes_back_does_not_refill_it(stor
 
 
 @requirement("rules:once")
-@requirement("rules:budget")
-async def test_what_a_call_took_comes_back_only_when_it_says_that_nothing_happened(store: Store) -> None:
-    ends: dict[ev.Event, tuple[str, str]] = {
-        **dict.fromkeys(
-            (
-                ev.ToolReturned(call_id="a:1", value=1),
-                ev.ToolFailed(call_id="a:1", code="tool_error", message="no"),
-                ev.ToolOutcomeUnknown(call_id="a:1", message="lost"),
-            ),
-            ("spent", "duplicate"),
-        ),
-        FAILED: ("stored", "stored"),
-        ev.CallAttemptFailed(call_id="a:1", code="x", message="busy", nothing_happened=True): ("stored", "stored"),
-    }
-    for number, (end, expected) in enumerate(ends.items()):
-        once = ev.OnceKey(key=f"key {number}", values={}, keep_s=DAY_S)
-        held = share(500.0, budget=f"budget {number}")
-        scribe = await begin(store, f"holds {number}")
-        await scribe.write(intend(held, once=once))
-        await scribe.write(end)
-        found = (
-            await attempt(store, f"share {number}", intend(held)),
-            await attempt(store, f"once {number}", intend(once=once)),
-        )
-        assert found == expected, end
-
-
-@requirement("rules:once")
-async def test_a_key_names_the_call_that_has_it(store: Store, clock: ManualClock) -> None:
-    first = await begin(store, "first", principal="ben")
-    await first.write(intend(once=ONCE, call=2))
-    at = clock.now()
-    clock.advance(60)
-    second = await begin(store, "second")
-    with pytest.raises(DuplicateEffect) as refused:
-        await second.write(intend(once=ONCE))
-    found = refused.value
-    assert (found.execution_id, found.call_id, found.principal, found.taken_at) == ("first", "a:2", "ben", at)
-    held = HeldKey(
-        key=ONCE.key,
-        tool_name="pay",
-        values=ONCE.values,
-        holder="first:a:2",
-        principal="ben",
-        taken_at=at,
-        ends_at=at + ONCE.keep_s,
-    )
-    assert await store.find_once([ONCE.key, "other"]) == (held,) == await store.list_once(None, 10)
-    assert await store.list_once("pay", 10) == (held,) and await store.list_once("other", 10) == ()
-
-
-@requirement("rules:once")
 async def test_a_key_ends_with_its_time_and_not_earlier_when_the_clock_goes_back(
     store: Store, clock: ManualClock
 ) -> None:
@@ -179,7 +127,9 @@ async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(s
     # What is given back in the same transaction is free in it.
     await scribe.write(intend(once=ONCE, call=1))
     await scribe.write(FAILED, intend(once=ONCE, call=2))
-    assert [held.holder for held in await store.find_once([ONCE.key])] == ["loop:a:2"]
+    [held] = await store.find_once([ONCE.key, "other"])
+    assert (held.holder, held.values, held.principal) == ("loop:a:2", ONCE.values, "ann")
+    assert await store.list_once("pay", 10) == (held,) and await store.list_once("other", 10) == ()
 
 
 @requirement("rules:once")

@@ -432,9 +432,9 @@ EVENTS = {"ExecutionExhausted", "ExecutionStarted", "SuspensionDecided", "Suspen
 
 
 SEEDS = first_only(
-    *(("sqlite", 0, 400), ("postgres", 0, 150)),
-    *(("sqlite", seed, 400) for seed in range(1, 10)),
-    *(("postgres", seed, 400) for seed in range(1, 6)),
+    *(("sqlite", 0, 200), ("postgres", 0, 100)),
+    *(("sqlite", seed, 400) for seed in range(10)),
+    *(("postgres", seed, 400) for seed in range(6)),
     keep=2,
 )
 

@@ -18,6 +18,8 @@ from pathlib import Path
 import pyte
 import pyte.screens
 
+from tests.server.cli.support import open_terminal
+
 ANSWER_S = 180.0
 """A screen on which nothing of what is expected appears for so long has failed."""
 LOOK_S = 0.2
@@ -148,23 +150,8 @@ class Screen:
 def run_on_screen(
     command: Sequence[str], *, cwd: Path, env: Mapping[str, str], columns: int = 100, lines: int = 46
 ) -> Generator[Screen]:
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    process = subprocess.Popen(
-        list(command),
-        cwd=cwd,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**env, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PWD": str(cwd)},
-        start_new_session=True,
-    )
-    os.close(theirs)
+    terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "PWD": str(cwd)}
+    process, ours = open_terminal(command, {**env, **terminal}, columns, lines, cwd)
     emulator = Emulator(columns, lines, ours)
     try:
         yield Screen(process, ours, emulator, pyte.ByteStream(emulator))

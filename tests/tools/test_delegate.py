@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -262,10 +261,10 @@ async def test_a_parent_killed_in_the_middle_continues_with_the_same_goal(bob: B
     step = tool_step("a", "delegate_to_agent", {"agent": "bob", "goal": "do it"})
     path = bob.parent.home / "plan.json"
     path.write_text(json.dumps(plan(step)), encoding="utf-8")
-    words = ["-m", "planwarden.server.main", "run", str(path)]
+    command = forked_command_line("run", str(path))
     environment = {**os.environ, "PLANWARDEN_HOME": str(bob.parent.home)}
     with anyio.fail_after(WAIT_S * 2):
-        async with await anyio.open_process([sys.executable, *words], env=environment, stdin=None) as process:
+        async with await anyio.open_process(command, env=environment, stdin=None) as process:
             await wait_until(lambda: "waits for agent" in read_log(bob.parent.home))
             os.kill(process.pid, signal.SIGKILL)
             await process.wait()

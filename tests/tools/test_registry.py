@@ -142,7 +142,7 @@ def build_circle() -> list[object]:
     ("returned", "why"),
     [
         ([float("nan")] * MANY, "not JSON compliant"),
-        ([10**5_000] * MANY, "."),
+        ([*[0] * MANY, 10**5_000], "."),
         ([10**5_000, "x" * 400_000], "thousands of digits"),
         ([nest(1, 70), [0] * MANY], "nested deeper than 64 levels"),
         (nest([0] * MANY, 70), "nested deeper than 64 levels"),

@@ -22,11 +22,13 @@ COUNT: dict[str, JsonValue] = {"count": 2, "per": "hour"}
 HAPPENED_NOT = kit.Decision(approved=True, content={"happened": False})
 
 
-def limited(*budgets: dict[str, JsonValue], tool: str = "refund", before: tuple[JsonValue, ...] = ()) -> kit.Settings:
+def limited(
+    *budgets: dict[str, JsonValue], tool: str = "refund", before: tuple[JsonValue, ...] = (), **policy: object
+) -> kit.Settings:
     """Calls of the tool pass within these budgets, if no rule before says something else."""
     rule: JsonValue = {"tool": tool, "then": "allow", "budget": [*budgets], "because": "small ones"}
     book, facts = build_rule_book([*before, rule])
-    return kit.governed(rules=book, facts={"rules": facts})
+    return kit.governed(rules=book, facts={"rules": facts}, **policy)
 
 
 class Till:
@@ -152,16 +154,16 @@ async def test_a_call_without_its_key_asks() -> None:
     ids=["nothing happened", "failed", "raised", "unknown"],
 )
 async def test_a_failed_call_gives_its_key_and_its_share_back_only_if_nothing_happened(
-    fault: Exception, comes_back: bool
+    store: kit.Store, fault: Exception, comes_back: bool
 ) -> None:
-    paying, refunding = Till(fault), Till(fault)
-    async with kit.warden(tools=paying.tools(), settings=ONCE) as w:
+    till = Till(fault, *([None] * comes_back), fault)
+    settings = limited(SUM, once={"pay": RULE})
+    async with kit.warden(tools=till.tools(), store=store, settings=settings) as w:
         await w.execute_plan(call("pay", payment_id="p-7"))
         again = await w.execute_plan(call("pay", payment_id="p-7"))
-    assert again.status == ("completed" if comes_back else "failed") and len(paying.ledger) == comes_back
-    async with kit.warden(tools=refunding.tools(), settings=limited(SUM)) as w:
-        _, again = await run(w, 500, 500)
-    assert again == ("completed" if comes_back else "suspended") and len(refunding.ledger) == comes_back
+        assert again.status == ("completed" if comes_back else "failed") and len(till.ledger) == comes_back
+        _, last = await run(w, 500, 500)
+    assert last == ("completed" if comes_back else "suspended") and len(till.ledger) == 2 * comes_back
 
 
 @kit.requirement("rules:once")

@@ -274,23 +274,27 @@ def start_on_terminal(cli: Cli, *words: str, env: Mapping[str, str] | None = Non
 
 def run_on_terminal(command: Sequence[str], env: Mapping[str, str] | None = None, columns: int = 110) -> PtyTerminal:
     """Starts the command on a new terminal. Whoever kills it reads to its end, and then it is gone."""
+    return PtyTerminal(
+        *open_terminal(command, clean_environment({"TERM": "xterm-256color", **(env or {})}), columns, 60)
+    )
+
+
+def open_terminal(
+    command: Sequence[str], env: Mapping[str, str], columns: int, lines: int, cwd: Path | None = None
+) -> "tuple[subprocess.Popen[bytes], int]":
+    """Start the command on a terminal of its own; return it with our end of the terminal."""
     import fcntl
     import pty
     import struct
     import termios
 
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     process = subprocess.Popen(
-        command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=clean_environment({"TERM": "xterm-256color", **(env or {})}),
-        start_new_session=True,
+        command, cwd=cwd, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
     )
     os.close(theirs)
-    return PtyTerminal(process, ours)
+    return process, ours
 
 
 def command_line(*words: str) -> Sequence[str]:

@@ -8,7 +8,8 @@ import subprocess
 import planwarden
 from planwarden.server.inbox.sessions import InboxAccess
 from tests.kit import requirement
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, clean_environment, command_line, step
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, clean_environment, step
+from tests.support.forking import forked_command_line
 
 
 def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cli: Cli) -> None:
@@ -165,7 +166,7 @@ def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
     os.mkfifo(cli.home / "started")
     path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
     with subprocess.Popen(
-        command_line("--home", str(cli.home), "run", path),
+        forked_command_line("--home", str(cli.home), "run", path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -93,7 +93,7 @@ def hidden_url() -> Generator[str]:
 
 def test_a_plan_runs_is_decided_and_audited_on_postgresql(cli: Cli, url: str) -> None:
     plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
-    asked = cli.spawn("--store", url, "run", plan, "--json")
+    asked = cli.main("--store", url, "run", plan, "--json")
     assert asked.json["status"] == "suspended"
     listed = cli.main("--store", url, "list", "--json").json
     suspension = listed["suspensions"][0]["suspensionId"]
@@ -128,7 +128,7 @@ def test_a_command_that_is_printed_works_on_the_same_store(
 ) -> None:
     store = {"sqlite": f"sqlite://{tmp_path / 'named.db'}", "postgres": hidden_url}[kind]
     plan = cli.write("plan.json", {"steps": [step("a", "erase", {"ids": [1]})]})
-    asked = cli.spawn("--store", store, "run", plan)
+    asked = cli.main("--store", store, "run", plan)
     [printed] = [line for line in asked.out.splitlines() if " approve " in line]
     words = shlex.split(printed[printed.index("planwarden ") :])
     assert "hidden" not in asked.out + asked.err and words[words.index("--store") + 1].endswith(store[-16:])
@@ -186,7 +186,7 @@ def test_plans_questions_and_the_audit_go_on_at_the_other_place_and_back(
 ) -> None:
     url = hidden_url
     plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
-    assert cli.spawn("run", plan, "--json").json["status"] == "suspended"
+    assert cli.main("run", plan, "--json").json["status"] == "suspended"
     assert cli.main("token", "add", "bob").code == 0
     before = cli.main("audit", "verify", "--json").json
     moved = cli.main("move", "--to", url, "--json")

@@ -261,7 +261,7 @@ NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
 )
 @given(
     arguments=st.dictionaries(NAMES, VALUES, max_size=6),
-    words=st.text(max_size=300),
+    words=st.text(max_size=2 * AGENT_CHARS),
     names=st.lists(st.text(max_size=20), max_size=4),
     revision=st.integers(1, 3),
 )
