@@ -24,7 +24,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 
 LIMITS = {3: 10_000, 10: 20_000}
 """Bytes of a whole conversation by number of steps: of `run_goal` with the caller as model."""

@@ -14,9 +14,8 @@ from benchmarks.scale.measure import Child
 from benchmarks.scale.recording import Recording
 from benchmarks.scale.server import read_cpu
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.storage.postgres.audit import seal
 from planwarden.storage.postgres.connection import Connection, connect
-from planwarden.storage.postgres.control import send_hint
+from planwarden.storage.postgres.control import seal, send_hint
 from planwarden.storage.postgres.writer import PostgresTransaction
 from planwarden.storage.sql.append import write_appends
 

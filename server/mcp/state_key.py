@@ -8,8 +8,8 @@ import logging
 import secrets
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.ports.environment import SecretStore
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.ports.secrets import SecretStore
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ One connection writes (`writer.py`), another one looks things up (`reader.py`).
 import json
 import secrets
 import sqlite3
+import weakref
 from collections.abc import Collection
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from planwarden.storage.sql.append import prepare, write_appends
 from planwarden.storage.sql.database import Reads, SqlTransaction
 from planwarden.storage.sql.store import SqlStore
 from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.database import migrate
 from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
@@ -177,3 +179,23 @@ def _connect_and_migrate(path: Path) -> sqlite3.Connection:
         database.migrate(connection, path)
         opened.pop_all()
     return connection
+
+
+PLACE = Path(":memory:")
+
+
+class MemoryStore(SqliteStore):
+    """Keeps every law of the ports except durability.
+
+    Several engines may share one instance, as processes share a file; it is used from one event loop.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, lease_s: float = LEASE_S) -> None:
+        connection = sqlite3.connect(PLACE, isolation_level=None, check_same_thread=False, cached_statements=256)
+        weakref.finalize(self, connection.close)
+        migrate(connection, PLACE)
+        reader = DirectReader(connection, PLACE)
+        super().__init__(PLACE, MemoryWriter(connection, PLACE), reader, OneProcess(), clock or SystemClock(), lease_s)
+
+    async def close(self) -> None:
+        """Close nothing: the content stays for the next user of the instance."""

@@ -11,7 +11,7 @@ import asyncio
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,13 +19,36 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.sql.database import Request, deliver
-from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
+from planwarden.storage.sql.rows import chain_audit
+from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, SQL, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
-from planwarden.storage.sqlite.statements import SQL, Operation, SqliteTransaction
+
+
+class SqliteTransaction:
+    """Implements `SqlTransaction` over a connection with an open one."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        return self.connection.execute(SQL[name], parameters)
+
+    def lock(self, name: str) -> None:
+        """Nobody else writes while this transaction is open."""
+
+    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
+        """Append to the chain; a policy that is not yet in it goes first."""
+        last = self.execute("last_audit").fetchone()
+        self.connection.executemany(SQL["add_audit"], chain_audit(last, ((at, entry, policy) for entry in entries)))
+
 
 Result = TypeVar("Result")
+Operation = Callable[[SqliteTransaction], Result]
 
 MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000

@@ -5,15 +5,15 @@ says what the operator decides about it.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.core.tool import MAX_WAIT_S
+from planwarden.agent.ports.environment import SecretStore
 
 START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
@@ -111,24 +111,10 @@ class ServerList(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class LoginSecrets(Protocol):
-    """What logins need of the home's secrets. `planwarden.storage.ports.secrets` has the laws."""
-
-    async def read(self, name: str) -> bytes | None: ...
-
-    async def replace(self, name: str, value: bytes) -> None: ...
-
-    async def delete(self, name: str) -> bool: ...
-
-    async def version(self, name: str) -> str | None: ...
-
-    def lock(self, name: str) -> AbstractAsyncContextManager[object]: ...
-
-
 class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where a person's login to one server is kept, and the command that creates it."""
 
-    find_secrets: Callable[[], LoginSecrets]
+    find_secrets: Callable[[], SecretStore]
     """Raises `ToolError` while there are none."""
     name: str
     """Of the login, among the secrets."""
@@ -136,5 +122,5 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     """The command that a person runs in a terminal to log in."""
 
     @property
-    def secrets(self) -> LoginSecrets:
+    def secrets(self) -> SecretStore:
         return self.find_secrets()

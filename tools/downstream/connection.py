@@ -27,7 +27,7 @@ from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, In
 from planwarden.tools.downstream.listing_cache import read_listing
 from planwarden.tools.downstream.sdk import client, mcp, subscriptions
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
-from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
+from planwarden.tools.downstream.transports.child import ServerLog, shorten_sdk_log
 
 logger = logging.getLogger(__name__)
 

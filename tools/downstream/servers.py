@@ -25,16 +25,17 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.environment import SecretStore
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
-from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.listing_cache import FOLDER, file_stem, load_listing, save_listing
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
-from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.child import ServerLog
 from planwarden.tools.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class DownstreamServers:
         self.configs = tuple(configs)
         self._registry = registry
         self._apply_settings = apply_settings
-        self.secrets: LoginSecrets | None = None
+        self.secrets: SecretStore | None = None
         """Keeps logins; set before the servers start."""
         self.agents: Agents | None = None
         """Set where a server is an agent."""
@@ -303,7 +304,7 @@ class DownstreamServers:
         command = shlex.join([*self._program(), "login", server])
         return LoginLocation(find_secrets=self._find_secrets, name=name, command=command)
 
-    def _find_secrets(self) -> LoginSecrets:
+    def _find_secrets(self) -> SecretStore:
         if self.secrets is None:
             raise ToolError("no logins are open in this process")
         return self.secrets

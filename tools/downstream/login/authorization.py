@@ -22,11 +22,10 @@ from mcp.types import Implementation
 from pydantic import AnyUrl, ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, connect_streams
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, ServerLogin
-from planwarden.tools.downstream.streams import connect_streams
 from planwarden.tools.downstream.tools import one_line
 
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"

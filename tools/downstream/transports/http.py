@@ -13,13 +13,12 @@ import anyio
 import httpx2
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body, bound_events
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, bound_events, connect_streams
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, SendCheck, send_check
 from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.tokens import ServerLogin
 from planwarden.tools.downstream.login.transport import LoginTransport
-from planwarden.tools.downstream.streams import connect_streams
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
