@@ -121,7 +121,6 @@ class Service:
         """What a person's command on this home begins with."""
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
-            downstream.watch_agents(engine)
         self._saved = SavedPlans(library)
         self.plans, self.look_at_plans = self._saved.list, self._saved.look
         self._options = settings.options

@@ -26,8 +26,8 @@ from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import SecretStore
-from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Commit
+from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
@@ -64,16 +64,6 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The file with what it wrote to its standard error."""
 
 
-class DelegatingEngine(Protocol):
-    """The part of the engine that closing agents' suspensions needs."""
-
-    store: Store
-
-    async def find(self, execution_id: str) -> ExecutionState: ...
-
-    async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState: ...
-
-
 class Agents(Protocol):
     """The part of the delegation tool (`tools/delegate`) that follows executions."""
 
@@ -81,7 +71,7 @@ class Agents(Protocol):
         """Tell every agent that works for this execution to stop."""
         ...
 
-    async def watch(self, executions: DelegatingEngine) -> None:
+    async def watch(self, executions: Engine) -> None:
         """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
         ...
 
@@ -124,7 +114,6 @@ class DownstreamServers:
         self._state_changed = anyio.Event()
         """Set and replaced whenever the state of a connection changes."""
         self._tasks: TaskGroup | None = None
-        self._agent_watch: anyio.CancelScope | None = None
         for config in self.configs:
             listing = None if config.is_disabled else load_listing(self._folder, config)
             if listing is not None:
@@ -192,23 +181,6 @@ class DownstreamServers:
                 connection.calls.cancel_held(commit.execution.execution_id)
             if self.agents is not None and self._tasks is not None:
                 self._tasks.start_soon(self.agents.cancel, commit.execution)
-
-    def watch_agents(self, executions: DelegatingEngine) -> None:
-        """Watch the suspensions of agents in these executions, and in no others, until `stop_watching_agents`."""
-        self.stop_watching_agents()
-        if self._tasks is not None:
-            self._agent_watch = anyio.CancelScope()
-            self._tasks.start_soon(self._watch_agents, self._agent_watch, executions)
-
-    def stop_watching_agents(self) -> None:
-        """Stop the watch, because the engine of the executions is about to close."""
-        if self._agent_watch is not None:
-            self._agent_watch.cancel()
-
-    async def _watch_agents(self, scope: anyio.CancelScope, executions: DelegatingEngine) -> None:
-        with scope:
-            if self.agents is not None:
-                await self.agents.watch(executions)
 
     def list_arguments(self, server: str, remote_name: str) -> frozenset[str]:
         """Return the names of the arguments of a server's tool; none when it is not listed."""
