@@ -14,11 +14,7 @@ import psycopg
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import (
-    Append,
-    Changes,
-    Lease,
-)
+from planwarden.agent.ports.store import Append, Changes, Lease
 from planwarden.storage.clock import LEASE_S
 from planwarden.storage.postgres.connection import (
     Connection,
@@ -36,7 +32,7 @@ from planwarden.storage.postgres.writer import PostgresWriter
 from planwarden.storage.sql.append import prepare
 from planwarden.storage.sql.database import Rows, SqlTransaction
 from planwarden.storage.sql.processes import ProcessRegistry
-from planwarden.storage.sql.store import SqlStore
+from planwarden.storage.sql.store import COUNTED, SqlStore
 
 GONE_S = 1.5
 """Seconds for which the lock of a dead process has been free."""
@@ -197,7 +193,7 @@ class PostgresStore(SqlStore):
 
     async def check(self) -> dict[str, int | str]:
         """Facts for a health report: counts of rows, size, version of server and schema, and what waits."""
-        [(executions, running, pending)] = await self._reader.fetch("totals")
+        [totals] = await self._reader.fetch("totals")
         server = await self._reader.use(lambda connection: connection.info.server_version)
         [(size_bytes, schema, unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")
         began = anyio.current_time()
@@ -205,9 +201,7 @@ class PostgresStore(SqlStore):
         return {
             "integrity": "ok",
             "schema": int(schema),
-            "executions": int(executions),
-            "running": int(running),
-            "pending": int(pending),
+            **dict(zip(COUNTED, map(int, totals), strict=True)),
             "size_bytes": int(size_bytes),
             "server": f"{server // 10_000}.{server % 10_000}",
             "commit_ms": round((anyio.current_time() - began) * 1000),

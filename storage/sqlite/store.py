@@ -20,7 +20,7 @@ from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.locks import LivenessFile, OneProcess, WriteLock
 from planwarden.storage.sql.append import prepare, write_appends
 from planwarden.storage.sql.database import Reads, SqlTransaction
-from planwarden.storage.sql.store import SqlStore
+from planwarden.storage.sql.store import COUNTED, SqlStore
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.database import migrate
 from planwarden.storage.sqlite.reader import DirectReader, Reader
@@ -152,18 +152,11 @@ class SqliteStore(SqlStore):
 
     async def check(self) -> dict[str, int | str]:
         """Facts for a health report: `integrity` is `ok` or SQLite's first complaint; counts of rows; file version."""
-
         names = ("totals", "quick_check", "size")
         totals, integrity, sizes = await self._reader.fetch_all_long(*((name, ()) for name in names))
-        (executions, running, pending), (schema, size_bytes) = totals[0], sizes[0]
-        return {
-            "integrity": str(integrity[0][0]),
-            "schema": int(schema),
-            "executions": int(executions),
-            "running": int(running),
-            "pending": int(pending),
-            "size_bytes": int(size_bytes),
-        }
+        schema, size_bytes = sizes[0]
+        counts = dict(zip(COUNTED, map(int, totals[0]), strict=True))
+        return {"integrity": str(integrity[0][0]), "schema": int(schema), **counts, "size_bytes": int(size_bytes)}
 
     async def close(self) -> None:
         await self._reader.close()

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
@@ -57,14 +57,6 @@ CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit does that itself, such as one of a large artifact."""
 
 
-class _NoLock:
-    def held(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def held_if_free(self) -> AbstractContextManager[bool]:
-        return nullcontext(True)
-
-
 class _Request(Request[Result]):
     def __init__(self, operation: Operation[Result], *, is_large: bool) -> None:
         super().__init__()
@@ -91,7 +83,8 @@ class Writer:
         self._transaction = SqliteTransaction(connection)
         self._path = path
         self._check = check
-        self._lock = lock or _NoLock()
+        self._held = lock.held if lock is not None else nullcontext
+        self._held_if_free = lock.held_if_free if lock is not None else lambda: nullcontext(True)
         self.pace = Pace()
         self._requests: deque[_Request[Any]] = deque()
         """In order; appended to by event loops, emptied by the holder of `_using`."""
@@ -159,7 +152,7 @@ class Writer:
             # Another process or connection may write, or the lock cannot be taken.
             with suppress(_Busy, StoreError):
                 if not any(request.is_large for request in batch):
-                    with self._lock.held_if_free() as is_free:
+                    with self._held_if_free() as is_free:
                         if is_free:
                             self._perform(batch, self.pace.note_loop_wait)
                             is_done = True
@@ -229,7 +222,7 @@ class Writer:
                     self._checkpoint()
             self._hand_back()
         # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
-        with suppress(StoreError), self._lock.held():
+        with suppress(StoreError), self._held():
             self._connection.close()
             return
         leave_log(self._connection)
@@ -260,7 +253,7 @@ class Writer:
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
         """On the thread: waits for other writers. What it cannot get fails all requests of the batch."""
         try:
-            with self._lock.held(), self._patiently():
+            with self._held(), self._patiently():
                 self._perform(batch, self.pace.note_thread_wait)
         except (StoreError, *FAULTS) as error:
             for request in batch:
@@ -340,7 +333,7 @@ class Writer:
     def _checkpoint(self) -> None:
         """Move the log into the database, as far as readers allow. What fails here is tried again with later rows."""
         self._pages = 0
-        with suppress(StoreError, *FAULTS), self._lock.held():
+        with suppress(StoreError, *FAULTS), self._held():
             self._check()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 

@@ -21,12 +21,7 @@ from planwarden.agent.core.prompt.prompts import DELEGATE
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, build_object_schema, define
-from planwarden.tools.delegate.agent import (
-    AgentNotAsked,
-    AgentRefused,
-    AgentUnreachable,
-    RemoteAgent,
-)
+from planwarden.tools.delegate.agent import AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH, ChildView, DelegatedGoal, find_open_goals
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.elicitation import ServerElicitation

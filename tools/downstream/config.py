@@ -120,7 +120,3 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Of the login, among the secrets."""
     command: str
     """The command that a person runs in a terminal to log in."""
-
-    @property
-    def secrets(self) -> SecretStore:
-        return self.find_secrets()

@@ -60,18 +60,18 @@ class ServerLogin:
 
     async def version(self) -> str | None:
         """Return a value that differs after every change; None when there is no login."""
-        return await self._location.secrets.version(self._location.name)
+        return await self._location.find_secrets().version(self._location.name)
 
     def lock(self) -> AbstractAsyncContextManager[object]:
         """Lock the login among all processes, for reading and replacing it. Not reentrant.
 
         Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
         """
-        return self._location.secrets.lock(self._location.name)
+        return self._location.find_secrets().lock(self._location.name)
 
     async def load(self) -> StoredLogin:
         """Return the stored login, or an empty one when there is none for this address."""
-        data = await self._location.secrets.read(self._location.name)
+        data = await self._location.find_secrets().read(self._location.name)
         with suppress(ValidationError):
             login = StoredLogin.model_validate_json(data or b"")
             if login.server_url == self.url:
@@ -80,12 +80,14 @@ class ServerLogin:
 
     async def save(self, login: StoredLogin) -> None:
         """Replace the login as a whole."""
-        await self._location.secrets.replace(self._location.name, login.model_dump_json(exclude_none=True).encode())
+        await self._location.find_secrets().replace(
+            self._location.name, login.model_dump_json(exclude_none=True).encode()
+        )
 
     async def forget(self) -> bool:
         """Delete the login. Return False if there was none."""
         async with self.lock():
-            return await self._location.secrets.delete(self._location.name)
+            return await self._location.find_secrets().delete(self._location.name)
 
 
 @dataclass(eq=False, repr=False)
