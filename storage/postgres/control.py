@@ -200,14 +200,11 @@ class Control:
         processes commit, waking for each hint would cost as much as a part of the work."""
         hints = [*connection.notifies(timeout=0)]
         for hint in hints:
-            self._take_hint(hint)
+            sender, *texts = hint.payload.split("\n")
+            if sender != self.name:
+                self._changed(read_hints(texts))
         if hints:
             time.sleep(GATHER_S)
-
-    def _take_hint(self, hint: psycopg.Notify) -> None:
-        sender, *texts = hint.payload.split("\n")
-        if sender != self.name:
-            self._changed(read_hints(texts))
 
     def _lock_owners(self, connection: Connection) -> None:
         while self._announced < len(self._owners):

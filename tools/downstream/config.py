@@ -5,6 +5,7 @@ says what the operator decides about it.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -112,11 +113,36 @@ class ServerList(msgspec.Struct, frozen=True):
 
 
 class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a person's login to one server is kept, and the command that creates it."""
+    """Where a person's login to one server is kept, and the command that creates it.
 
+    Every method raises `PlanwardenError` if it cannot.
+    """
+
+    config: ServerConfig
     find_secrets: Callable[[], SecretStore]
     """Raises `ToolError` while there are none."""
     name: str
     """Of the login, among the secrets."""
     command: str
     """The command that a person runs in a terminal to log in."""
+
+    @property
+    def url(self) -> str:
+        """The only address that the tokens are sent to."""
+        return self.config.url or ""
+
+    async def version(self) -> str | None:
+        """Return a value that differs after every change; None when there is no login."""
+        return await self.find_secrets().version(self.name)
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """Lock the login among all processes, for reading and replacing it. Not reentrant.
+
+        Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
+        """
+        return self.find_secrets().lock(self.name)
+
+    async def forget(self) -> bool:
+        """Delete the login. Return False if there was none."""
+        async with self.lock():
+            return await self.find_secrets().delete(self.name)

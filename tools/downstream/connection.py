@@ -218,7 +218,7 @@ class ServerConnection:
         if self._login is None:
             return None
         try:
-            return await self._login.find_secrets().version(self._login.name)
+            return await self._login.version()
         except PlanwardenError as error:
             logger.debug("server %r: %s", self.config.name, error.message)
             return None

@@ -274,7 +274,7 @@ class DownstreamServers:
         server = config.login_name or config.name
         name = f"{FOLDER}/{file_stem(replace_fields(config, name=server, slug=build_slug(server)))}.login"
         command = shlex.join([*self._program(), "login", server])
-        return LoginLocation(find_secrets=self._find_secrets, name=name, command=command)
+        return LoginLocation(config=config, find_secrets=self._find_secrets, name=name, command=command)
 
     def _find_secrets(self) -> SecretStore:
         if self.secrets is None:

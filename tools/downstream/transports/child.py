@@ -88,23 +88,20 @@ MAX_LOG_BYTES = 512 * 1024
 MAX_LINE_CHARS = 2_000
 
 
-class WithoutTraceback(logging.Filter):
-    """Takes the traceback off a record about a message that does not validate: a server sent it, and we are whole."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.exc_info and isinstance(record.exc_info[1], ValueError):
-            record.exc_info = None
-        return True
-
-
 _SDK_LOGGERS = ("client", "mcp.client.streamable_http")
-_WITHOUT_TRACEBACK = WithoutTraceback()
 
 
 def shorten_sdk_log() -> None:
     """Keep what a server sends out of the tracebacks that the SDK logs; calling it again changes nothing."""
     for name in _SDK_LOGGERS:
-        logging.getLogger(name).addFilter(_WITHOUT_TRACEBACK)
+        logging.getLogger(name).addFilter(_drop_traceback)
+
+
+def _drop_traceback(record: logging.LogRecord) -> bool:
+    """Take the traceback off a record about a message that does not validate: a server sent it, and we are whole."""
+    if record.exc_info and isinstance(record.exc_info[1], ValueError):
+        record.exc_info = None
+    return True
 
 
 @dataclass
