@@ -39,7 +39,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.server.api.warden import Warden
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.execution import Execution
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from planwarden.tools.base import Tool, as_tool
 
 WIRE = "openai-chat"

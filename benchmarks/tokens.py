@@ -21,13 +21,12 @@ from mcp.types import TextContent
 from pydantic import JsonValue
 
 import planwarden
-from benchmarks.conversation import Conversation, measure
 from benchmarks.harness import README, write_result
 from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 
 LIMITS = {3: 10_000, 10: 20_000}
 """Bytes of a whole conversation by number of steps: of `run_goal` with the caller as model."""

@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from planwarden.agent.common.errors import StoreError, UsageError
-from planwarden.storage.ports.secrets import LOCK_TIMEOUT_S, MAX_SECRET_BYTES, SECRET_KEY_VARIABLE
+from planwarden.storage.secret_files import LOCK_TIMEOUT_S, MAX_SECRET_BYTES, SECRET_KEY_VARIABLE
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
 
 KEY_BYTES = 32

@@ -6,9 +6,8 @@ system, which ends with its process.
 
 import errno
 import os
-import tempfile
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -16,7 +15,14 @@ from pathlib import Path
 import anyio.to_thread
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.ports.secrets import LOCK_TIMEOUT_S, MAX_SECRET_BYTES
+from planwarden.agent.common.paths import replace_file
+
+SECRET_KEY_VARIABLE = "PLANWARDEN_SECRET_KEY"
+"""The key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one store, which do not
+serve without it; `planwarden key new-secret` makes one."""
+MAX_SECRET_BYTES = 512 * 1024
+LOCK_TIMEOUT_S = 45.0
+"""How long a process waits for a lock that another one holds."""
 
 
 class SecretFiles:
@@ -44,7 +50,7 @@ class SecretFiles:
 
     async def create(self, name: str, value: bytes) -> bytes:
         path = self._path(name)
-        await anyio.to_thread.run_sync(partial(_write, path, value, is_first=True))
+        await self._write(path, value, is_first=True)
         current = await self.read(name)
         if current is None:
             raise StoreError(f"{str(path)!r} was deleted while it was made; try again")
@@ -54,12 +60,18 @@ class SecretFiles:
         path = self._path(name)
         if len(value) > MAX_SECRET_BYTES:
             raise _error("write", path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
-        await anyio.to_thread.run_sync(partial(_write, path, value, is_first=False))
+        await self._write(path, value)
+
+    async def _write(self, path: Path, value: bytes, *, is_first: bool = False) -> None:
+        try:
+            await anyio.to_thread.run_sync(partial(replace_file, path, value, is_first=is_first))
+        except OSError as error:
+            raise _error("write", path, error) from error
 
     async def delete(self, name: str) -> bool:
         """Also deletes what processes that died while they wrote the file left beside it."""
         path = self._path(name)
-        files = [*path.parent.glob(f"{escape(_prefix(path))}*.tmp"), *([path] if path.exists() else [])]
+        files = [*path.parent.glob(f".{escape(path.stem)}.*.tmp"), *([path] if path.exists() else [])]
         try:
             for leftover in files:
                 leftover.unlink(missing_ok=True)
@@ -101,33 +113,6 @@ class SecretFiles:
 
     def _path(self, name: str) -> Path:
         return self._elsewhere.get(name) or self._home / name
-
-
-def _write(path: Path, value: bytes, *, is_first: bool) -> None:
-    """Write a file beside it first, so that readers never see half a value. The first one never replaces another."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp creates the file with mode 0600.
-        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path), suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(value)
-                file.flush()
-                os.fsync(file.fileno())
-            if not is_first:
-                os.replace(beside, path)
-            else:
-                with suppress(FileExistsError):
-                    os.link(beside, path)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
-    except OSError as error:
-        raise _error("write", path, error) from error
-
-
-def _prefix(path: Path) -> str:
-    return f".{path.stem}."
 
 
 def _error(verb: str, path: Path, error: OSError) -> StoreError:

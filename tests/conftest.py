@@ -25,7 +25,7 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite import memory
+from planwarden.storage.sqlite import store as sqlite_store
 from planwarden.storage.sqlite.database import migrate
 from planwarden.tools.function import Arguments, Parameters
 from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
@@ -206,13 +206,13 @@ def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
 
 def _make_tables_once(patch: pytest.MonkeyPatch) -> None:
     """Each store in memory makes all tables, which copying takes a fiftieth of."""
-    empty = sqlite3.connect(memory.PLACE, isolation_level=None, check_same_thread=False)
-    migrate(empty, memory.PLACE)
+    empty = sqlite3.connect(sqlite_store.PLACE, isolation_level=None, check_same_thread=False)
+    migrate(empty, sqlite_store.PLACE)
 
     def copy(connection: sqlite3.Connection, path: Path) -> None:
         empty.backup(connection)
 
-    patch.setattr(memory, "migrate", copy)
+    patch.setattr(sqlite_store, "migrate", copy)
 
 
 def _trust_nobody_outside(patch: pytest.MonkeyPatch) -> None:

@@ -35,8 +35,7 @@ from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.views.execution import ask_for_person
 from planwarden.server.views.suspension import Suspension
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.sqlite.store import MemoryStore, SqliteStore
 from planwarden.tools.base import Tool, define
 from planwarden.tools.registry import Registry
 from tests.requirements import requirement

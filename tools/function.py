@@ -19,14 +19,7 @@ from pydantic import ConfigDict, create_model
 from pydantic.errors import PydanticUserError
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import (
-    LeaseLost,
-    OutcomeUnknown,
-    StaleDefinition,
-    StoreError,
-    ToolError,
-    UsageError,
-)
+from planwarden.agent.common.errors import LeaseLost, OutcomeUnknown, StaleDefinition, StoreError, ToolError, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
 from planwarden.tools.base import MARK, Tool, define
@@ -141,23 +134,16 @@ def tool(
             resume = None if on_resume is None else _make_resume(on_resume, tool_name)
         except UsageError as error:
             raise UsageError(f"{_name_place(target)}: {error.message}") from error
-        call = _make_call(target, accepted, context_parameter)
+        run = _make_runner(target)
+
+        async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
+            extra = {} if context_parameter is None else {context_parameter: context}
+            return await run(accepted.read(arguments) | extra, context)
+
         setattr(target, MARK, Tool(define(definition), call, resume))
         return target
 
     return mark(function) if function is not None else mark
-
-
-def _make_call(
-    target: ToolFunction, accepted: Arguments, context_parameter: str | None
-) -> Callable[[dict[str, JsonValue], CallContext], Awaitable[object]]:
-    run = _make_runner(target)
-
-    async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
-        extra = {} if context_parameter is None else {context_parameter: context}
-        return await run(accepted.read(arguments) | extra, context)
-
-    return call
 
 
 def _make_resume(

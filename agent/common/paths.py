@@ -1,6 +1,9 @@
-"""Paths as people write them."""
+"""Paths as people write them, and files that are written as a whole."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 from planwarden.agent.common.errors import UsageError
 
@@ -11,3 +14,25 @@ def expand_home(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise UsageError(f"{str(path)!r} begins with the home folder of a user who has none") from error
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600, *, is_first: bool = False) -> None:
+    """Store a file as a whole, because another process may read or write it now. Raises `OSError`.
+
+    With `is_first`, a file that is there stays.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{token_hex(8)}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        if is_first:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+        else:
+            os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
-"""Time and ids, which the core takes as arguments."""
+"""What a process gets from its machine: time, ids and the secrets of the home."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 
@@ -17,4 +18,48 @@ class Clock(Protocol):
 class Ids(Protocol):
     def new(self) -> str:
         """At least 128 random bits, derived from nothing."""
+        ...
+
+
+class SecretStore(Protocol):
+    """Values by name, such as `downstream/mail.login`.
+
+    Laws: a call that returned is durable; readers see a whole value, never half of one; of racing `create` calls one
+    stores its value, and all return that value. Every method raises `StoreError` when the medium fails, and
+    `UsageError` when this process has not the key that a value needs.
+    """
+
+    async def check(self) -> None:
+        """Make sure that values can be read and stored here; a process that serves calls this first."""
+        ...
+
+    async def read(self, name: str) -> bytes | None:
+        """Return the value; None when there is none."""
+        ...
+
+    async def create(self, name: str, value: bytes) -> bytes:
+        """Store the value unless there is one; returns the stored one."""
+        ...
+
+    async def replace(self, name: str, value: bytes) -> None:
+        """Store the value, of at most 512 KiB, in place of another or of none."""
+        ...
+
+    async def delete(self, name: str) -> bool:
+        """Return False when there was no value."""
+        ...
+
+    async def version(self, name: str) -> str | None:
+        """Return a text that differs after every change; None when there is no value. Needs no key."""
+        ...
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[object]:
+        """Keep the other processes that lock the name waiting. Not reentrant; ends with a process that is killed.
+
+        Entering raises `StoreError` when another process held the lock for 45 s.
+        """
+        ...
+
+    def locate(self, name: str) -> str:
+        """Return where the value is kept, for messages."""
         ...

@@ -27,7 +27,7 @@ from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.suspension import Program, name_program
 from planwarden.storage.opening import CompleteStore, open_at_once, open_store
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from planwarden.tools.builtin.human import ASKING_TOOLS
 from planwarden.tools.downstream.gated_servers import read_gated_servers
 

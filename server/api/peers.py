@@ -24,7 +24,7 @@ from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.settings.configuration import ProcessRole
-from planwarden.storage.gates import RunningGate, RunningGates
+from planwarden.storage.hosts import RunningGate, RunningGates
 from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry, merge_tools, registry_of
 from planwarden.tools.downstream.gated_servers import FOLDER
 

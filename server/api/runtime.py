@@ -5,6 +5,7 @@ This imports most of planwarden, so a process imports it only when it opens; a s
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.models.caller import CallerModel
@@ -73,7 +74,8 @@ async def open_runtime(
             await stack.enter_async_context(peers.watch(engine.owner, duties.serves))
         if duties.has_engine:
             await stack.enter_async_context(engine)
-            stack.callback(home.downstream.stop_watching_agents)
+            if home.downstream.agents is not None:
+                await stack.enter_async_context(run_beside(partial(home.downstream.agents.watch, engine)))
         service = Service(
             engine,
             settings,

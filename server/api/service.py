@@ -107,7 +107,6 @@ class Service:
         """What a person's command on this home begins with."""
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
-            downstream.watch_agents(engine)
         self._starts = Starts(engine, settings, library or PlanLibrary({}), downstream)
         self.load_newest, self.wait_for_tools = self._starts.load_newest, self._starts.wait_for_tools
         self.plans, self.look_at_plans = self._starts.library.list_lines, self._starts.library.look

@@ -51,7 +51,7 @@ from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.gate.tools import GatedTools
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
-from planwarden.storage.gates import Deliveries, ReliedDefinition, ReliedDefinitions
+from planwarden.storage.hosts import Deliveries, ReliedDefinition, ReliedDefinitions
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
 

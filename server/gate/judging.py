@@ -19,7 +19,7 @@ from planwarden.server.gate.serving import Gate
 from planwarden.server.gate.tools import GatedTools, SharedTools
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.gates import RunningGates
+from planwarden.storage.hosts import RunningGates
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.gated_servers import describe_other_server, save_gated_server
 

@@ -21,8 +21,7 @@ from planwarden.server.gate.upstream import ProcessUpstream
 from planwarden.server.settings.configuration import Settings
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig, ServerList
 from planwarden.tools.downstream.listing_cache import FOLDER, file_stem
-from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, READ_BYTES, LineReader
-from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, READ_BYTES, LineReader, ServerLog
 
 logger = logging.getLogger(__name__)
 

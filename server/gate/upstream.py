@@ -15,8 +15,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.server.gate.relay import LargeResult, Relay
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import stdio
-from planwarden.tools.downstream.transports.child import READ_BYTES, Child, LineReader, spawn
-from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.child import READ_BYTES, Child, LineReader, ServerLog, spawn
 
 OWN_VARIABLES = "PLANWARDEN_"
 """What the names of planwarden's own variables begin with."""

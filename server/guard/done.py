@@ -33,7 +33,7 @@ from planwarden.server.guard.protected_paths import FILES_OF_PATCH
 from planwarden.server.guard.quick import MAX_RECORD_BYTES, SESSIONS, STOPS, find_record, read_event_name, record_call
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_promises
-from planwarden.storage.host_sessions import KEEP_S, HostSession, TrustedFolder
+from planwarden.storage.hosts import KEEP_S, HostSession, TrustedFolder
 from planwarden.storage.sql.records import RecordStore, RecordTransaction
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 from planwarden.tools.guarded.promises import (

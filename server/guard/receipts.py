@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.server.guard.done import judge_session, list_calls
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_folder_file
-from planwarden.storage.host_sessions import HostSession, TrustedFolder
+from planwarden.storage.hosts import HostSession, TrustedFolder
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import PromiseVerdict, describe_call, show_time
 

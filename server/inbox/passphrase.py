@@ -14,9 +14,9 @@ import anyio.to_thread
 import msgspec
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.ports.environment import SecretStore
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import PASSPHRASE
-from planwarden.storage.ports.secrets import SecretStore
 
 COST, BLOCK_BYTES, LANES = 2**15, 8, 1
 """Each guess costs 32 MiB of memory and about 100 ms."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.tools.downstream.listing_cache import replace_file
+from planwarden.agent.common.paths import replace_file
 
 Additions = Mapping[str, Mapping[str, str]]
 """Keys and values by the name of a tool."""

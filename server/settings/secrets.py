@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.ports.environment import SecretStore
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.opening import open_store
-from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE, SecretStore
-from planwarden.storage.secret_files import SecretFiles
+from planwarden.storage.secret_files import SECRET_KEY_VARIABLE, SecretFiles
 from planwarden.storage.sql.processes import HasProcesses
 
 PASSPHRASE = "inbox.passphrase"

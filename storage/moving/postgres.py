@@ -16,9 +16,19 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row, StoreSide
-from planwarden.storage.postgres.audit import seal
-from planwarden.storage.postgres.connection import IN_USE, MIGRATING, SQL, connect, migrate, name_server, store_error
-from planwarden.storage.postgres.moved_marker import clear_mark, read_mark, write_mark
+from planwarden.storage.postgres.connection import (
+    IN_USE,
+    MIGRATING,
+    SQL,
+    clear_mark,
+    connect,
+    migrate,
+    name_server,
+    read_mark,
+    store_error,
+    write_mark,
+)
+from planwarden.storage.postgres.control import seal
 
 _NAMES = [*TABLES, *MERGED]
 _SETTINGS = (

@@ -16,8 +16,7 @@ from planwarden.storage.locks import WriteLock
 from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import PARTS, TABLES, Row, StoreSide
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.database import clear_mark, read_mark, write_mark
-from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.database import SQL, clear_mark, read_mark, write_mark
 
 _SETTINGS = (
     "locking_mode = EXCLUSIVE",

@@ -14,15 +14,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from secrets import token_hex
+from typing import Any
 
 import psycopg
 from psycopg import errors
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Changes
-from planwarden.storage.postgres.audit import seal
 from planwarden.storage.postgres.connection import IN_USE, Connection, connect, run
 from planwarden.storage.postgres.hints import EVERYTHING, read_hints
+from planwarden.storage.sql.rows import chain_audit, read_object
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,41 @@ REFUSED_S = 5.0
 """Seconds after which a statement that the server refused is tried again."""
 MAX_PAYLOAD = 7_000
 """Bytes of a hint; PostgreSQL takes less than 8,000."""
+
+
+MOST = 5_000
+"""Rows that one transaction seals."""
+
+
+def seal(connection: Connection) -> None:
+    """Give the rows of the audit that were committed before the call their numbers and their hashes.
+
+    Of processes that do so at once, one seals each row. A chain in each transaction would make all commits of all
+    processes wait in a row. The price: the rows of the last half second are not tamper-evident yet.
+    """
+    while run(connection, "is_unsealed").fetchone() is not None:
+        with connection.transaction():
+            if _seal_some(connection) < MOST:
+                return
+
+
+def _seal_some(connection: Connection) -> int:
+    # Read after the lock, so that the end of the chain is what the last one who sealed made it.
+    run(connection, "lock_audit")
+    waiting = run(connection, "unsealed", (MOST,)).fetchall()
+    if not waiting:
+        return 0
+    rows = chain_audit(run(connection, "last_audit").fetchone(), map(_read_unsealed, waiting))
+    run(connection, "add_audit", [list(column) for column in zip(*rows, strict=True)])
+    run(connection, "end_audit", (rows[-1][0],))
+    run(connection, "forget_unsealed", ([row[0] for row in waiting],))
+    return len(waiting)
+
+
+def _read_unsealed(row: tuple[Any, ...]) -> tuple[float, AuditEntry, str]:
+    _, at, kind, execution_id, suspension_id, facts, policy = row
+    entry = AuditEntry(kind=kind, facts=read_object(facts), execution_id=execution_id, suspension_id=suspension_id)
+    return at, entry, policy
 
 
 def lock_key(owner: str) -> int:
@@ -163,14 +200,11 @@ class Control:
         processes commit, waking for each hint would cost as much as a part of the work."""
         hints = [*connection.notifies(timeout=0)]
         for hint in hints:
-            self._take_hint(hint)
+            sender, *texts = hint.payload.split("\n")
+            if sender != self.name:
+                self._changed(read_hints(texts))
         if hints:
             time.sleep(GATHER_S)
-
-    def _take_hint(self, hint: psycopg.Notify) -> None:
-        sender, *texts = hint.payload.split("\n")
-        if sender != self.name:
-            self._changed(read_hints(texts))
 
     def _lock_owners(self, connection: Connection) -> None:
         while self._announced < len(self._owners):

@@ -43,9 +43,8 @@ class PostgresReader:
             return []
         return await self.use(lambda connection: run(connection, name, parameters).fetchall())
 
-    async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """As `fetch`: every read is on a thread."""
-        return await self.fetch(name, parameters)
+    # Every read is on a thread.
+    fetch_long = fetch
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
         """Return the rows of each of several reads, all as of one moment."""

@@ -6,6 +6,7 @@ Times in conditions are the database's, so that the clocks of machines do not ma
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
+from time import monotonic
 
 import anyio
 import anyio.to_thread
@@ -13,13 +14,8 @@ import psycopg
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import (
-    Append,
-    Changes,
-    Lease,
-)
+from planwarden.agent.ports.store import Append, Changes, Lease
 from planwarden.storage.clock import LEASE_S
-from planwarden.storage.postgres.audit import seal
 from planwarden.storage.postgres.connection import (
     Connection,
     connect,
@@ -29,15 +25,63 @@ from planwarden.storage.postgres.connection import (
     run,
     store_error,
 )
-from planwarden.storage.postgres.control import CHANNEL, Control, send_hint
+from planwarden.storage.postgres.control import CHANNEL, Control, seal, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
-from planwarden.storage.postgres.liveness import GONE_S, LockLiveness
 from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.writer import PostgresWriter
 from planwarden.storage.sql.append import prepare
 from planwarden.storage.sql.database import Rows, SqlTransaction
 from planwarden.storage.sql.processes import ProcessRegistry
-from planwarden.storage.sql.store import SqlStore
+from planwarden.storage.sql.store import COUNTED, SqlStore
+
+GONE_S = 1.5
+"""Seconds for which the lock of a dead process has been free."""
+RESTARTED_S = 12.0
+"""The same for a lock that the database lost: longer than a living process takes to come back."""
+
+
+class LockLiveness:
+    """Implements `Liveness`."""
+
+    def __init__(self, control: Control, reader: PostgresReader, gone_s: float) -> None:
+        self._control = control
+        self._reader = reader
+        self._gone_s = gone_s
+        self._free_since: dict[str, float] = {}
+
+    async def announce(self, owner: str) -> None:
+        if not self._control.is_announced(owner):
+            await anyio.to_thread.run_sync(self._control.announce, owner)
+
+    async def is_dead(self, owner: str) -> bool:
+        return owner in await self.find_dead([owner])
+
+    async def find_dead(self, owners: Collection[str] | None = None) -> list[str]:
+        """Return those of the owners, or of all who have a lease, whose processes are gone."""
+        rows = await self._reader.fetch("living", (None if owners is None else [*owners],))
+        now = monotonic()
+        is_shaken = now - self._control.reconnected_at < RESTARTED_S
+        return [
+            str(owner) for owner, *facts in rows if self._counts_as_dead(owner, *facts, now=now, is_shaken=is_shaken)
+        ]
+
+    async def attend(self) -> None:
+        """Do nothing: every process that is published starts what is due."""
+
+    async def is_attended(self) -> bool:
+        return bool(await self._reader.fetch("processes"))
+
+    def _counts_as_dead(
+        self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, /, *, now: float, is_shaken: bool
+    ) -> bool:
+        if not is_announced:
+            # A process without a row has said that it ends.
+            return True
+        if not is_free:
+            self._free_since.pop(owner, None)
+            return False
+        patience_s = RESTARTED_S if is_shaken or is_from_before else self._gone_s
+        return now - self._free_since.setdefault(owner, now) >= patience_s
 
 
 class PostgresStore(SqlStore):
@@ -149,7 +193,7 @@ class PostgresStore(SqlStore):
 
     async def check(self) -> dict[str, int | str]:
         """Facts for a health report: counts of rows, size, version of server and schema, and what waits."""
-        [(executions, running, pending)] = await self._reader.fetch("totals")
+        [totals] = await self._reader.fetch("totals")
         server = await self._reader.use(lambda connection: connection.info.server_version)
         [(size_bytes, schema, unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")
         began = anyio.current_time()
@@ -157,9 +201,7 @@ class PostgresStore(SqlStore):
         return {
             "integrity": "ok",
             "schema": int(schema),
-            "executions": int(executions),
-            "running": int(running),
-            "pending": int(pending),
+            **dict(zip(COUNTED, map(int, totals), strict=True)),
             "size_bytes": int(size_bytes),
             "server": f"{server // 10_000}.{server % 10_000}",
             "commit_ms": round((anyio.current_time() - began) * 1000),

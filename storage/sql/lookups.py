@@ -1,20 +1,31 @@
 """What a database tells of executions: lookups that change nothing, the same in both databases."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from planwarden.agent.common.artifact import Artifact, check_artifact
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import Addressee
+from planwarden.agent.core.execution.state import TRANSITIONS
+from planwarden.agent.core.execution.synopsis import MAX_WORDS, clean_text, fold_words
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.listing import HOSTS_LOOKED_AT, ExecutionFilter, ListedPage
+from planwarden.agent.ports.listing import (
+    HOSTS_LOOKED_AT,
+    ExecutionFilter,
+    ListedExecution,
+    ListedPage,
+    ListPosition,
+    read_cursor,
+)
 from planwarden.agent.ports.store import FoundId, Header, Log, StartedExecution, SuspensionRow, SuspensionRowPage
 from planwarden.storage.sql.database import Reads, Rows
-from planwarden.storage.sql.rows import read_header, read_key, read_log, read_start, read_suspension
-from planwarden.storage.sql.synopses import list_parameters, read_page
+from planwarden.storage.sql.projection import join_tools
+from planwarden.storage.sql.rows import name_values, read_header, read_key, read_log, read_start, read_suspension
+
+_ADDRESSEES = ("human", "caller", "clock", None)
 
 
 class SqlLookups:
@@ -139,3 +150,42 @@ def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
     suspensions = tuple(map(read_suspension, rows[:limit]))
     total = int(totals[0][0]) if totals else 0
     return SuspensionRowPage(suspensions, total, suspensions[-1].suspension_id if len(rows) > limit else None)
+
+
+def list_parameters(filters: ExecutionFilter, limit: int, cursor: str | None) -> tuple[object, ...]:
+    """Return what `list_executions` takes, for one row more than `limit`. Raises `InvalidArguments` for a foreign
+    cursor."""
+    position = read_cursor(cursor)
+    words = fold_words(filters.search)
+    return (
+        position.active_at,
+        position.number,
+        filters.status,
+        filters.host and clean_text(filters.host),
+        filters.saved_plan and clean_text(filters.saved_plan),
+        None if filters.tool is None else join_tools([clean_text(filters.tool).replace("\n", "\ufffd")]),
+        filters.principal,
+        *words,
+        *("" for _ in range(MAX_WORDS - len(words))),
+        filters.is_gated,
+        filters.tool_prefix and f"\n{clean_text(filters.tool_prefix)}",
+        limit + 1,
+    )
+
+
+def read_page(rows: Sequence[tuple[Any, ...]], limit: int) -> ListedPage:
+    """Return the page. Raises `StoreError` when a row is damaged."""
+    listed = tuple(_read_row(row) for row in rows[:limit])
+    if len(rows) <= limit or not listed:
+        return ListedPage(listed, None)
+    return ListedPage(listed, ListPosition(listed[-1].active_at, int(rows[limit - 1][-1])).to_cursor())
+
+
+def _read_row(row: tuple[Any, ...]) -> ListedExecution:
+    fields = name_values(ListedExecution, row[:-1])
+    question, waits_for = fields["question"], fields["waits_for"]
+    if fields["status"] not in TRANSITIONS or fields["status"] == "new" or waits_for not in _ADDRESSEES:
+        raise StoreError(f"the row of execution {fields['execution_id']!r} is damaged; restore a backup")
+    # A person comes first; of the others, the one whose name comes first.
+    fields |= {"is_goal": bool(fields["is_goal"]), "waits_for": waits_for if question is None else "human"}
+    return ListedExecution(**fields)

@@ -1,7 +1,7 @@
 """The rows that follow from the events of one append, beside its log."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -20,7 +20,6 @@ from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.grant import day_of
 from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import SqlTransaction
-from planwarden.storage.sql.synopses import list_values
 
 RISKS: tuple[Risk | None, ...] = ("critical", "dangerous", "confirm", "read", None)
 """In the order in which questions about them wait; the row of a question keeps the place of its risk."""
@@ -117,3 +116,20 @@ def _write_question(transaction: SqlTransaction, execution: ExecutionState, reco
             execute("answer_suspension", (_CLOSING[type(event)], recorded.at, event.suspension_id))
         case _:
             pass
+
+
+def list_values(synopsis: Synopsis) -> tuple[object, ...]:
+    """Return what `write_synopsis` of SQLite takes after the execution's number."""
+    return (
+        synopsis.title,
+        synopsis.is_goal,
+        synopsis.host,
+        synopsis.saved_plan,
+        join_tools(synopsis.tools),
+        synopsis.search,
+    )
+
+
+def join_tools(tools: Iterable[str]) -> str:
+    """Return the column `tools`: a line for each name, with line breaks on both sides of it."""
+    return "".join(f"\n{name}" for name in tools) + "\n"

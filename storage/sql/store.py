@@ -23,6 +23,8 @@ from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import NotificationQueue
 from planwarden.storage.sql.rows import read_audit_row, read_grant, read_suspension
 
+COUNTED = ("executions", "running", "pending")
+"""What the columns of `totals` count."""
 PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "executions")
 
 

@@ -18,8 +18,29 @@ from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
-from planwarden.storage.sql.replay import refuse_unreplayable
-from planwarden.storage.sqlite.statements import SQL, read_migrations
+from planwarden.storage.sql.schema import load_migrations, load_statements, refuse_unreplayable
+
+DIALECT = (
+    (r"\$(\d+)", r"?\1"),
+    (r"::\w+", ""),
+    (r' COLLATE "C"', ""),
+    # Nobody else writes while a transaction writes.
+    (r"\s+FOR UPDATE( SKIP LOCKED)?", ""),
+    (r"OVERRIDING SYSTEM VALUE ", ""),
+    (r"\bnext_number\(\)", "(SELECT coalesce(max(number), 0) + 1 FROM executions)"),
+    (r"\bclock\((\?\d+)\)", r"\1"),
+    (r"\bjson_array_elements_text\((\?\d+)\)", r"value FROM json_each(\1)"),
+    # `min` of several values is NULL where one of them is.
+    (r"\bleast\(([\w.]+), ([\w.]+)\)", r"min(coalesce(\1, \2), coalesce(\2, \1))"),
+    (r"\bgreatest\(", "max("),
+    (r"\bstrpos\(", "instr("),
+    (r"\bchr\(", "char("),
+    (r"\bbigint GENERATED ALWAYS AS IDENTITY\b|\bbigint\b|\bboolean\b", "INTEGER"),
+    (r"\bdouble precision\b", "REAL"),
+    (r"\bbytea\b", "BLOB"),
+    (r"^\);$", ") STRICT;"),
+)
+SQL: dict[str, str] = load_statements(Path(__file__).parent, DIALECT)
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
@@ -221,7 +242,7 @@ def latest_version() -> int:
 @cache
 def migrations() -> list[str]:
     """Return the scripts that bring a file from one schema to the next, oldest first."""
-    return read_migrations()
+    return load_migrations(Path(__file__).parent, DIALECT)
 
 
 def _statements(script: str) -> list[str]:
@@ -267,7 +288,7 @@ def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
 
 
 def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
-    """Marks an unmarked store in the open transaction."""
+    """Mark an unmarked store in the open transaction."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.execute(
         f"CREATE TABLE {TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT",

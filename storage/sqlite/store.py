@@ -6,6 +6,7 @@ One connection writes (`writer.py`), another one looks things up (`reader.py`).
 import json
 import secrets
 import sqlite3
+import weakref
 from collections.abc import Collection
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -19,8 +20,9 @@ from planwarden.storage.clock import LEASE_S, SystemClock
 from planwarden.storage.locks import LivenessFile, OneProcess, WriteLock
 from planwarden.storage.sql.append import prepare, write_appends
 from planwarden.storage.sql.database import Reads, SqlTransaction
-from planwarden.storage.sql.store import SqlStore
+from planwarden.storage.sql.store import COUNTED, SqlStore
 from planwarden.storage.sqlite import database
+from planwarden.storage.sqlite.database import migrate
 from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
@@ -150,18 +152,11 @@ class SqliteStore(SqlStore):
 
     async def check(self) -> dict[str, int | str]:
         """Facts for a health report: `integrity` is `ok` or SQLite's first complaint; counts of rows; file version."""
-
         names = ("totals", "quick_check", "size")
         totals, integrity, sizes = await self._reader.fetch_all_long(*((name, ()) for name in names))
-        (executions, running, pending), (schema, size_bytes) = totals[0], sizes[0]
-        return {
-            "integrity": str(integrity[0][0]),
-            "schema": int(schema),
-            "executions": int(executions),
-            "running": int(running),
-            "pending": int(pending),
-            "size_bytes": int(size_bytes),
-        }
+        schema, size_bytes = sizes[0]
+        counts = dict(zip(COUNTED, map(int, totals[0]), strict=True))
+        return {"integrity": str(integrity[0][0]), "schema": int(schema), **counts, "size_bytes": int(size_bytes)}
 
     async def close(self) -> None:
         await self._reader.close()
@@ -177,3 +172,23 @@ def _connect_and_migrate(path: Path) -> sqlite3.Connection:
         database.migrate(connection, path)
         opened.pop_all()
     return connection
+
+
+PLACE = Path(":memory:")
+
+
+class MemoryStore(SqliteStore):
+    """Keeps every law of the ports except durability.
+
+    Several engines may share one instance, as processes share a file; it is used from one event loop.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, lease_s: float = LEASE_S) -> None:
+        connection = sqlite3.connect(PLACE, isolation_level=None, check_same_thread=False, cached_statements=256)
+        weakref.finalize(self, connection.close)
+        migrate(connection, PLACE)
+        reader = DirectReader(connection, PLACE)
+        super().__init__(PLACE, MemoryWriter(connection, PLACE), reader, OneProcess(), clock or SystemClock(), lease_s)
+
+    async def close(self) -> None:
+        """Close nothing: the content stays for the next user of the instance."""

@@ -11,35 +11,50 @@ import asyncio
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, TypeVar
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.sql.database import Request, deliver
-from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, is_busy, leave_log, store_error
+from planwarden.storage.sql.rows import chain_audit
+from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, SQL, is_busy, leave_log, store_error
 from planwarden.storage.sqlite.pace import Pace
-from planwarden.storage.sqlite.statements import SQL, Operation, SqliteTransaction
+
+
+class SqliteTransaction:
+    """Implements `SqlTransaction` over a connection with an open one."""
+
+    __slots__ = ("connection",)
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        return self.connection.execute(SQL[name], parameters)
+
+    def lock(self, name: str) -> None:
+        """Nobody else writes while this transaction is open."""
+
+    def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
+        """Append to the chain; a policy that is not yet in it goes first."""
+        last = self.execute("last_audit").fetchone()
+        self.connection.executemany(SQL["add_audit"], chain_audit(last, ((at, entry, policy) for entry in entries)))
+
 
 Result = TypeVar("Result")
+Operation = Callable[[SqliteTransaction], Result]
 
 MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000
 """Pages of the log, as `_estimate_pages` has them, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit does that itself, such as one of a large artifact."""
-
-
-class _NoLock:
-    def held(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def held_if_free(self) -> AbstractContextManager[bool]:
-        return nullcontext(True)
 
 
 class _Request(Request[Result]):
@@ -68,7 +83,8 @@ class Writer:
         self._transaction = SqliteTransaction(connection)
         self._path = path
         self._check = check
-        self._lock = lock or _NoLock()
+        self._held = lock.held if lock is not None else nullcontext
+        self._held_if_free = lock.held_if_free if lock is not None else lambda: nullcontext(True)
         self.pace = Pace()
         self._requests: deque[_Request[Any]] = deque()
         """In order; appended to by event loops, emptied by the holder of `_using`."""
@@ -136,7 +152,7 @@ class Writer:
             # Another process or connection may write, or the lock cannot be taken.
             with suppress(_Busy, StoreError):
                 if not any(request.is_large for request in batch):
-                    with self._lock.held_if_free() as is_free:
+                    with self._held_if_free() as is_free:
                         if is_free:
                             self._perform(batch, self.pace.note_loop_wait)
                             is_done = True
@@ -206,7 +222,7 @@ class Writer:
                     self._checkpoint()
             self._hand_back()
         # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
-        with suppress(StoreError), self._lock.held():
+        with suppress(StoreError), self._held():
             self._connection.close()
             return
         leave_log(self._connection)
@@ -237,7 +253,7 @@ class Writer:
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
         """On the thread: waits for other writers. What it cannot get fails all requests of the batch."""
         try:
-            with self._lock.held(), self._patiently():
+            with self._held(), self._patiently():
                 self._perform(batch, self.pace.note_thread_wait)
         except (StoreError, *FAULTS) as error:
             for request in batch:
@@ -317,7 +333,7 @@ class Writer:
     def _checkpoint(self) -> None:
         """Move the log into the database, as far as readers allow. What fails here is tried again with later rows."""
         self._pages = 0
-        with suppress(StoreError, *FAULTS), self._lock.held():
+        with suppress(StoreError, *FAULTS), self._held():
             self._check()
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 

@@ -29,7 +29,7 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.settings.catalogue import build_downstream, build_registry
 from planwarden.server.settings.configuration import Settings, load_settings
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from tests.support.wardens import plan, tool_step
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup, TaskStatus
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.inputs import PLANS, Mutator
 from tests.support.paths import DOUBLES, ROOT

@@ -15,7 +15,7 @@ from planwarden.agent.core.execution.fold import fold
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.ports.store import Header
 from planwarden.storage.sql.rows import read_header, read_log
-from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.database import SQL
 
 Fetch = Callable[[str, Sequence[object]], list[Any]]
 """Takes the name of one of planwarden's own statements and its parameters, returns rows; raises `Unreadable`."""

@@ -26,11 +26,10 @@ from planwarden.agent.runtime.run import Run
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.postgres.connection import SQL as SHARED_SQL
 from planwarden.storage.postgres.control import Control
-from planwarden.storage.postgres.liveness import LockLiveness
-from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.postgres.store import LockLiveness, PostgresStore
 from planwarden.storage.sql import append
 from planwarden.storage.sqlite import pace, store
-from planwarden.storage.sqlite.statements import SQL
+from planwarden.storage.sqlite.database import SQL
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.ledger import STAND_STILL, Ledger, SharedClock, take
 from tests.harness.process import CONNECTION_NAME, PATIENCE

@@ -22,11 +22,9 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Append, Guard, Lease, Store
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.postgres.liveness import GONE_S
-from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.postgres.store import GONE_S, PostgresStore
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.memory import MemoryStore
-from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.sqlite.store import MemoryStore, SqliteStore
 from tests.support.postgres import shared_pooler, shared_server
 
 LEASE_S = 15.0

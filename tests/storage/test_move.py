@@ -23,8 +23,7 @@ from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.move import move
 from planwarden.storage.moving.tables import TABLES
 from planwarden.storage.opening import open_store
-from planwarden.storage.postgres.connection import connect
-from planwarden.storage.postgres.moved_marker import write_mark
+from planwarden.storage.postgres.connection import connect, write_mark
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.tokens import TokenStore
 from tests.kit import AuditEntry, first_only, requirement

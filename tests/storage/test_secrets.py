@@ -12,11 +12,10 @@ import psycopg
 import pytest
 
 from planwarden.agent.common.errors import StoreError, UsageError
-from planwarden.storage.ports import secrets as port
-from planwarden.storage.ports.secrets import MAX_SECRET_BYTES, SecretStore
+from planwarden.agent.ports.environment import SecretStore
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.sealing import CHECK, SealedSecrets, make_secret_key
-from planwarden.storage.secret_files import SecretFiles
+from planwarden.storage.secret_files import MAX_SECRET_BYTES, SECRET_KEY_VARIABLE, SecretFiles
 from tests.requirements import requirement
 
 KEY = base64.b64encode(bytes(range(32))).decode()
@@ -192,7 +191,7 @@ async def test_a_wrong_key_is_refused_and_changes_nothing(url: str) -> None:
             wrong.replace("new", b"x"),
             wrong.create("n", b""),
         ):
-            with pytest.raises(UsageError, match=f"{port.SECRET_KEY_VARIABLE} is not the key of this store"):
+            with pytest.raises(UsageError, match=f"{SECRET_KEY_VARIABLE} is not the key of this store"):
                 await use
         # Names and versions are no secrets.
         assert await wrong.read("missing") is None and await wrong.version(NAME) is not None

@@ -1,7 +1,7 @@
 """Fakes with behaviour: tools that write to a ledger, a model out of reach, and stores with hooks.
 
 No test tells them what to answer; each does a small, real thing. The clock that tests set is
-`planwarden.storage.clock.ManualClock`, the store in memory is `planwarden.storage.sqlite.memory.MemoryStore`.
+`planwarden.storage.clock.ManualClock`, the store in memory is `planwarden.storage.sqlite.store.MemoryStore`.
 """
 
 import inspect

@@ -18,7 +18,7 @@ from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 
 NOWHERE = Path("/nonexistent")
 

@@ -19,18 +19,14 @@ from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, Tool
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
+from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, build_object_schema, define
-from planwarden.tools.delegate.agent import (
-    AgentNotAsked,
-    AgentRefused,
-    AgentUnreachable,
-    RemoteAgent,
-)
+from planwarden.tools.delegate.agent import AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH, ChildView, DelegatedGoal, find_open_goals
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY
 from planwarden.tools.downstream.elicitation import ServerElicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, Answer
-from planwarden.tools.downstream.servers import DelegatingEngine, DownstreamServers
+from planwarden.tools.downstream.servers import DownstreamServers
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +136,7 @@ class DelegationTool:
         agent = self._find_agent(child.agent)
         return ChildView.read(await agent.call(agent.settings.get_tool, {"threadId": child.thread_id}, execution_id))
 
-    async def watch(self, executions: DelegatingEngine) -> None:
+    async def watch(self, executions: Engine) -> None:
         """Close each open suspension whose agent no longer asks it, every `WATCH_S` seconds, until cancelled."""
         while True:
             await anyio.sleep(WATCH_S)
@@ -152,7 +148,7 @@ class DelegationTool:
             except Exception:
                 logger.exception("watching delegated suspensions failed")
 
-    async def _close_settled_questions(self, executions: DelegatingEngine) -> None:
+    async def _close_settled_questions(self, executions: Engine) -> None:
         """Look at the open suspensions in the store; several processes close a suspension only once."""
         cursor: str | None = None
         for _ in range(MAX_PAGES):

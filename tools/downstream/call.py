@@ -40,7 +40,6 @@ START_SHARE = 0.9
 not know that nothing was sent."""
 RETRY_PAUSE_S = 0.1
 """Before a call is sent again whose answer has no question, only a state to send back."""
-_BLOCKS: TypeAdapter[list[dict[str, JsonValue]]] = TypeAdapter(list[dict[str, JsonValue]])
 
 Outcome = JsonValue | ResultWithArtifacts | Suspend
 """The result of a call, or a question."""
@@ -218,9 +217,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         name = self.definition.name
         if self.connection.config.is_gated or context.thread_id.startswith(THREAD_PREFIX):
             return read_whole_result(name, answer.model_dump(mode="json", by_alias=True, exclude_unset=True))
-        content = _BLOCKS.validate_python(
-            [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
-        )
+        content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]
         if answer.is_error:
             raise ToolError(f"{name} reports an error: {one_line(read_error_text(content), MAX_ERROR_CHARS)}")
         structured: JsonValue = answer.structured_content

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from planwarden.agent.core.tool import MAX_WAIT_S
+from planwarden.agent.ports.environment import SecretStore
 
 START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
@@ -111,24 +112,14 @@ class ServerList(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-class LoginSecrets(Protocol):
-    """What logins need of the home's secrets. `planwarden.storage.ports.secrets` has the laws."""
-
-    async def read(self, name: str) -> bytes | None: ...
-
-    async def replace(self, name: str, value: bytes) -> None: ...
-
-    async def delete(self, name: str) -> bool: ...
-
-    async def version(self, name: str) -> str | None: ...
-
-    def lock(self, name: str) -> AbstractAsyncContextManager[object]: ...
-
-
 class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a person's login to one server is kept, and the command that creates it."""
+    """Where a person's login to one server is kept, and the command that creates it.
 
-    find_secrets: Callable[[], LoginSecrets]
+    Every method raises `PlanwardenError` if it cannot.
+    """
+
+    config: ServerConfig
+    find_secrets: Callable[[], SecretStore]
     """Raises `ToolError` while there are none."""
     name: str
     """Of the login, among the secrets."""
@@ -136,5 +127,22 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     """The command that a person runs in a terminal to log in."""
 
     @property
-    def secrets(self) -> LoginSecrets:
-        return self.find_secrets()
+    def url(self) -> str:
+        """The only address that the tokens are sent to."""
+        return self.config.url or ""
+
+    async def version(self) -> str | None:
+        """Return a value that differs after every change; None when there is no login."""
+        return await self.find_secrets().version(self.name)
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """Lock the login among all processes, for reading and replacing it. Not reentrant.
+
+        Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
+        """
+        return self.find_secrets().lock(self.name)
+
+    async def forget(self) -> bool:
+        """Delete the login. Return False if there was none."""
+        async with self.lock():
+            return await self.find_secrets().delete(self.name)

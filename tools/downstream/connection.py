@@ -27,7 +27,7 @@ from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, In
 from planwarden.tools.downstream.listing_cache import read_listing
 from planwarden.tools.downstream.sdk import client, mcp, subscriptions
 from planwarden.tools.downstream.tools import DownstreamTool, one_line
-from planwarden.tools.downstream.transports.log import ServerLog, shorten_sdk_log
+from planwarden.tools.downstream.transports.child import ServerLog, shorten_sdk_log
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class ServerConnection:
         if self._login is None:
             return None
         try:
-            return await self._login.secrets.version(self._login.name)
+            return await self._login.version()
         except PlanwardenError as error:
             logger.debug("server %r: %s", self.config.name, error.message)
             return None

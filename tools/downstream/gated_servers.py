@@ -14,9 +14,9 @@ import msgspec
 
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.paths import replace_file
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings
 from planwarden.tools.downstream.config_file import build_slug
-from planwarden.tools.downstream.listing_cache import replace_file
 
 FOLDER = "gate"
 THREAD_PREFIX = "gate-"

@@ -5,14 +5,13 @@ wrong or old listing costs one question at most, because a call compares its def
 """
 
 import logging
-import os
 from pathlib import Path
-from secrets import token_hex
 
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import canonical_json, digest, is_larger, read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
+from planwarden.agent.common.paths import replace_file
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import mcp
 
@@ -54,7 +53,6 @@ def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
 
 
 async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
-
     tools: list[JsonValue] = []
     cursor: str | None = None
     cursors: set[str] = set()
@@ -101,21 +99,6 @@ def save_listing(folder: Path | None, config: ServerConfig, tools: list[JsonValu
         replace_file(path, text.encode())
     except OSError as error:
         logger.warning("cannot keep the listing of server %r in %s: %s", config.name, path, error.strerror)
-
-
-def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Store a file as a whole, because another process may read or write it now. Raises `OSError`."""
-    temporary = path.with_suffix(f".{token_hex(8)}.tmp")
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(mode)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _find_file(folder: Path, config: ServerConfig) -> Path:

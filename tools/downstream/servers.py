@@ -25,16 +25,17 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.environment import SecretStore
 from planwarden.agent.ports.watchers import Commit
+from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
-from planwarden.tools.downstream.config import LoginLocation, LoginSecrets, ServerConfig
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.listing_cache import FOLDER, file_stem, load_listing, save_listing
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
-from planwarden.tools.downstream.transports.log import ServerLog
+from planwarden.tools.downstream.transports.child import ServerLog
 from planwarden.tools.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -63,16 +64,6 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The file with what it wrote to its standard error."""
 
 
-class DelegatingEngine(Protocol):
-    """The part of the engine that closing agents' suspensions needs."""
-
-    store: Store
-
-    async def find(self, execution_id: str) -> ExecutionState: ...
-
-    async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState: ...
-
-
 class Agents(Protocol):
     """The part of the delegation tool (`tools/delegate`) that follows executions."""
 
@@ -80,7 +71,7 @@ class Agents(Protocol):
         """Tell every agent that works for this execution to stop."""
         ...
 
-    async def watch(self, executions: DelegatingEngine) -> None:
+    async def watch(self, executions: Engine) -> None:
         """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
         ...
 
@@ -106,7 +97,7 @@ class DownstreamServers:
         self.configs = tuple(configs)
         self._registry = registry
         self._apply_settings = apply_settings
-        self.secrets: LoginSecrets | None = None
+        self.secrets: SecretStore | None = None
         """Keeps logins; set before the servers start."""
         self.agents: Agents | None = None
         """Set where a server is an agent."""
@@ -123,7 +114,6 @@ class DownstreamServers:
         self._state_changed = anyio.Event()
         """Set and replaced whenever the state of a connection changes."""
         self._tasks: TaskGroup | None = None
-        self._agent_watch: anyio.CancelScope | None = None
         for config in self.configs:
             listing = None if config.is_disabled else load_listing(self._folder, config)
             if listing is not None:
@@ -191,23 +181,6 @@ class DownstreamServers:
                 connection.calls.cancel_held(commit.execution.execution_id)
             if self.agents is not None and self._tasks is not None:
                 self._tasks.start_soon(self.agents.cancel, commit.execution)
-
-    def watch_agents(self, executions: DelegatingEngine) -> None:
-        """Watch the suspensions of agents in these executions, and in no others, until `stop_watching_agents`."""
-        self.stop_watching_agents()
-        if self._tasks is not None:
-            self._agent_watch = anyio.CancelScope()
-            self._tasks.start_soon(self._watch_agents, self._agent_watch, executions)
-
-    def stop_watching_agents(self) -> None:
-        """Stop the watch, because the engine of the executions is about to close."""
-        if self._agent_watch is not None:
-            self._agent_watch.cancel()
-
-    async def _watch_agents(self, scope: anyio.CancelScope, executions: DelegatingEngine) -> None:
-        with scope:
-            if self.agents is not None:
-                await self.agents.watch(executions)
 
     def list_arguments(self, server: str, remote_name: str) -> frozenset[str]:
         """Return the names of the arguments of a server's tool; none when it is not listed."""
@@ -301,9 +274,9 @@ class DownstreamServers:
         server = config.login_name or config.name
         name = f"{FOLDER}/{file_stem(replace_fields(config, name=server, slug=build_slug(server)))}.login"
         command = shlex.join([*self._program(), "login", server])
-        return LoginLocation(find_secrets=self._find_secrets, name=name, command=command)
+        return LoginLocation(config=config, find_secrets=self._find_secrets, name=name, command=command)
 
-    def _find_secrets(self) -> LoginSecrets:
+    def _find_secrets(self) -> SecretStore:
         if self.secrets is None:
             raise ToolError("no logins are open in this process")
         return self.secrets

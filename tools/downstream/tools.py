@@ -21,17 +21,13 @@ from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import Effect, Risk, ToolDefinition
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.guarded.hosts import OWN_TOOLS
 
 MAX_NAME_CHARS = 64
 MAX_REMOTE_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
-RESERVED = frozenset(
-    {
-        *(DELEGATE, "search_tools", "get_tool_schemas", "create_plan", "run_goal", "execute_plan", "retry_execution"),
-        *("ask_person", "get_execution", "list_suspensions", "submit_answer", "resume_execution", "cancel_execution"),
-    }
-)
+RESERVED = (OWN_TOOLS - {"run_plan"}) | {DELEGATE}
 """Names that already mean something to models."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 

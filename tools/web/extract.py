@@ -15,7 +15,6 @@ from typing import cast
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -54,13 +53,6 @@ _CHARSETS = frozenset(
 # A <meta> that these bytes match is not in UTF-16, whatever it claims.
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?(?!utf-16)([\w:.-]{1,40})""", re.IGNORECASE)
 _CONTROLS = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
-
-
-class PageText(msgspec.Struct, frozen=True):
-    """Title and main text of a page."""
-
-    title: str | None
-    text: str
 
 
 def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EXTRACTION_S) -> Tool:
@@ -118,17 +110,16 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
 
         max_chars = cast("int", arguments.get("max_chars", DEFAULT_MAX_CHARS))
         reply = await fetch(str(arguments["url"]), access, accept=_check_page, headers={"Accept": _ACCEPT})
-        page = PageText(None, "")
+        title, text = None, ""
         with anyio.move_on_after(extraction_s) as scope:
             work = partial(extract_text, reply)
-            page = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
+            title, text = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
         if scope.cancelled_caught:
             why = f"could not be extracted within {extraction_s:g} seconds; use another URL"
             raise ToolError(f"the text of the page {why}")
-        if not page.text:
+        if not text:
             raise ToolError("the page has no readable text; it may need a browser, so use another URL")
-        is_cut = len(page.text) > max_chars
-        return {"url": reply.url, "title": page.title, "text": page.text[:max_chars], "truncated": is_cut}
+        return {"url": reply.url, "title": title, "text": text[:max_chars], "truncated": len(text) > max_chars}
 
     return Tool(define(definition), call)
 
@@ -147,13 +138,13 @@ def _check_page(status: int, content_type: str) -> None:
         )
 
 
-def extract_text(reply: WebReply) -> PageText:
+def extract_text(reply: WebReply) -> tuple[str | None, str]:
     """Return title and main text of a reply; the text is empty when there is none. Slow for HTML."""
     content = _decode(reply).translate(_CONTROLS)
-    return _extract_html(content) if reply.media_type in HTML_TYPES else PageText(title=None, text=content.strip())
+    return _extract_html(content) if reply.media_type in HTML_TYPES else (None, content.strip())
 
 
-def _extract_html(html: str) -> PageText:
+def _extract_html(html: str) -> tuple[str | None, str]:
     import trafilatura
 
     tree = trafilatura.load_html(html)
@@ -162,14 +153,14 @@ def _extract_html(html: str) -> PageText:
         html = f"<html><body>{html}</body></html>"
         tree = trafilatura.load_html(html)
     if tree is None:
-        return PageText(title=None, text="")
+        return None, ""
     # lxml ships no type information.
     heading: object = tree.findtext(".//title")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     title = " ".join(heading.split())[:MAX_TITLE_CHARS] if isinstance(heading, str) else ""
     main = trafilatura.extract(
         html, output_format="markdown", include_comments=False, with_metadata=False, fast=len(html) > FAST_FROM_CHARS
     )
-    return PageText(title=title or None, text=(main or trafilatura.html2txt(html)).strip())
+    return title or None, (main or trafilatura.html2txt(html)).strip()
 
 
 def _decode(reply: WebReply) -> str:

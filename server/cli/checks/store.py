@@ -21,8 +21,8 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.escaping import shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.storage.opening import CompleteStore
-from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
 from planwarden.storage.sealing import SealedSecrets
+from planwarden.storage.secret_files import SECRET_KEY_VARIABLE
 from planwarden.storage.sql.processes import ProcessFacts, registry_of
 
 PAGE = 200

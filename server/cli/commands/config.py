@@ -18,7 +18,7 @@ from planwarden.server.cli.output import DONE
 from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
 from planwarden.storage.location import read_location
-from planwarden.storage.ports.secrets import SECRET_KEY_VARIABLE
+from planwarden.storage.secret_files import SECRET_KEY_VARIABLE
 from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")

@@ -32,9 +32,10 @@ from planwarden.server.inbox.browser import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.escaping import escape_text
+from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.login.authorization import log_in
 from planwarden.tools.downstream.login.issuer import is_private
-from planwarden.tools.downstream.login.tokens import HOST, PATH, ServerLogin, redirect_port
+from planwarden.tools.downstream.login.tokens import HOST, PATH, StoredLogin, redirect_port
 from planwarden.tools.downstream.servers import DownstreamServers
 
 WAIT_S = 600.0
@@ -98,7 +99,7 @@ def forget(home: Home, name: str) -> bool:
     return anyio.run(work)
 
 
-def find_login(downstream: DownstreamServers, name: str) -> ServerLogin:
+def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
     """Return the login to the named server.
 
     Raises:
@@ -114,17 +115,19 @@ def find_login(downstream: DownstreamServers, name: str) -> ServerLogin:
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
-    return ServerLogin(place, config)
+    return place
 
 
-async def log_in_with_browser(login: ServerLogin, open_url: OpenUrl) -> bool:
+async def log_in_with_browser(login: LoginLocation, open_url: OpenUrl) -> bool:
     """Log in with the browser that `open_url` opens. Returns False when the server asks for no login.
 
     Raises:
         ToolError: the login failed, or the person did not finish it within `WAIT_S`.
     """
     config = login.config
-    with _create_listener(config.settings.login.redirect_port, redirect_port(await login.load())) as listener:
+    with _create_listener(
+        config.settings.login.redirect_port, redirect_port(await StoredLogin.load(login))
+    ) as listener:
         failure = ToolError(
             f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
             f"planwarden, run `{login.command} --forget` first"

@@ -21,7 +21,7 @@ from planwarden.server.guard.receipts import build_receipt, describe_verdict, ha
 from planwarden.server.settings.configuration import FILE
 from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
-from planwarden.storage.host_sessions import HostSession, TrustedFolder
+from planwarden.storage.hosts import HostSession, TrustedFolder
 from planwarden.storage.opening import CompleteStore
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import Promise, describe_pattern

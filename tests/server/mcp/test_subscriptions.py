@@ -18,7 +18,7 @@ from planwarden.server.mcp.subscriptions import legacy
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher
 from planwarden.server.plans import library
 from planwarden.server.settings.tables import ToolSettings
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from tests.kit import Authority, Decision, ManualClock, Requester, Service, Settings, Suspension, decide, start_as
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving

@@ -19,7 +19,7 @@ from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import Settings
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from tests.support.network import ReceivedRequest
 
 

@@ -141,7 +141,7 @@ async def test_executions_calls_questions_and_failures_are_counted_once() -> Non
 async def test_without_configuration_nothing_is_imported_or_stored() -> None:
     program = """
 import asyncio, sys, planwarden
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from planwarden.server.settings.configuration import Settings
 from pathlib import Path
 async def main():

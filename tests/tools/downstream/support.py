@@ -13,7 +13,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.sqlite.memory import MemoryStore
+from planwarden.storage.sqlite.store import MemoryStore
 from tests.harness.process import poll
 from tests.support.paths import DOUBLES
 from tests.support.wardens import plan, tool_step

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.tools.downstream.connection import choose_pause_s
-from planwarden.tools.downstream.transports.log import MAX_LOG_BYTES
+from planwarden.tools.downstream.transports.child import MAX_LOG_BYTES
 from tests.requirements import requirement
 from tests.tools.downstream.support import Place, read_error, run_call, wait_until
 

@@ -20,7 +20,8 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.storage.location import StoreLocation
 from planwarden.storage.opening import open_store
 from planwarden.storage.secret_files import SecretFiles
-from planwarden.tools.downstream.login.tokens import ServerLogin
+from planwarden.tools.downstream.config import LoginLocation
+from planwarden.tools.downstream.login.tokens import StoredLogin
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, start_on_terminal
 from tests.server.cli.support import PtyTerminal as Pty
@@ -37,7 +38,7 @@ def load_home(place: Place) -> Home:
     return context
 
 
-def find_stored(place: Place) -> ServerLogin:
+def find_stored(place: Place) -> LoginLocation:
     return find_login(load_home(place).downstream, "d")
 
 
@@ -48,7 +49,7 @@ async def log_in(place: Place, opens: OpenUrl) -> bool:
 
 async def expire(place: Place) -> None:
     stored = find_stored(place)
-    await stored.save((await stored.load()).model_copy(update={"expires_at": 1.0}))
+    await (await StoredLogin.load(stored)).model_copy(update={"expires_at": 1.0}).save(stored)
 
 
 async def test_a_plan_says_which_command_to_run_and_starts_no_login_itself(place: Place, server: LoginServer) -> None:
@@ -115,7 +116,7 @@ async def test_a_refused_login_leaves_the_earlier_one_and_its_words_cannot_contr
     place: Place, server: LoginServer
 ) -> None:
     await log_in(place, server.visit)
-    before = await find_stored(place).load()
+    before = await StoredLogin.load(find_stored(place))
     server.says_no = True
     with pytest.raises(ToolError, match="said no: access_denied"):
         await log_in(place, server.visit)
@@ -123,7 +124,7 @@ async def test_a_refused_login_leaves_the_earlier_one_and_its_words_cannot_contr
     with pytest.raises(ToolError, match="said no: no") as refused:
         await log_in(place, server.visit)
     assert refused.value.message.isprintable() and "\u202e" not in refused.value.message
-    assert (await find_stored(place).load()) == before
+    assert (await StoredLogin.load(find_stored(place))) == before
 
 
 async def test_only_the_answer_to_this_login_counts(place: Place, server: LoginServer) -> None:

@@ -23,7 +23,7 @@ from planwarden.storage.secret_files import SecretFiles
 from planwarden.tools.downstream import connection
 from planwarden.tools.downstream.login import issuer
 from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, check_address, is_local
-from planwarden.tools.downstream.login.tokens import LoginTokenStorage, redirect_port
+from planwarden.tools.downstream.login.tokens import LoginTokenStorage, StoredLogin, redirect_port
 from planwarden.tools.downstream.login.transport import LoginTransport
 from planwarden.tools.downstream.servers import DownstreamServers
 from planwarden.tools.registry import Registry
@@ -106,7 +106,7 @@ async def test_a_server_that_lies_gets_no_login_and_is_not_quoted(
     server.broken |= lie.broken
     assert lie.why in await fail_login(place, server)
     assert [server.request_counts[path] for path in lie.unasked] == [0] * len(lie.unasked)
-    assert "-secret-" not in caplog.text and (await find_stored(place).load()).tokens is None
+    assert "-secret-" not in caplog.text and (await StoredLogin.load(find_stored(place))).tokens is None
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_
         await log_in(place, server.visit)
     place.environment["KEY"] = "s"
     assert await log_in(place, server.visit)
-    assert server.request_counts["/register"] == 0 and (await find_stored(place).load()).client is None
+    assert server.request_counts["/register"] == 0 and (await StoredLogin.load(find_stored(place))).client is None
     async with login_server() as other:
         server.overrides[RESOURCE] = {"authorization_servers": [other.root]}
         said = await fail_login(place, other)
@@ -233,11 +233,11 @@ async def test_storing_wanted_rights_keeps_the_token_of_another_process_and_retu
 ) -> None:
     await log_in(place, server.visit)
     stored = find_stored(place)
-    one = LoginTokenStorage(stored, await stored.load())
+    one = LoginTokenStorage(stored, await StoredLogin.load(stored))
     renewed = OAuthToken(access_token="renewed", refresh_token="renewed too")
-    await stored.save((await stored.load()).model_copy(update={"tokens": renewed}))
+    await (await StoredLogin.load(stored)).model_copy(update={"tokens": renewed}).save(stored)
     await one.save_challenge("Bearer")
-    found = await stored.load()
+    found = await StoredLogin.load(stored)
     assert found.challenge == "Bearer" and found.tokens == renewed
     left = place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp"
     left.write_text("x", encoding="utf-8")
@@ -305,7 +305,7 @@ async def test_the_servers_registration_answer_cannot_choose_the_port(place: Pla
     for uri in ("https://x.example/callback", "http://10.0.0.1:8/callback", "http://127.0.0.1:8/x"):
         server.overrides["/register"] = {"redirect_uris": [uri]}
         await log_in(place, server.visit)
-        assert redirect_port(await find_stored(place).load()) is None
+        assert redirect_port(await StoredLogin.load(find_stored(place))) is None
         await find_stored(place).forget()
     # A client whose secret expired is registered again.
     server.overrides["/register"] = {"client_secret": "client-secret-1", "client_secret_expires_at": 1}
@@ -347,5 +347,5 @@ async def test_a_file_that_is_not_a_login_is_ignored_and_a_symbolic_link_is_repl
     assert not path.is_symlink() and other.read_bytes() == before
     for text in ("", "{", '{"form": 9}', json.dumps({"server_url": server.url, "tokens": {"access_token": 1}})):
         path.write_text(text, encoding="utf-8")
-        assert (await find_stored(place).load()).tokens is None
+        assert (await StoredLogin.load(find_stored(place))).tokens is None
     assert await log_in(place, server.visit)

@@ -22,11 +22,10 @@ from mcp.types import Implementation
 from pydantic import AnyUrl, ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, connect_streams
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
-from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, ServerLogin
-from planwarden.tools.downstream.streams import connect_streams
+from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, StoredLogin
 from planwarden.tools.downstream.tools import one_line
 
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
@@ -62,7 +61,7 @@ class LoginBrowser(Protocol):
 
 
 def build_provider(
-    login: ServerLogin, storage: LoginTokenStorage, browser: LoginBrowser | None = None
+    login: LoginLocation, storage: LoginTokenStorage, browser: LoginBrowser | None = None
 ) -> OAuthClientProvider:
     """Return the SDK's provider for the server. Without a browser it can only refresh a token."""
     redirect_uri = AnyUrl(UNUSED_REDIRECT_URI if browser is None else browser.redirect_uri)
@@ -165,12 +164,12 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
         return response
 
 
-async def log_in(login: ServerLogin, browser: LoginBrowser) -> bool:
+async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
     """Ask the server for its tools, and let the person log in if it wants that. Returns False if it did not.
 
     Raises `ToolError`: the login failed, or the server cannot be reached; the stored login is unchanged.
     """
-    stored, redirect_uri = await login.load(), browser.redirect_uri
+    stored, redirect_uri = await StoredLogin.load(login), browser.redirect_uri
     storage = LoginTokenStorage(login, stored, ignore_tokens=stored.challenge is None, redirect_uri=redirect_uri)
     limited = _LimitedBrowser(browser, login.url, storage)
     inner = httpx2.AsyncHTTPTransport()

@@ -21,7 +21,7 @@ import anyio.to_thread
 import httpx2
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebAccess, resolve_host, special_range
 from planwarden.tools.web.fetch import GuardedTransport

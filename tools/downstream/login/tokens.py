@@ -8,7 +8,7 @@ process locks the login before it replaces the tokens, because a refresh token t
 
 import re
 import time
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -19,7 +19,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.tools import one_line
 
 HOST, PATH = "127.0.0.1", "/callback"
@@ -47,54 +47,28 @@ class StoredLogin(BaseModel):
     challenge: str | None = None
     """`WWW-Authenticate` of an answer that asked for further rights; the next login requests them."""
 
-
-class ServerLogin:
-    """The login to one server, among the secrets of the home. Every method raises `PlanwardenError` if it cannot."""
-
-    def __init__(self, location: LoginLocation, config: ServerConfig) -> None:
-        self._location = location
-        self.config = config
-        self.url = config.url or ""
-        self.command = location.command
-        """The command that a person runs to log in."""
-
-    async def version(self) -> str | None:
-        """Return a value that differs after every change; None when there is no login."""
-        return await self._location.secrets.version(self._location.name)
-
-    def lock(self) -> AbstractAsyncContextManager[object]:
-        """Lock the login among all processes, for reading and replacing it. Not reentrant.
-
-        Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
-        """
-        return self._location.secrets.lock(self._location.name)
-
-    async def load(self) -> StoredLogin:
+    @classmethod
+    async def load(cls, location: LoginLocation) -> "StoredLogin":
         """Return the stored login, or an empty one when there is none for this address."""
-        data = await self._location.secrets.read(self._location.name)
+        data = await location.find_secrets().read(location.name)
         with suppress(ValidationError):
-            login = StoredLogin.model_validate_json(data or b"")
-            if login.server_url == self.url:
+            login = cls.model_validate_json(data or b"")
+            if login.server_url == location.url:
                 return login
-        return StoredLogin(server_url=self.url)
+        return cls(server_url=location.url)
 
-    async def save(self, login: StoredLogin) -> None:
-        """Replace the login as a whole."""
-        await self._location.secrets.replace(self._location.name, login.model_dump_json(exclude_none=True).encode())
-
-    async def forget(self) -> bool:
-        """Delete the login. Return False if there was none."""
-        async with self.lock():
-            return await self._location.secrets.delete(self._location.name)
+    async def save(self, location: LoginLocation) -> None:
+        """Replace the stored login as a whole."""
+        await location.find_secrets().replace(location.name, self.model_dump_json(exclude_none=True).encode())
 
 
 @dataclass(eq=False, repr=False)
 class LoginTokenStorage:
     """The SDK's token storage over one login, from which a provider continues after a restart."""
 
-    server_login: ServerLogin
+    location: LoginLocation
     login: StoredLogin
-    """What `server_login` holds now."""
+    """What is stored there now."""
     ignore_tokens: bool = False
     """The stored tokens are not used; they stay stored until new ones replace them."""
     redirect_uri: str | None = None
@@ -117,7 +91,7 @@ class LoginTokenStorage:
 
         A compromised server could otherwise send a person and the client's secret anywhere.
         """
-        settings = self.server_login.config.settings.login
+        settings = self.location.config.settings.login
         expected = settings.issuer or self._stored_issuer
         if settings.client_id is None or self.provider is None or expected is None:
             return
@@ -128,7 +102,7 @@ class LoginTokenStorage:
             raise ToolError(
                 f"its authorization server is {one_line(issuer, 200)}, but the client under [servers.NAME.login] "
                 f"belongs to {one_line(expected, 200)}; if that has changed, set issuer there, "
-                f"or run `{self.server_login.command} --forget`"
+                f"or run `{self.location.command} --forget`"
             )
 
     def check_pkce(self) -> None:
@@ -152,14 +126,14 @@ class LoginTokenStorage:
         return None if self.ignore_tokens else self.login.tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        settings = self.server_login.config.settings.login
+        settings = self.location.config.settings.login
         if settings.client_id is None:
             return self._find_registered_client()
         stored = self._stored_issuer
         is_issued_by_other = stored is None or not issuers_match(settings.issuer or stored, stored)
         if settings.issuer is not None and self.redirect_uri is None and is_issued_by_other:
             return None
-        secret = self.server_login.config.client_secret
+        secret = self.location.config.client_secret
         return OAuthClientInformationFull(
             client_id=settings.client_id,
             client_secret=secret,
@@ -198,8 +172,8 @@ class LoginTokenStorage:
             update["metadata"] = context.oauth_metadata
             update["resource"] = context.protected_resource_metadata
         self.login = self.login.model_copy(update=update)
-        async with self.server_login.lock() if self.redirect_uri is not None else nullcontext():
-            await self.server_login.save(self.login)
+        async with self.location.lock() if self.redirect_uri is not None else nullcontext():
+            await self.login.save(self.location)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         # Stored together with its tokens; until then the old login stays valid.
@@ -207,12 +181,12 @@ class LoginTokenStorage:
 
     async def save_challenge(self, challenge: str) -> None:
         """Store which further rights the server asks for, if there still is a login. Raises `PlanwardenError`."""
-        async with self.server_login.lock():
+        async with self.location.lock():
             # Another process may have refreshed or forgotten what was loaded here.
-            self.login = await self.server_login.load()
+            self.login = await StoredLogin.load(self.location)
             if self.login.tokens is not None:
                 self.login = self.login.model_copy(update={"challenge": challenge})
-                await self.server_login.save(self.login)
+                await self.login.save(self.location)
 
 
 def redirect_port(login: StoredLogin) -> int | None:

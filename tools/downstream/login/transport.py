@@ -17,9 +17,10 @@ from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.login.authorization import build_provider
 from planwarden.tools.downstream.login.issuer import AccessError, IssuerRequests, describe_refusal
-from planwarden.tools.downstream.login.tokens import LoginTokenStorage, ServerLogin, StoredLogin
+from planwarden.tools.downstream.login.tokens import LoginTokenStorage, StoredLogin
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +31,10 @@ REFRESH_S = 30.0
 class LoginTransport(httpx2.AsyncBaseTransport):
     """Sends requests with the stored token, if there is one."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, login: ServerLogin) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, login: LoginLocation) -> None:
         self._inner = inner
         self._issuer = IssuerRequests(inner, login.url).client()
-        self._kept = login
+        self._location = login
         self._version: str | None = None
         self._use(StoredLogin(server_url=login.url))
         self._lock = anyio.Lock()
@@ -44,19 +45,19 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
     async def _load(self) -> None:
         # Read before the login: what changes in between is loaded again.
-        version = await self._kept.version()
-        self._use(await self._kept.load())
+        version = await self._location.version()
+        self._use(await StoredLogin.load(self._location))
         self._version = version
 
     def _use(self, login: StoredLogin) -> None:
-        self._storage = LoginTokenStorage(self._kept, login)
-        self._provider = build_provider(self._kept, self._storage)
+        self._storage = LoginTokenStorage(self._location, login)
+        self._provider = build_provider(self._location, self._storage)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raise `AccessError` when the server wants a login and there is none."""
         if self._refusal is not None:
             raise AccessError(self._refusal)
-        if _origin(str(request.url)) != _origin(self._kept.url):
+        if _origin(str(request.url)) != _origin(self._location.url):
             # A redirect to an address that no person has logged in to.
             return await self._inner.handle_async_request(request)
         sent_with = await self._authorize(request)
@@ -77,7 +78,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             try:
                 await self._reload_if_changed()
                 if self._needs_refresh(refused):
-                    async with self._kept.lock():
+                    async with self._location.lock():
                         await self._reload_if_changed()
                         if self._needs_refresh(refused):
                             await self._refresh(request)
@@ -92,7 +93,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             return stored.access_token
 
     async def _reload_if_changed(self) -> None:
-        if await self._kept.version() != self._version:
+        if await self._location.version() != self._version:
             await self._load()
 
     def _needs_refresh(self, refused: str | None) -> bool:
@@ -117,10 +118,10 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             why = "its authorization server did not answer in time"
         except PlanwardenError as error:
             # The new token is in memory, so this process can use it until it ends.
-            logger.warning("the login to server %r cannot be stored: %s", self._kept.config.name, error.message)
+            logger.warning("the login to server %r cannot be stored: %s", self._location.config.name, error.message)
         except (OAuthFlowError, httpx2.HTTPError, ValidationError, ArithmeticError) as error:
             why = type(error).__name__
-        self._version = await self._kept.version()
+        self._version = await self._location.version()
         if why is not None:
             await self._load()
             raise AccessError(f"its token could not be refreshed ({why}); nothing was sent, try again later")
@@ -154,11 +155,11 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             with suppress(PlanwardenError):
                 await self._storage.save_challenge(challenge)
-                self._version = await self._kept.version()
+                self._version = await self._location.version()
             raise AccessError(self._advice("it wants further rights"))
 
     def _advice(self, why: str) -> str:
-        return f"{why}: run `{self._kept.command}`"
+        return f"{why}: run `{self._location.command}`"
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

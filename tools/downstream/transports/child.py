@@ -4,6 +4,7 @@ What it says is read elsewhere: `stdio.py` speaks MCP with it by the SDK, and th
 """
 
 import asyncio
+import logging
 import math
 import os
 import re
@@ -12,13 +13,14 @@ import subprocess
 from asyncio.subprocess import Process, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import msgspec
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.log import ServerLog
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
@@ -79,6 +81,70 @@ class LineReader:
             self._head = bytes(self._buffer[:EDGE_BYTES])
         if self._head is not None:
             del self._buffer[:-EDGE_BYTES]
+
+
+MAX_LOG_BYTES = 512 * 1024
+"""Of each of the two files."""
+MAX_LINE_CHARS = 2_000
+
+
+_SDK_LOGGERS = ("client", "mcp.client.streamable_http")
+
+
+def shorten_sdk_log() -> None:
+    """Keep what a server sends out of the tracebacks that the SDK logs; calling it again changes nothing."""
+    for name in _SDK_LOGGERS:
+        logging.getLogger(name).addFilter(_drop_traceback)
+
+
+def _drop_traceback(record: logging.LogRecord) -> bool:
+    """Take the traceback off a record about a message that does not validate: a server sent it, and we are whole."""
+    if record.exc_info and isinstance(record.exc_info[1], ValueError):
+        record.exc_info = None
+    return True
+
+
+@dataclass
+class ServerLog:
+    """The log of one server; without a path, lines are dropped."""
+
+    path: Path | None
+    _descriptor: int | None = None
+    _size: int = 0
+
+    def write(self, line: bytes) -> None:
+        """Append one line, given without its end. Stops logging when the disk cannot be written to."""
+        if self.path is None:
+            return
+        data = f"{_escape(line[: MAX_LINE_CHARS * 4])}\n".encode()
+        try:
+            if self._descriptor is None or self._size + len(data) > MAX_LOG_BYTES:
+                self._open(self.path)
+            assert self._descriptor is not None
+            self._size += os.write(self._descriptor, data)
+        except OSError:
+            self.close()
+            self.path = None
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self, path: Path) -> None:
+        self.close()
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size > MAX_LOG_BYTES // 2:
+                os.replace(path, path.with_suffix(".old.log"))
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+
+
+def _escape(line: bytes) -> str:
+    text = line.decode("utf-8", "replace")[:MAX_LINE_CHARS]
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 class Child(msgspec.Struct, kw_only=True):

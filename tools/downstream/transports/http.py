@@ -13,13 +13,11 @@ import anyio
 import httpx2
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.downstream.bounded_body import ENCODINGS, bound_body, bound_events
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, bound_events, connect_streams
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, SendCheck, send_check
 from planwarden.tools.downstream.login.issuer import AccessError
-from planwarden.tools.downstream.login.tokens import ServerLogin
 from planwarden.tools.downstream.login.transport import LoginTransport
-from planwarden.tools.downstream.streams import connect_streams
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
@@ -108,7 +106,7 @@ async def http_transport(
     async with httpx2.AsyncHTTPTransport() as inner:
         # An Authorization header of the operator takes precedence over a login.
         has_header = any(name.lower() == "authorization" for name in config.headers)
-        outer = inner if login is None or has_header else LoginTransport(inner, ServerLogin(login, config))
+        outer = inner if login is None or has_header else LoginTransport(inner, login)
         # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
         bounded = BoundedTransport(outer)
         async with connect_streams(config, bounded, MAX_BODY_BYTES, read_s=None, is_typed=is_typed) as streams:

@@ -38,9 +38,9 @@ from planwarden.tools.downstream.transports.child import (
     LineReader,
     OnLost,
     OversizedLine,
+    ServerLog,
     spawn,
 )
-from planwarden.tools.downstream.transports.log import ServerLog
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,13 @@
-"""What gates remember in the store: which of them run, who got a result, and which definitions people rely on."""
+"""What gates and the guard remember of hosts: running gates, delivered results, definitions that people rely on, stops
+of sessions, and trusted folders."""
+
+import msgspec
 
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
 
 KEEP_DELIVERIES_S = 24 * 3600.0
+KEEP_S = 7 * 86_400.0
+"""From the last stop of a session."""
 
 
 class RunningGate(Record, frozen=True, kw_only=True):
@@ -101,3 +106,34 @@ class ReliedDefinitions(RecordStore[ReliedDefinition]):
     async def approve(self, record: ReliedDefinition) -> None:
         """Store what a person approved in the place of what they relied on before."""
         await self.write(lambda transaction: transaction.put(record))
+
+
+class HostSession(ExpiringRecord, frozen=True, kw_only=True):
+    """One session of a host."""
+
+    columns = Columns("host_stops", "session", remedy="it is void after a week")
+
+    session: str
+    """Digest of the host and of its own id."""
+    host: str
+    folder: str
+    """Where it began."""
+    record: str = ""
+    """The file with the calls: the host's own, or one of planwarden's home."""
+    refusals: int = 0
+    """How often the stop that the host is about to make was refused."""
+    waived: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """The reasons by the names of the promises that a person waived for this session."""
+    question: str = ""
+    """The promises that a person was asked about."""
+    updated_at: float = 0.0
+
+
+class TrustedFolder(Record, frozen=True, kw_only=True):
+    """The promises of a folder as a person read them at a terminal. The text counts, not what the file says later."""
+
+    columns = Columns("trusted_folder", "folder", remedy="trust it again with planwarden guard trust-folder")
+
+    folder: str
+    text: str
+    trusted_at: float

@@ -1,17 +1,29 @@
-"""Limits the body of a server's answer while it is read: its bytes after decompression, and its values.
+"""The SDK's streams to a server behind an address, with limits for each answer: bytes after decompression, and values.
 
 The HTTP client would decompress what `Content-Encoding` names without a limit, and a few compressed bytes can become
 gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK bounds the bytes of events, not their values.
+
+Since 2026-07-28 every result has a `resultType`. Servers leave it out, and clients have to take that for `complete`
+(https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses such a result, which would
+give a successful call an unknown outcome.
 """
 
 import math
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
 import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCResponse
 
+from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
 
+CONNECT_TIMEOUT_S = 10.0
+WRITE_TIMEOUT_S = 30.0
 ENCODINGS = "gzip, deflate"
 """The encodings that requests accept."""
 
@@ -67,3 +79,49 @@ def bound_body(response: httpx2.Response, max_bytes: int) -> None:
 def bound_events(response: httpx2.Response) -> None:
     """Limit the values of each event of an answer; reading one with more raises `SSEError`."""
     response.stream = _BoundedStream(response, EventCounter(), math.inf)
+
+
+class _TypedResults:
+    """A stream of messages, as the SDK reads it, in which every result has a `resultType`."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        item: SessionMessage | Exception = await self._inner.__anext__()
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            item.message.result.setdefault("resultType", "complete")
+        return item
+
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._inner.__aexit__(*error)
+
+
+@asynccontextmanager
+# The SDK's type of the pair has no public name.
+async def connect_streams(
+    config: ServerConfig,
+    transport: httpx2.AsyncBaseTransport,
+    max_event_bytes: int,
+    *,
+    read_s: float | None,
+    is_typed: bool = True,
+) -> AsyncGenerator[Any]:
+    """Yield the streams to the address of the server; reading may take `read_s` seconds."""
+    assert config.url is not None
+    timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=read_s, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
+    async with (
+        httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=max_event_bytes) as (read, write),
+    ):
+        yield (_TypedResults(read) if is_typed else read), write

@@ -1,1 +1,0 @@
-"""What the processes of a home share beside the store, where several classes implement it: secrets."""
