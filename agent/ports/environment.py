@@ -1,5 +1,6 @@
 """Time and ids, which the core takes as arguments."""
 
+from secrets import token_hex
 from typing import Protocol
 
 
@@ -18,3 +19,10 @@ class Ids(Protocol):
     def new(self) -> str:
         """At least 128 random bits, derived from nothing."""
         ...
+
+
+class RandomIds:
+    """Independent random ids, as digits that people can type: knowing some of them does not help to guess others."""
+
+    def new(self) -> str:
+        return token_hex(16)

@@ -19,7 +19,6 @@ from planwarden.agent.approval.questions import (
     ask_what_tool_asks,
     decision_json,
 )
-from planwarden.agent.approval.rehearsing import rehearse_question
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
 from planwarden.agent.common.errors import (
     LeaseLost,
@@ -30,18 +29,16 @@ from planwarden.agent.common.errors import (
     ToolError,
 )
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.decide import remaining_budgets
 from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.execution.suspension_kinds import KINDS
-from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.prompt.prompts import Prompt
 from planwarden.agent.core.prompt.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
-from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
+from planwarden.agent.runtime.dispatch import CallJob, find_tool_question, rehearse_question
 from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.transaction_builder import JobOutcome
 
@@ -219,14 +216,11 @@ class Performer:
         return (ev.Suspended(question=question),)
 
     async def _build_events(self, execution: ExecutionState, prompt: Prompt, reply: Reply) -> tuple[ev.Event, ...]:
-        lookups = LookedUp(self._context)
-        while True:
-            try:
-                return build_reply_events(
-                    reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=lookups.build_plan_intake(execution)
-                )
-            except (ParsingNeeded, EarlierNeeded) as needed:
-                await self._lookups.read(needed, execution, lookups)
+        def build(lookups: LookedUp) -> tuple[ev.Event, ...]:
+            plans = lookups.build_plan_intake(execution)
+            return build_reply_events(reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=plans)
+
+        return await self._lookups.resolve(self._context, execution, build)
 
 
 def _end(call: Call, *events: ev.Event, artifacts: tuple[Artifact, ...] = ()) -> JobOutcome:

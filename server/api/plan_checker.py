@@ -1,6 +1,7 @@
 """Checks plans as a run would begin with them now: with the tools and the thread."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from planwarden.agent.common.errors import InvalidPlan
@@ -67,7 +68,8 @@ class PlanChecker:
         results = dict(earlier)
         while True:
             try:
-                plan, warnings = await self._engine.lookups.parse_plan(
+                parse = partial(
+                    plan_parser.parse_plan,
                     document,
                     author="caller",
                     tools=dict(tools),
@@ -75,6 +77,8 @@ class PlanChecker:
                     earlier=None if thread_id is None else results,
                     earlier_plan=earlier_plan,
                 )
+                is_large = plan_parser.is_large_plan(document)
+                plan, warnings = await self._engine.lookups.run_parser(parse) if is_large else parse()
                 return ParsedPlan(plan, warnings, list_earlier_results(plan, results))
             except EarlierNeeded as needed:
                 assert thread_id is not None

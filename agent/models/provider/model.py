@@ -21,12 +21,11 @@ from planwarden.agent.core.prompt.prompts import Prompt
 from planwarden.agent.core.prompt.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
+from planwarden.agent.models.provider.client import build_client, close_connections
 from planwarden.agent.models.provider.endpoint import Endpoint
 from planwarden.agent.models.provider.fault import CannotForce, describe_failure, is_refusal_to_force
 from planwarden.agent.models.provider.request import ProviderRequest, build_request
 from planwarden.agent.models.provider.retry import Retries
-from planwarden.agent.models.provider.sdk import build_client
-from planwarden.agent.models.provider.transport import close_connections
 
 OnText = Callable[[str], None] | None
 STREAM_STEP_CHARS = 80

@@ -11,10 +11,10 @@ import pytest
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S
 from planwarden.agent.core.prompt.prompts import Prompt
-from planwarden.agent.models.provider import transport as provider_transport
+from planwarden.agent.models.provider import client as provider_client
+from planwarden.agent.models.provider.client import MAX_ANSWER_BYTES
 from planwarden.agent.models.provider.model import ProviderModel
 from planwarden.agent.models.provider.retry import RetryLimits
-from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
 from tests.kit import Ledger, each_once, first_only, model_step, plan, requirement, warden
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest
@@ -175,7 +175,7 @@ async def test_a_listener_receives_the_growing_text_and_after_a_broken_stream_it
 
 @pytest.mark.parametrize("wire", first_only(*WIRES))
 async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_transport, "MAX_STREAM_BYTES", 1_000_000)
+    monkeypatch.setattr(provider_client, "MAX_STREAM_BYTES", 1_000_000)
     heard: list[str] = []
     async with serve_double(wire, manner(lambda asked: ModelReply(text="x" * 2_000_000))) as double:
         with pytest.raises(ModelError, match="too large"):
