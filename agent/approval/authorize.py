@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import can_decide
-from planwarden.agent.approval.calls import describe_change, has_changed_since_plan, has_changed_since_question
+from planwarden.agent.approval.calls import describe_change, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest, DecidedBatch
 from planwarden.agent.approval.questions import compute_approval_digest, is_of_policy
 from planwarden.agent.common.canonical import canonical_json, is_same_json
@@ -216,7 +216,7 @@ def authorize(
     if requirement.denied is not None:
         return Deny(requirement)
     for permit in permits:
-        if has_changed_since_question(definition, permit.since) and permit.source != "confirmation":
+        if definition.digest != permit.since.definition_digest and permit.source != "confirmation":
             reason = describe_change(request, permit.since)
         elif permit.source in ASKED_AGAIN and not is_of_policy(permit.suspension.question, context.policy):
             answer = "answered" if permit.source == "reconcile" else "approved"

@@ -16,6 +16,11 @@ from planwarden.agent.common.struct import JsonValue
 
 MAX_NAME_CHARS = 64
 MAX_NAMES = 10
+MAX_CHARS = 100
+"""A longer word is not a typing error."""
+MAX_KNOWN = 5_000
+MIN_PART_CHARS = 4
+"""Fewer letters that words have in common at their ends say nothing."""
 
 MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "todoList": ("tasks", "todos", "todo", "items", "plan", "stepList"),
@@ -152,15 +157,6 @@ def _find_place(wrong: str, valid_keys: Collection[str]) -> str | None:
     return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)
 
 
-MAX_CHARS = 100
-"""A longer word is not a typing error."""
-MAX_KNOWN = 5_000
-MIN_PART_CHARS = 4
-"""Fewer letters that words have in common at their ends say nothing."""
-CUTOFF = 0.7
-"""How much alike two words are, from 0 to 1."""
-
-
 def closest_word(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that was probably meant; None when none is like it.
 
@@ -176,7 +172,7 @@ def closest_word(word: str, words: Iterable[str]) -> str | None:
     parts = [name for name in long if name.endswith(plain) or plain.endswith(name)]
     if parts:
         return by_plain[max(parts, key=len)]
-    [match] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
+    [match] = get_close_matches(plain, by_plain, n=1, cutoff=0.7) or [None]
     return None if match is None else by_plain[match]
 
 

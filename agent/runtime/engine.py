@@ -102,7 +102,6 @@ class Engine:
         self.owner = self.ids.new()
         self.grants = GrantCache(policy)
         """The standing grants that calls may use, as last read from the store."""
-        self._policy_digest = policy.policy_digest
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
@@ -150,11 +149,9 @@ class Engine:
             lookups=self.lookups,
             tasks=jobs,
             owner=self.owner,
-            policy=self._policy_digest,
             outbox=self._outbox,
             observer=self._observer,
             on_commit=self._after_commit,
-            on_grant_refused=lambda grant_id: self.grants.refuse(grant_id, self.store.clock.now()),
             is_closing=lambda: self._is_closing,
             follows=self._adoption.may_run,
             on_stream=self._wake_watcher,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine
 import anyio
 import anyio.lowlevel
 
+from planwarden.agent.approval.calls import describe_change
 from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.approval.questions import (
-    ask_approval_of_change,
+    ask_approval,
     ask_next_attempt,
     ask_what_tool_asks,
     decision_json,
@@ -181,7 +182,8 @@ class Performer:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
         request = CallRequest(self._context.approval, execution, call, definition)
-        return _end(call, ask_approval_of_change(request, arguments, since=job.definition))
+        requirement = request.context.find_full_requirement(definition, arguments)
+        return _end(call, ask_approval(request, arguments, requirement, (describe_change(request, job.definition),)))
 
     async def prompt(
         self, execution: ExecutionState, prompt: Prompt, on_text: Callable[[str], None] | None = None
