@@ -10,12 +10,11 @@ from itertools import chain, islice
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
+from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row, list_confirmations
 from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
 from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import name_call
-from planwarden.agent.approval.permits import list_confirmations
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     describe_attempts,

@@ -54,11 +54,6 @@ def _check_size(arguments: dict[str, JsonValue]) -> None:
         raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
 
 
-def has_changed_since_question(definition: ToolDefinition, question: ev.Question) -> bool:
-    """Return True when the tool is not the one that the question showed."""
-    return definition.digest != question.definition_digest
-
-
 def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition) -> bool:
     """Return True when the tool is not the one that the plan was accepted with, and nobody has approved it since."""
     pinned = execution.pins.get(definition.name)

@@ -131,7 +131,8 @@ def compile_condition(pointer: str, content: object) -> RuleCondition:
     schemas = [read(short[key]) for key, read in _READERS.items() if key in short]
     if rest:
         schemas.append(cast("dict[str, JsonValue]", rest))
-    domains, folders = _read_domains(short), _read_folders(short)
+    domains = tuple(map(_read_domain, _read_texts("domain", short["domain"]))) if "domain" in short else ()
+    folders = tuple(map(_read_folder, _read_texts("under", short["under"]))) if "under" in short else ()
     if domains or folders:
         schemas.append({"type": "string"})
     if "min" in short and "max" in short and cast("float", short["min"]) > cast("float", short["max"]):
@@ -141,7 +142,7 @@ def compile_condition(pointer: str, content: object) -> RuleCondition:
     except ValueError as error:
         raise RuleFault(f"is not usable as JSON Schema: {error}") from None
     name = pointer.removeprefix("/") or "the arguments"
-    says = [*(describe(short[key]) for key, describe in _WORDS.items() if key in short)]
+    says = [_describe(key, short[key]) for key in _VERBS if key in short]
     if rest:
         says.append(f"fits {canonical_json(cast('JsonValue', rest))}")
     words = f"{name} {' and '.join(says)}"
@@ -303,60 +304,44 @@ _READERS: Mapping[str, Callable[[object], dict[str, JsonValue]]] = {
 }
 
 
-def _read_domains(short: Mapping[str, object]) -> tuple[str, ...]:
-    if "domain" not in short:
-        return ()
-    hosts: list[str] = []
-    for text in _read_texts("domain", short["domain"]):
-        host = normalise_host(text)
-        if host is None:
-            raise RuleFault(
-                f"has domain = {_show(text)}, which is not a host name in ASCII such as 'example.com'; it covers "
-                "the hosts below it too, without '*.', and takes no scheme, port or path"
-            )
-        hosts.append(host)
-    return tuple(hosts)
+def _read_domain(text: str) -> str:
+    host = normalise_host(text)
+    if host is None:
+        raise RuleFault(
+            f"has domain = {_show(text)}, which is not a host name in ASCII such as 'example.com'; it covers "
+            "the hosts below it too, without '*.', and takes no scheme, port or path"
+        )
+    return host
 
 
-def _read_folders(short: Mapping[str, object]) -> tuple[str, ...]:
-    if "under" not in short:
-        return ()
-    folders: list[str] = []
-    for text in _read_texts("under", short["under"]):
-        path = os.path.expanduser(text)
-        if not os.path.isabs(path) or "\0" in path:
-            raise RuleFault(f"has under = {_show(text)}, which is not an absolute folder such as '/srv/data' or '~/in'")
-        folders.append(normalise_path(path))
-    return tuple(folders)
+def _read_folder(text: str) -> str:
+    path = os.path.expanduser(text)
+    if not os.path.isabs(path) or "\0" in path:
+        raise RuleFault(f"has under = {_show(text)}, which is not an absolute folder such as '/srv/data' or '~/in'")
+    return normalise_path(path)
 
 
-def _list_texts(value: object) -> Iterator[str]:
-    yield from (show_value(cast("JsonValue", one)) for one in cast("list[object]", value))
-
-
-def _name_values(value: object) -> str:
-    values = cast("list[object]", value) if isinstance(value, list) else [value]
-    text = " or ".join(_list_texts(values[:5]))
-    return f"{text} or {len(values) - 5} more" if len(values) > 5 else text
-
-
-def _name_length(value: object) -> str:
-    ends = cast("Mapping[str, int]", value)
-    return (
-        "has "
-        + " and ".join(f"{word} {ends[key]}" for key, word in (("min", "at least"), ("max", "at most")) if key in ends)
-        + " characters or items"
-    )
-
-
-_WORDS: Mapping[str, Callable[[object], str]] = {
-    "min": lambda value: f"is at least {_name_values(value)}",
-    "max": lambda value: f"is at most {_name_values(value)}",
-    "in": lambda value: f"is {_name_values(value)}",
-    "prefix": lambda value: f"begins with {_name_values(value)}",
-    "domain": lambda value: f"is on {_name_values(value)}",
-    "under": lambda value: f"is below {_name_values(value)}",
-    "matches": lambda value: f"matches {_name_values(value)}",
-    "length": _name_length,
-    "only": lambda value: f"has no names but {', '.join(_list_texts(value)) or 'none'}",
+_VERBS: Mapping[str, str] = {
+    "min": "is at least",
+    "max": "is at most",
+    "in": "is",
+    "prefix": "begins with",
+    "domain": "is on",
+    "under": "is below",
+    "matches": "matches",
+    "length": "has",
+    "only": "has no names but",
 }
+
+
+def _describe(key: str, value: object) -> str:
+    """Return what a short form says of the value, as the rest of a sentence."""
+    if isinstance(value, dict):
+        ends = cast("dict[str, int]", value)
+        bounds = (f"{_VERBS[end].removeprefix('is ')} {ends[end]}" for end in ("min", "max") if end in ends)
+        return f"{_VERBS[key]} {' and '.join(bounds)} characters or items"
+    values = cast("list[JsonValue]", value if isinstance(value, list) else [value])
+    if key == "only":
+        return f"{_VERBS[key]} {', '.join(map(show_value, values)) or 'none'}"
+    text = " or ".join(map(show_value, values[:5]))
+    return f"{_VERBS[key]} {text} or {len(values) - 5} more" if len(values) > 5 else f"{_VERBS[key]} {text}"

@@ -14,10 +14,9 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.approval.authorize import Ask, Deny, authorize
+from planwarden.agent.approval.authorize import Ask, Deny, authorize, names_call
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
-from planwarden.agent.approval.permits import names_call
 from planwarden.agent.approval.questions import ask_what_tool_asks
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError

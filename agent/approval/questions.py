@@ -11,7 +11,6 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.approval.calls import describe_change
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import list_covered_calls
 from planwarden.agent.common.canonical import canonical_json, digest
@@ -69,9 +68,9 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
         kind = "wait"
     elif suspend.form is not None and not suspend.is_delegated:
         kind = "input"
-    question = _begin_question(request, arguments, kind, suspend.message)
-    question = replace(question, resume_payload=suspend.resume_payload)
     if kind == "wait":
+        question = _begin_question(request, arguments, kind, message=suspend.message)
+        question = replace(question, resume_payload=suspend.resume_payload)
         return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
@@ -81,10 +80,8 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     required = context.policy.for_risk(risk)
     wait_s, on_timeout = _limit_wait(execution, definition, suspend, risk)
     question = replace(
-        question,
-        risk=risk,
-        needs=required.needs,
-        quorum=required.quorum,
+        _begin_question(request, arguments, kind, required, suspend.message),
+        resume_payload=suspend.resume_payload,
         expires_at=_find_end(context, wait_s),
         on_timeout=on_timeout,
         form=suspend.form,
@@ -103,9 +100,13 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
 
 
 def _begin_question(
-    request: CallRequest, arguments: dict[str, JsonValue] | None, kind: ev.SuspensionKind, message: str | None = None
+    request: CallRequest,
+    arguments: dict[str, JsonValue] | None,
+    kind: ev.SuspensionKind,
+    required: Requirement | None = None,
+    message: str | None = None,
 ) -> ev.Question:
-    """Return a question that says which call it is about, by default in the words of its step, and nothing else yet."""
+    """Return a question that says which call it is about, by default in the words of its step, and what it needs."""
     call = request.call
     return ev.Question(
         suspension_id=request.context.ids.new(),
@@ -116,6 +117,10 @@ def _begin_question(
         tool_name=call.tool_name,
         arguments=arguments,
         definition_digest=request.definition.digest,
+        risk=required and required.risk,
+        needs=required and required.needs,
+        quorum=1 if required is None else required.quorum,
+        rule=required and required.rule,
     )
 
 
@@ -136,10 +141,7 @@ def ask_approval(
     """Return the question whether the call may run with exactly these arguments; `findings` is why it is asked now."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     question = replace(
-        _begin_question(request, arguments, "approval"),
-        risk=requirement.risk,
-        needs=requirement.needs,
-        quorum=requirement.quorum,
+        _begin_question(request, arguments, "approval", requirement),
         expires_at=_find_end(context, find_answer_limit(execution, definition)),
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
@@ -149,18 +151,8 @@ def ask_approval(
             *describe_attempts(execution, call.step_id),
             *_find_circumstances(request),
         ),
-        rule=requirement.rule,
     )
     return open_question(context, execution, question)
-
-
-def ask_approval_of_change(
-    request: CallRequest, arguments: dict[str, JsonValue], *, since: ev.Question | ToolDefinition | None = None
-) -> ev.Suspended:
-    """Return the question that a person must answer before a tool runs that changed; `since` as in
-    `describe_change`."""
-    requirement = request.context.find_full_requirement(request.definition, arguments)
-    return ask_approval(request, arguments, requirement, (describe_change(request, since),))
 
 
 def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
@@ -171,14 +163,10 @@ def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> e
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
     question = replace(
-        _begin_question(request, call.arguments, "reconcile"),
-        risk=required.risk,
-        needs=required.needs,
-        quorum=required.quorum,
+        _begin_question(request, call.arguments, "reconcile", required),
         form=RECONCILE_FORM,
         # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
         found=(*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
-        rule=required.rule,
     )
     return open_question(request.context, request.execution, question)
 
@@ -187,7 +175,7 @@ def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) ->
     """Return the durable wait before the next attempt of a call that failed `attempts` times."""
     context, call = request.context, request.call
     message = f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next"
-    question = _begin_question(request, call.arguments, "wait", message)
+    question = _begin_question(request, call.arguments, "wait", message=message)
     return _wait_until(context, request.execution, question, _find_end(context, retry.find_delay_s(attempts)))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from planwarden.agent.common.canonical import exceeds, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.common.unknown_key_hints import describe_foreign_call, describe_unknown_keys
+from planwarden.agent.common.suggestions import describe_foreign_call, describe_unknown_keys
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

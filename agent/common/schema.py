@@ -112,8 +112,9 @@ class Schema:
         """Return whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
         or cannot be known, as of text that is not Unicode.
         """
-        size = _measure(value)
-        if isinstance(size, str):
+        try:
+            size = measure_value(value)
+        except ValueError:
             return None, CHECK_UNITS
         work = self._estimate(value, size) + _count_other_work(size)
         return (None, limit) if work > limit else (self._validator.is_valid(value), work)
@@ -130,9 +131,10 @@ class Schema:
 
     def _check(self, value: JsonValue, unknown: "Collection[Path]", limit: int) -> tuple[tuple[str, ...] | None, int]:
         """Return what is wrong with the value, and the work spent; None if finding that takes more than `limit`."""
-        size = _measure(value)
-        if isinstance(size, str):
-            return (size,), CHECK_UNITS
+        try:
+            size = measure_value(value)
+        except ValueError as error:
+            return (str(error),), CHECK_UNITS
         work, other = self._estimate(value, size), _count_other_work(size)
         if work + other > limit:
             return None, limit
@@ -256,17 +258,6 @@ def read_defaults(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the defaults that a schema of objects has for its properties."""
     parts = read_properties(schema).items()
     return {name: part["default"] for name, part in parts if isinstance(part, dict) and "default" in part}
-
-
-def _measure(value: JsonValue) -> ValueSize | str:
-    """Return the size of the value; as text, why the library cannot check it."""
-    try:
-        return measure_value(value)
-    except UnicodeEncodeError:
-        # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
-        return "the value contains text that is not Unicode: half of a surrogate pair"
-    except ValueError as error:
-        return str(error)
 
 
 def _count_other_work(size: ValueSize) -> int:

@@ -279,10 +279,7 @@ def find_target(root: JsonValue, reference: str) -> JsonValue:
 
 
 def measure_value(value: JsonValue) -> ValueSize:
-    """Return the size of a value. Raises `ValueError`, with a sentence, for one that is too large to be checked.
-
-    Half of a surrogate pair, which has no UTF-8, raises `UnicodeEncodeError`.
-    """
+    """Return the size of a value. Raises `ValueError`, with a sentence, for one that the library cannot check."""
     values = numbers = text = depth = 0
     level = [value]
     while level:
@@ -293,10 +290,10 @@ def measure_value(value: JsonValue) -> ValueSize:
             if values + len(below) > MAX_VALUES or depth > MAX_DEPTH:
                 raise ValueError(f"it has more than {MAX_VALUES} values, or more than {MAX_DEPTH} levels")
             if isinstance(node, str):
-                text += len(node.encode())
+                text += _measure_text(node)
             elif isinstance(node, dict):
                 values += len(node)
-                text += sum(len(name.encode()) for name in node)
+                text += sum(map(_measure_text, node))
                 below += node.values()
             elif isinstance(node, list):
                 below += node
@@ -308,6 +305,14 @@ def measure_value(value: JsonValue) -> ValueSize:
                 numbers += 1 + bits // 64
         level = below
     return ValueSize(values, numbers, text, depth)
+
+
+def _measure_text(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
+        raise ValueError("the value contains text that is not Unicode: half of a surrogate pair") from None
 
 
 def _list_children(keyword: str, value: JsonValue) -> Iterator[tuple[Name, Subschema]]:

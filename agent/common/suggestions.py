@@ -1,19 +1,160 @@
-"""What somebody may have meant by a word that is not known: a command, an option, a tool, a key of the settings.
+"""What somebody may have meant by a word that is not known: a command, an option, a tool, a key.
 
-Pure, and imports the standard library only when there is something to compare.
+`MISNOMERS` is the one table of what models call keys. A wrong key is never taken for the right one, because a guess may
+change what runs. It is refused with the right key.
 """
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
 
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.struct import JsonValue
+
+MAX_NAME_CHARS = 64
+MAX_NAMES = 10
 MAX_CHARS = 100
 """A longer word is not a typing error."""
 MAX_KNOWN = 5_000
 MIN_PART_CHARS = 4
 """Fewer letters that words have in common at their ends say nothing."""
-CUTOFF = 0.7
-"""How much alike two words are, from 0 to 1."""
+
+MISNOMERS: Mapping[str, tuple[str, ...]] = {
+    "todoList": ("tasks", "todos", "todo", "items", "plan", "stepList"),
+    "id": ("stepId", "step", "number", "key", "name"),
+    "description": ("title", "task", "instruction", "instructions", "text", "what", "action", "summary", "goal"),
+    "stepType": ("type", "kind"),
+    "requiredTools": ("tools", "toolNames", "toolsRequired", "requires", "tool"),
+    "dependencies": ("dependsOn", "depends", "dependency", "deps", "after", "needs", "prerequisites"),
+    "toolCalls": ("calls", "toolCall", "functionCalls", "actions", "toolUse"),
+    "toolName": ("name", "tool", "function", "functionName"),
+    "arguments": ("args", "input", "inputs", "parameters", "params", "kwargs", "toolInput"),
+    "expectedOutcome": ("expected", "outcome", "expectedResult", "expectedOutput", "successCriteria"),
+    "confirms": ("covers", "confirm", "confirmsSteps"),
+    "onReject": ("onRejection", "ifRejected"),
+    "toolValidationMode": ("validation", "validationMode"),
+    "threadId": ("thread", "executionId", "conversationId", "sessionId", "runId", "id"),
+    "suspensionId": ("suspension", "questionId", "question", "requestId", "id"),
+    "goal": ("task", "prompt", "objective", "query", "input", "message"),
+    "plan": ("todoList", "steps", "tasks", "todos"),
+    "key": ("idempotencyKey",),
+    "name": ("plan", "planName", "savedPlan", "id"),
+    "inputs": ("input", "arguments", "args", "parameters", "params", "variables", "values"),
+    "decision": ("approved", "approve", "approval", "verdict", "answer", "response"),
+    "approved": ("approve", "accept", "accepted", "confirmed", "ok", "decision", "allow"),
+    "modifiedArgs": ("modifiedArguments", "arguments", "args", "edits", "newArgs"),
+    "content": ("answer", "response", "reply", "result", "output", "text", "data", "message", "toolCalls", "todoList"),
+    "reason": ("comment", "explanation", "why", "note"),
+    "waitSeconds": ("wait", "timeout", "timeoutSeconds", "waitTime"),
+    "names": ("name", "tools", "toolNames", "tool"),
+    "query": ("q", "search", "text", "keywords"),
+    "observationsAfter": ("after", "since", "history", "observations"),
+    "limit": ("pageSize", "count", "max", "maxResults"),
+    "maxIterations": ("iterations", "maxSteps", "maxTurns"),
+    "taefMaxRetries": ("maxRetries", "retries"),
+    "toolMode": ("mode",),
+    "synthesize": ("synthesis", "summarize"),
+    "modelTokens": ("tokens", "maxTokens"),
+    "seconds": ("time", "maxSeconds", "timeout"),
+    "planning": ("plan",),
+    "execution": ("step", "execute"),
+    "value": ("from", "left", "field", "input", "binding", "source"),
+    "matches": ("schema", "match", "condition", "test", "is", "right", "expression", "op", "operator", "equals"),
+    "when": ("if", "condition", "conditions", "onlyIf", "runIf", "where"),
+    "attempts": ("times", "count", "max", "maxAttempts", "maxRetries", "retries", "tries"),
+    "delayS": ("delay", "wait", "backoff", "seconds", "interval", "delaySeconds", "initialDelay"),
+    "maxDelayS": ("maxDelay", "maxWait", "maxBackoff"),
+    "factor": ("backoffFactor", "multiplier", "exponent"),
+    "forEach": ("loop", "foreachItem", "iterate", "over", "map", "each"),
+    "maxItems": ("limit", "maxLength", "maxSize", "maxCount"),
+    "const": ("eq", "==", "=", "===", "equal", "equals", "equalTo", "is"),
+    "enum": ("in", "isIn", "values"),
+    "exclusiveMinimum": ("gt", ">", "greaterThan", "moreThan", "above", "over"),
+    "minimum": ("gte", ">=", "ge", "min", "atLeast", "greaterThanOrEqual"),
+    "exclusiveMaximum": ("lt", "<", "lessThan", "below", "under"),
+    "maximum": ("lte", "<=", "le", "atMost", "lessThanOrEqual"),
+    "not": ("ne", "!=", "neq", "notEqual", "notEquals", "isNot"),
+    "pattern": ("regex", "regexp", "like", "matches", "format", "startsWith"),
+    "minItems": ("length", "size", "count", "notEmpty", "nonEmpty"),
+    "contains": ("any", "some", "elemMatch", "has", "includes"),
+    "items": ("all", "every", "each"),
+    "required": ("exists", "has"),
+    "anyOf": ("or", "any", "oneOf"),
+    "allOf": ("and",),
+}
+"""By right key: what is written instead. How words are joined and capitalised does not matter."""
+INNER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
+    "plan": ("todoList", "steps"),
+    "decision": ("approved", "modifiedArgs", "reason", "content"),
+}
+"""By key: what is written beside it, and belongs inside."""
+
+_CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "call")
+"""Where other APIs put a call."""
+_NAMES = ("name", "recipient_name", "tool_name", "tool")
+_ARGUMENTS = ("arguments", "input", "args", "parameters", "params")
+_CALL_MARKS = frozenset({"type", "recipient_name", "tool_use_id"})
+"""Keys by which such a call is known that is not put anywhere."""
+MAX_SHOWN_CHARS = 300
+
+
+def _join(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name[:MAX_NAME_CHARS].lower())
+
+
+def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
+    """Return the known key that was meant, or None."""
+    keys, plain = list(valid_keys), _join(wrong)
+    for key in keys:
+        if plain and _join(key) == plain:
+            return key
+    for key in keys:
+        others = MISNOMERS.get(key, ())
+        if plain in map(_join, others) if plain else wrong in others:
+            return key
+    return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
+
+
+def describe_unknown_keys(where: str, unknown: Iterable[str], valid_keys: Collection[str]) -> str:
+    """Return a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
+    parts: list[str] = []
+    for wrong in sorted(unknown)[:MAX_NAMES]:
+        right = _find_place(wrong, valid_keys) or find_right_key(wrong, valid_keys)
+        parts.append(f"{wrong[:MAX_NAME_CHARS]!r}" + (f" (write {right!r})" if right else ""))
+    return f"{where} has no key {', '.join(parts)}" + (f"; it takes {', '.join(valid_keys)}" if valid_keys else "")
+
+
+def describe_foreign_call(where: str, document: Mapping[str, JsonValue]) -> str | None:
+    """Return how the call of a tool is written here that has the form of another API; None if it has no such form."""
+    inner = next((part for part in map(document.get, _CALLS) if isinstance(part, dict)), document)
+    name = next((part for part in map(inner.get, _NAMES) if isinstance(part, str) and part), "")
+    if not name or "toolName" in document or (inner is document and not _CALL_MARKS & document.keys()):
+        return None
+    key = next((key for key in _ARGUMENTS if key in inner), "")
+    arguments = inner.get(key, {})
+    if isinstance(arguments, str):
+        try:
+            arguments = read_json(arguments)
+        except PlanwardenError:
+            return None
+    right = json.dumps({"toolName": name.removeprefix("functions."), "arguments": arguments}, ensure_ascii=False)
+    example = (
+        right
+        if len(right) <= MAX_SHOWN_CHARS
+        else f'{{"toolName": {json.dumps(name[:MAX_NAME_CHARS])}, "arguments": ...}}'
+    )
+    return f"{where} is a call in the form of another API; write {example}"
+
+
+def _find_place(wrong: str, valid_keys: Collection[str]) -> str | None:
+    """Return `outer.inner` of a key that belongs inside another one."""
+    plain = _join(wrong)
+    inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in valid_keys for key in keys)
+    return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)
 
 
 def closest_word(word: str, words: Iterable[str]) -> str | None:
@@ -31,7 +172,7 @@ def closest_word(word: str, words: Iterable[str]) -> str | None:
     parts = [name for name in long if name.endswith(plain) or plain.endswith(name)]
     if parts:
         return by_plain[max(parts, key=len)]
-    [match] = get_close_matches(plain, by_plain, n=1, cutoff=CUTOFF) or [None]
+    [match] = get_close_matches(plain, by_plain, n=1, cutoff=0.7) or [None]
     return None if match is None else by_plain[match]
 
 

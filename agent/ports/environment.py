@@ -1,6 +1,7 @@
 """What a process gets from its machine: time, ids and the secrets of the home."""
 
 from contextlib import AbstractAsyncContextManager
+from secrets import token_hex
 from typing import Protocol
 
 
@@ -19,6 +20,13 @@ class Ids(Protocol):
     def new(self) -> str:
         """At least 128 random bits, derived from nothing."""
         ...
+
+
+class RandomIds:
+    """Independent random ids, as digits that people can type: knowing some of them does not help to guess others."""
+
+    def new(self) -> str:
+        return token_hex(16)
 
 
 class SecretStore(Protocol):

@@ -4,12 +4,12 @@ import logging
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.peers import Peers
 from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.execution_cache import ExecutionCache
@@ -22,6 +22,33 @@ SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
 """So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
+
+
+class Peers(Protocol):
+    """What is known of the other processes that share the store; it may be some seconds old."""
+
+    @property
+    def generation(self) -> int:
+        """Grows when anything said here changes."""
+        ...
+
+    @property
+    def is_outdated(self) -> bool:
+        """The process that started last runs under another policy than this one."""
+        ...
+
+    @property
+    def knows_tools(self) -> bool:
+        """A tool that is not here may be in another process, which then continues what needs it."""
+        ...
+
+    async def look_for(self, context: str | None) -> None:
+        """Learn of a process that began a moment ago, if `context` of an execution may name it. Raises `StoreError`."""
+
+    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+        """Return False when another process must make the calls of the tool of this name, because it has another
+        definition than this process, or state that this process has not. `context` is that of the execution."""
+        ...
 
 
 def has_needed_tools(execution: ExecutionState, tools: Toolbox) -> bool:

@@ -4,22 +4,35 @@ Every path to a tool leads through `prepare_call`: calls from plans and from mod
 calls that are repeated after a crash. It looks at the folded state and returns events; nothing runs before they are
 committed. What a question stores is exactly what runs after it: references resolved, defaults filled in.
 
-In a rehearsal, all of these paths end in `_hold`: it lets through only calls that read, and turns every other call and
-every question into a record.
+In a rehearsal, all of these paths end in `_hold`: each call is judged exactly as in a real run, and then only a call
+that reads goes through; every other call and every question becomes a `CallRehearsed`.
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.approval.authorize import Allow, Ask, Deny, Reject, authorize, judge_row
+from planwarden.agent.approval.authorize import (
+    Allow,
+    Ask,
+    Deny,
+    Permit,
+    Reject,
+    authorize,
+    find_attempt_permit,
+    is_intact,
+    judge_row,
+    list_confirmations,
+    names_call,
+)
 from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.business_keys import find_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import check_covered_calls
-from planwarden.agent.approval.permits import Permit, find_attempt_permit, is_intact, list_confirmations
 from planwarden.agent.approval.questions import (
     ask_approval,
     ask_what_happened,
@@ -27,7 +40,6 @@ from planwarden.agent.approval.questions import (
     decision_json,
     is_of_policy,
 )
-from planwarden.agent.approval.rehearsing import rehearse_dispatch, rehearse_event
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -108,11 +120,8 @@ def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> Prep
         if runs_in_rehearsal(job.definition):
             return prepared
         intent = next((event for event in prepared.events if isinstance(event, ev.ToolCallIntended)), None)
-        return PreparedCall((rehearse_dispatch(job.call, job.definition, intent),))
-    events: list[ev.Event] = []
-    for event in prepared.events:
-        events.extend(rehearse_event(execution, call, event))
-    return PreparedCall(tuple(events))
+        return PreparedCall((_rehearse_dispatch(job.call, job.definition, intent),))
+    return PreparedCall(tuple(chain.from_iterable(_rehearse(execution, call, event) for event in prepared.events)))
 
 
 def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *, is_owner_gone: bool) -> PreparedCall:
@@ -311,3 +320,61 @@ def _stand_in(call: Call) -> ToolDefinition:
     """Return a definition for a tool that no longer exists while the outcome of its call is still unknown."""
     text = "the tool is no longer registered"
     return ToolDefinition(name=call.tool_name, description=text, input_schema={}, unavailable=text)
+
+
+def _rehearse(execution: ExecutionState, call: Call, event: ev.Event) -> Iterator[ev.Event]:
+    """Yield what a rehearsal records instead of the event: a record for each call of a question, else the event."""
+    if not isinstance(event, ev.Suspended):
+        yield event
+        return
+    if not event.question.rows:
+        yield rehearse_question(execution, call, event.question)
+    for row in event.question.rows:
+        about = replace(event.question, kind="approval", covers=(), found=())
+        about = replace(about, arguments=row.arguments, definition_digest=row.definition_digest)
+        yield rehearse_question(execution, execution.call(row.call_id), about)
+
+
+def rehearse_question(execution: ExecutionState, call: Call, question: ev.Question) -> ev.CallRehearsed:
+    """Return the call whose question nobody is asked."""
+    rehearsed = ev.CallRehearsed(
+        call_id=call.call_id,
+        arguments=question.arguments,
+        definition_digest=question.definition_digest,
+        risk=question.risk,
+        needs=question.needs,
+        quorum=question.quorum,
+        asks=question.kind,
+        covers=question.covers,
+        found=question.found,
+        rule=question.rule,
+    )
+    confirmed = _find_confirmation(execution, call, question)
+    if confirmed is None:
+        return rehearsed
+    return replace(rehearsed, needs=None, quorum=1, asks=None, covered_by=confirmed.call_id)
+
+
+def _rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCallIntended | None) -> ev.CallRehearsed:
+    """Return the call that would have run without a question."""
+    return ev.CallRehearsed(
+        call_id=call.call_id,
+        arguments=call.arguments,
+        definition_digest=definition.digest,
+        effect=definition.effect,
+        risk=definition.risk,
+        grant_id=None if intent is None else intent.grant_id,
+        rule=None if intent is None else intent.rule,
+    )
+
+
+def _find_confirmation(execution: ExecutionState, call: Call, question: ev.Question) -> Call | None:
+    """Return the rehearsed confirmation that names exactly this call."""
+    if question.kind != "approval":
+        return None
+    for state in execution.steps.values():
+        for other in state.calls:
+            for covered in () if other.rehearsed is None else other.rehearsed.covers:
+                if names_call(covered, call, question.definition_digest, question.arguments):
+                    return other
+    return None

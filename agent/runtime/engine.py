@@ -30,22 +30,20 @@ from planwarden.agent.common.errors import (
     UnknownSuspension,
     UsageError,
 )
-from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.environment import Ids
+from planwarden.agent.ports.environment import Ids, RandomIds
 from planwarden.agent.ports.model import Model
-from planwarden.agent.ports.peers import Peers
-from planwarden.agent.ports.policy import PathsNeeded, Policy
+from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, NotificationSource, Observer
 from planwarden.agent.runtime import commands
-from planwarden.agent.runtime.adoption import Adoption, refuse_outdated
+from planwarden.agent.runtime.adoption import Adoption, Peers, refuse_outdated
 from planwarden.agent.runtime.change_notifier import ChangeNotifier
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
@@ -103,7 +101,6 @@ class Engine:
         self.owner = self.ids.new()
         self.grants = GrantCache(policy)
         """The standing grants that calls may use, as last read from the store."""
-        self._policy_digest = policy.policy_digest
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
@@ -151,11 +148,9 @@ class Engine:
             lookups=self.lookups,
             tasks=jobs,
             owner=self.owner,
-            policy=self._policy_digest,
             outbox=self._outbox,
             observer=self._observer,
             on_commit=self._after_commit,
-            on_grant_refused=lambda grant_id: self.grants.refuse(grant_id, self.store.clock.now()),
             is_closing=lambda: self._is_closing,
             follows=self._adoption.may_run,
             on_stream=self._wake_watcher,
@@ -457,12 +452,11 @@ class Engine:
 
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """As `forecast`, with the rules on paths as they will decide."""
-        lookups = LookedUp(self._transactions)
-        while True:
-            try:
-                return forecast_calls(lookups.approval, execution, has_inputs=has_inputs)
-            except PathsNeeded as needed:
-                await self.lookups.read(needed, execution, lookups)
+        return await self.lookups.resolve(
+            self._transactions,
+            execution,
+            lambda lookups: forecast_calls(lookups.approval, execution, has_inputs=has_inputs),
+        )
 
     def tool_facts(self) -> dict[str, ToolFacts]:
         """Return the tools that a plan may name now."""

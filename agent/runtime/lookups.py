@@ -3,10 +3,11 @@
 Judgements are pure and raise what they need. Read it into the same `LookedUp` and judge again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
@@ -14,20 +15,26 @@ from msgspec.structs import replace
 from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import BudgetSpent
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.errors import BudgetSpent, InvalidArguments, StoreError, UnknownThread
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
-from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.binding.pointers import ParsedTexts
+from planwarden.agent.core.execution.references import PartsNeeded, find_address, find_result
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.plan.plan import Author, Plan, ToolFacts
-from planwarden.agent.core.plan.plan_parser import Parsed, ParsingNeeded, PlanIntake, is_large_plan, parse_plan
+from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan_parser import Parsed, ParsingNeeded, PlanIntake
 from planwarden.agent.ports.policy import PathsNeeded
-from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.store import Header, Store
 from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.real_paths import find_real_paths
-from planwarden.agent.runtime.thread_results import Load, find_thread_results
 
+MAX_EXECUTIONS = 50
+"""Executions of a thread that are searched for results, newest first."""
+
+Load = Callable[[str], Awaitable[ExecutionState]]
+"""From an execution's id to its state. Raises `StoreError` when its log is damaged."""
+Result = TypeVar("Result")
 Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | ParsingNeeded
+NEEDED = (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, ParsingNeeded)
 """Not errors: what must be read before the judgement can be made."""
 
 
@@ -87,28 +94,92 @@ class LookupReader:
             case EarlierNeeded(wanted=missing):
                 lookups.earlier = {**lookups.earlier, **await self.find_thread_results(execution, missing)}
 
-    async def find_thread_results(self, execution: ExecutionState, references: frozenset[Reference]) -> Earlier:
-        """Return what the other executions of its owner's thread have for references of the execution's plan."""
-        return await find_thread_results(self._store, self._load, execution, references)
+    async def resolve(
+        self, context: TransactionContext, execution: ExecutionState, judge: Callable[[LookedUp], Result]
+    ) -> Result:
+        """Return the judgement, made again after each reading of what it lacked."""
+        lookups = LookedUp(context)
+        while True:
+            try:
+                return judge(lookups)
+            except NEEDED as needed:
+                await self.read(needed, execution, lookups)
 
-    async def parse_plan(
-        self,
-        document: JsonValue,
-        *,
-        author: Author,
-        tools: Mapping[str, ToolFacts],
-        max_steps: int,
-        earlier: Earlier | None,
-        earlier_plan: Plan | None = None,
-    ) -> Parsed:
-        """As `parse_plan`; a large plan in a thread, one at a time, so that other requests are answered."""
-        parse = partial(
-            parse_plan,
-            document,
-            author=author,
-            tools=tools,
-            max_steps=max_steps,
-            earlier=earlier,
-            earlier_plan=earlier_plan,
-        )
-        return await anyio.to_thread.run_sync(parse, limiter=self._parsers) if is_large_plan(document) else parse()
+    async def run_parser(self, parse: Callable[[], Parsed]) -> Parsed:
+        """Parse a large plan in a thread, one at a time, so that other requests are answered."""
+        return await anyio.to_thread.run_sync(parse, limiter=self._parsers)
+
+    async def find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
+        """Return for each reference what the thread and owner of the execution have for it, or why it cannot be had.
+
+        The newest completed step with the id counts. The execution itself need not exist yet. What is found goes into
+        the event that accepts the plan, so nothing that happens to the earlier execution afterwards changes it.
+        """
+        try:
+            headers = await self._store.thread(asking.thread_id)
+            others = [h for h in headers if h.principal == asking.principal and h.execution_id != asking.execution_id]
+            sources = await self._find_sources(others, {reference.step_id for reference in references})
+        except (StoreError, UnknownThread) as error:
+            return dict.fromkeys(references, f"earlier executions of the thread cannot be read: {error.message}")
+        results: dict[Reference, EarlierResult | str] = {}
+        for step_id in sorted({reference.step_id for reference in references}):
+            mine = [reference for reference in references if reference.step_id == step_id]
+            source = sources.get(step_id)
+            if source is None:
+                results |= dict.fromkeys(mine, _explain_absence(step_id, bool(others)))
+            elif (status := source.steps[step_id].status) != "completed":
+                text = f"'$from' names step {step_id!r} of execution {source.execution_id!r}, which has no result"
+                results |= dict.fromkeys(mine, f"{text} to take: it is {status}")
+            else:
+                results |= await self._read_results(source, mine)
+            # Each step may cost as much as one turn of the loop should.
+            await anyio.lowlevel.checkpoint()
+        return results
+
+    async def _find_sources(self, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
+        """Return the newest execution in which each step is completed, else the newest one that has it at all."""
+        sources: dict[str, ExecutionState] = {}
+        remaining = set(step_ids)
+        for header in reversed(headers[-MAX_EXECUTIONS:]):
+            if not remaining:
+                break
+            execution = await self._load(header.execution_id)
+            for step_id in remaining & execution.steps.keys():
+                if execution.steps[step_id].status == "completed":
+                    sources[step_id] = execution
+                    remaining.discard(step_id)
+                else:
+                    sources.setdefault(step_id, execution)
+        return sources
+
+    async def _read_results(
+        self, source: ExecutionState, references: list[Reference]
+    ) -> dict[Reference, EarlierResult | str]:
+        """Return what the references take from one completed step."""
+        state, texts = source.steps[references[0].step_id], ParsedTexts()
+        addresses = {address for reference in references if (address := find_address(state, reference)) is not None}
+        parts = await read_wanted(self._store, source.thread_id, frozenset(addresses), {})
+        results: dict[Reference, EarlierResult | str] = {}
+        for reference in references:
+            try:
+                value = find_result(state, reference, parts, texts)
+            except InvalidArguments as error:
+                results[reference] = f"{error.message} (execution {source.execution_id!r})"
+            else:
+                results[reference] = EarlierResult(
+                    step_id=reference.step_id,
+                    execution_id=source.execution_id,
+                    value=value,
+                    pointer=reference.pointer,
+                    parse=reference.parse,
+                )
+        return results
+
+
+def _explain_absence(step_id: str, has_earlier: bool) -> str:
+    if not has_earlier:
+        return f"'$from' names step {step_id[:64]!r}, which is not in the plan, and the thread has no earlier execution"
+    return (
+        f"'$from' names step {step_id[:64]!r}, which neither the plan nor an earlier execution of its thread has; "
+        "results of other threads and of pruned executions cannot be taken"
+    )

@@ -12,14 +12,14 @@ from collections.abc import Callable, Coroutine
 import anyio
 import anyio.lowlevel
 
+from planwarden.agent.approval.calls import describe_change
 from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.approval.questions import (
-    ask_approval_of_change,
+    ask_approval,
     ask_next_attempt,
     ask_what_tool_asks,
     decision_json,
 )
-from planwarden.agent.approval.rehearsing import rehearse_question
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
 from planwarden.agent.common.errors import (
     LeaseLost,
@@ -30,18 +30,16 @@ from planwarden.agent.common.errors import (
     ToolError,
 )
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.decide import remaining_budgets
 from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import KINDS
 from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
-from planwarden.agent.runtime.dispatch import CallJob, find_tool_question
+from planwarden.agent.runtime.dispatch import CallJob, find_tool_question, rehearse_question
 from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.transaction_builder import JobOutcome
 
@@ -184,7 +182,8 @@ class Performer:
             text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
         request = CallRequest(self._context.approval, execution, call, definition)
-        return _end(call, ask_approval_of_change(request, arguments, since=job.definition))
+        requirement = request.context.find_full_requirement(definition, arguments)
+        return _end(call, ask_approval(request, arguments, requirement, (describe_change(request, job.definition),)))
 
     async def prompt(
         self, execution: ExecutionState, prompt: Prompt, on_text: Callable[[str], None] | None = None
@@ -219,14 +218,11 @@ class Performer:
         return (ev.Suspended(question=question),)
 
     async def _build_events(self, execution: ExecutionState, prompt: Prompt, reply: Reply) -> tuple[ev.Event, ...]:
-        lookups = LookedUp(self._context)
-        while True:
-            try:
-                return build_reply_events(
-                    reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=lookups.build_plan_intake(execution)
-                )
-            except (ParsingNeeded, EarlierNeeded) as needed:
-                await self._lookups.read(needed, execution, lookups)
+        def build(lookups: LookedUp) -> tuple[ev.Event, ...]:
+            plans = lookups.build_plan_intake(execution)
+            return build_reply_events(reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=plans)
+
+        return await self._lookups.resolve(self._context, execution, build)
 
 
 def _end(call: Call, *events: ev.Event, artifacts: tuple[Artifact, ...] = ()) -> JobOutcome:

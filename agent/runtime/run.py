@@ -76,14 +76,10 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     lookups: LookupReader
     tasks: TaskGroup
     owner: str
-    policy: str
-    """Digest of the policy, for the audit."""
     outbox: NotificationSource | None
     """None when nobody is notified."""
     observer: Observer | None
     """None when nothing observes the engine."""
-    on_grant_refused: Callable[[str], None]
-    """Called with the id of a grant that the store refused to use."""
     on_commit: Callable[["Run"], None]
     """Called after every commit, and when the run has nothing more to do."""
     is_closing: Callable[[], bool]
@@ -307,7 +303,7 @@ class Run:
             owner=self._context.owner,
             guards=transaction.guards,
             start=transaction.start,
-            policy=self._context.policy,
+            policy=self._context.transactions.approval.policy.policy_digest,
             artifacts=transaction.artifacts,
             notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
         )
@@ -369,7 +365,8 @@ class Run:
     def _remember_refusal(self, refusal: VersionConflict | GuardFailed, lookups: LookedUp) -> None:
         """Remember what the store refused, so that the next attempt wants something else."""
         if isinstance(refusal, GrantUsedUp):
-            self._context.on_grant_refused(refusal.grant_id)
+            approval = self._context.transactions.approval
+            approval.grants.refuse(refusal.grant_id, approval.clock.now())
         elif isinstance(refusal, BudgetSpent):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):

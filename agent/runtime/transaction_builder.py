@@ -20,7 +20,6 @@ from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import DuplicateEffect, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import EarlierNeeded
 from planwarden.agent.core.control.actions import (
     AskModel,
     AskReview,
@@ -35,10 +34,8 @@ from planwarden.agent.core.control.loops import has_open_batch
 from planwarden.agent.core.control.step_start import begin_step
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
-from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
-from planwarden.agent.core.plan.plan_parser import ParsingNeeded
 from planwarden.agent.core.plan.revision import revise
 from planwarden.agent.core.prompts import (
     DELEGATE,
@@ -49,11 +46,10 @@ from planwarden.agent.core.prompts import (
 )
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.budgets_and_keys import name_holder
-from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
-from planwarden.agent.runtime.lookups import LookedUp, Needed
+from planwarden.agent.runtime.lookups import NEEDED, LookedUp, Needed
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +154,7 @@ class Transaction:
     def build(self, facts: list[JobOutcome | Command]) -> None:
         try:
             self._build(facts)
-        except (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, ParsingNeeded) as needed:
+        except NEEDED as needed:
             self.missing = needed
 
     def _build(self, facts: list[JobOutcome | Command]) -> None:

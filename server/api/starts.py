@@ -4,6 +4,7 @@ A question that is asked without a plan becomes one.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -286,7 +287,8 @@ class Starts:
         results = dict(earlier)
         while True:
             try:
-                plan, warnings = await self.engine.lookups.parse_plan(
+                parse = partial(
+                    plan_parser.parse_plan,
                     document,
                     author="caller",
                     tools=dict(tools),
@@ -294,6 +296,8 @@ class Starts:
                     earlier=None if thread_id is None else results,
                     earlier_plan=earlier_plan,
                 )
+                is_large = plan_parser.is_large_plan(document)
+                plan, warnings = await self.engine.lookups.run_parser(parse) if is_large else parse()
                 return ParsedPlan(plan, warnings, list_earlier_results(plan, results))
             except EarlierNeeded as needed:
                 assert thread_id is not None

@@ -19,7 +19,7 @@ from planwarden.agent.common.canonical import check_depth, digest, has_json_form
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import describe
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
+from planwarden.agent.common.suggestions import describe_unknown_keys
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import STEPS_KEYS
 

@@ -18,8 +18,8 @@ import anyio
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import KeyUsed
-from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.execution import events as ev
+from planwarden.agent.ports.environment import RandomIds
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules.cron import CronTimes

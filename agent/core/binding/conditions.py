@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
 from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema, read_properties
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
+from planwarden.agent.common.suggestions import describe_unknown_keys
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_LOOKS = 200_000

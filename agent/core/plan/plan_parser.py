@@ -19,8 +19,7 @@ from pydantic import JsonValue, ValidationError
 from planwarden.agent.common.canonical import check_depth, digest, exceeds, has_json_form, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
-from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.common.unknown_key_hints import describe_unknown_keys
+from planwarden.agent.common.suggestions import describe_unknown_keys, did_you_mean
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan.checks.faults import (

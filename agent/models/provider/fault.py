@@ -27,9 +27,9 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
+from planwarden.agent.models.provider.client import AnswerTooLarge
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, Endpoint
 from planwarden.agent.models.provider.retry import AttemptFailed
-from planwarden.agent.models.provider.transport import AnswerTooLarge
 
 MAX_QUOTE_CHARS = 240
 _KEY_LIKE = re.compile(r"\b(?:sk|pk|gsk|hf|xai)[-_][\w*.-]{8,}|\bAIza[\w*-]{8,}|\bBearer\s+\S+", re.IGNORECASE)

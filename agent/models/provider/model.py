@@ -9,24 +9,23 @@ Not promised: that a provider stops working, or charging, when the connection is
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.messages import ModelResponse, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.models import Model as Client
-from pydantic_ai.models import ModelRequestParameters
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.models import StreamedResponse
 
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
+from planwarden.agent.models.provider.client import build_client, close_connections
 from planwarden.agent.models.provider.endpoint import Endpoint
 from planwarden.agent.models.provider.fault import CannotForce, describe_failure, is_refusal_to_force
 from planwarden.agent.models.provider.request import ProviderRequest, build_request
 from planwarden.agent.models.provider.retry import Retries
-from planwarden.agent.models.provider.sdk import build_client
-from planwarden.agent.models.provider.transport import close_connections
 
 OnText = Callable[[str], None] | None
 STREAM_STEP_CHARS = 80
@@ -58,7 +57,13 @@ class ProviderModel:
         answer = await self._ask(request, on_text)
         if answer.fault is not None and not answer.is_refusal:
             logger.info("%s: %s; asking once more", self._endpoint.name, answer.fault)
-            answer = (await self._ask_again(request.with_fault(answer.fault), on_text, answer)).add_earlier(answer)
+            try:
+                repeated = await self._ask(request.with_fault(answer.fault), on_text)
+            except ModelError as error:
+                error.input_tokens += answer.reply.input_tokens
+                error.output_tokens += answer.reply.output_tokens
+                raise
+            answer = repeated.add_earlier(answer)
         reply = answer.reply
         is_empty = not (reply.content or reply.calls)
         if answer.is_refusal or (is_empty and not request.needs_json):
@@ -67,15 +72,6 @@ class ProviderModel:
         return reply
 
     reply_streaming = reply
-
-    async def _ask_again(self, request: ProviderRequest, on_text: OnText, earlier: ModelAnswer) -> ModelAnswer:
-        """Return the answer to the repeated request. If there is none, the error also counts the earlier tokens."""
-        try:
-            return await self._ask(request, on_text)
-        except ModelError as error:
-            error.input_tokens += earlier.reply.input_tokens
-            error.output_tokens += earlier.reply.output_tokens
-            raise
 
     async def _ask(self, request: ProviderRequest, on_text: OnText) -> ModelAnswer:
         async def attempt(remaining_s: float) -> ModelAnswer:
@@ -95,19 +91,19 @@ class ProviderModel:
         self, request: ProviderRequest, on_text: OnText, timeout_s: float, *, force: bool
     ) -> ModelAnswer:
         """Send one request. Raises `AttemptFailed`, or `CannotForce` if a request without force may succeed."""
+        messages, parameters = request.build_messages(), request.build_parameters(force=force)
         settings = request.build_settings(self._endpoint, force=force, timeout_s=timeout_s)
-        parameters = request.build_parameters(force=force)
         try:
             async with close_connections():
                 if on_text is None:
                     response = await model_request(
-                        self._client,
-                        request.build_messages(),
-                        model_settings=settings,
-                        model_request_parameters=parameters,
+                        self._client, messages, model_settings=settings, model_request_parameters=parameters
                     )
                 else:
-                    response = await self._stream(request, settings, parameters, on_text)
+                    stream = model_request_stream(
+                        self._client, messages, model_settings=settings, model_request_parameters=parameters
+                    )
+                    response = await _read_stream(stream, on_text)
         # A provider's client can raise anything: its own errors, those of its HTTP client, JSON decoder or validation.
         # Each becomes one sentence. It is raised outside the handler, so that it does not carry the exception, which
         # holds the request and therefore the key.
@@ -118,27 +114,21 @@ class ProviderModel:
             return read_answer(response, request)
         raise failure
 
-    async def _stream(
-        self,
-        request: ProviderRequest,
-        settings: ModelSettings,
-        parameters: ModelRequestParameters,
-        on_text: Callable[[str], None],
-    ) -> ModelResponse:
-        text, reported = "", 0
-        stream = model_request_stream(
-            self._client, request.build_messages(), model_settings=settings, model_request_parameters=parameters
-        )
-        async with stream as events:
-            async for event in events:
-                match event:
-                    case PartStartEvent(part=TextPart(content=piece)):
-                        text += piece
-                    case PartDeltaEvent(delta=TextPartDelta(content_delta=piece)):
-                        text += piece
-                    case _:
-                        continue
-                if len(text) - reported >= STREAM_STEP_CHARS and len(text) <= MAX_CONTENT_CHARS:
-                    reported = len(text)
-                    on_text(text)
-            return events.get()
+
+async def _read_stream(
+    stream: AbstractAsyncContextManager[StreamedResponse], on_text: Callable[[str], None]
+) -> ModelResponse:
+    text, reported = "", 0
+    async with stream as events:
+        async for event in events:
+            match event:
+                case PartStartEvent(part=TextPart(content=piece)):
+                    text += piece
+                case PartDeltaEvent(delta=TextPartDelta(content_delta=piece)):
+                    text += piece
+                case _:
+                    continue
+            if len(text) - reported >= STREAM_STEP_CHARS and len(text) <= MAX_CONTENT_CHARS:
+                reported = len(text)
+                on_text(text)
+        return events.get()

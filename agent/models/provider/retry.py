@@ -1,7 +1,7 @@
 """Retries when a provider is busy, broken or unreachable, within limits for attempts and time.
 
 The wait doubles from attempt to attempt and varies at random, so that many processes do not return together. A wait
-that the provider asks for is respected up to `RetryLimits.longest_wait_s`; a longer one is left to the caller, who
+that the provider asks for is respected up to `Retries.longest_wait_s`; a longer one is left to the caller, who
 waits durably (`planwarden.agent.core.control.provider_waits`). A model request has no side effect, so
 repeating it is safe, and the number of attempts limits its cost.
 
@@ -11,11 +11,10 @@ Source: https://httpwg.org/specs/rfc9110.html#field.retry-after.
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
-import msgspec
 
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.control.provider_waits import bound_asked_s
@@ -47,8 +46,9 @@ class AttemptFailed(Exception):
         """Seconds that the provider asks to wait, within limits."""
 
 
-class RetryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how long to try."""
+@dataclass(frozen=True, kw_only=True)
+class Retries:
+    """Runs attempts within limits; callers may pass clock, sleep and random numbers, so that tests need not wait."""
 
     attempts: int = 4
     total_s: float = 300.0
@@ -56,13 +56,6 @@ class RetryLimits(msgspec.Struct, frozen=True, kw_only=True):
     first_wait_s: float = 0.5
     longest_wait_s: float = 30.0
     """Also the longest wait that a provider may ask for."""
-
-
-@dataclass(frozen=True)
-class Retries:
-    """Runs attempts; callers may pass clock, sleep and random numbers, so that tests need not wait."""
-
-    limits: RetryLimits = field(default_factory=RetryLimits)
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     clock: Callable[[], float] = anyio.current_time
     random_fraction: Callable[[], float] = random.random
@@ -74,28 +67,24 @@ class Retries:
         while True:
             number += 1
             try:
-                return await attempt(max(0.001, self.limits.total_s - (self.clock() - began)))
+                return await attempt(max(0.001, self.total_s - (self.clock() - began)))
             except AttemptFailed as error:
                 failure = error
-            remaining_s = self.limits.total_s - (self.clock() - began)
-            wait_s = self._choose_wait_s(failure, number)
+            remaining_s = self.total_s - (self.clock() - began)
+            own_s = min(self.first_wait_s * 2 ** (number - 1), self.longest_wait_s) * (0.5 + self.random_fraction() / 2)
+            wait_s = max(own_s, failure.retry_after_s or 0.0)
             refusal = self._find_refusal(failure, number, wait_s, remaining_s)
             if refusal is not None:
                 raise ModelError(refusal, retryable=failure.is_outage, asked_s=failure.retry_after_s)
             logger.info("%s; trying again in %.1f s", failure.sentence, wait_s)
             await self.sleep(wait_s)
 
-    def _choose_wait_s(self, fault: AttemptFailed, number: int) -> float:
-        own_s = min(self.limits.first_wait_s * 2 ** (number - 1), self.limits.longest_wait_s)
-        own_s *= 0.5 + self.random_fraction() / 2
-        return max(own_s, fault.retry_after_s or 0.0)
-
     def _find_refusal(self, fault: AttemptFailed, number: int, wait_s: float, remaining_s: float) -> str | None:
         times = f" ({number} attempts)" if number > 1 else ""
-        if not fault.is_transient or number >= self.limits.attempts:
+        if not fault.is_transient or number >= self.attempts:
             return f"{fault.sentence}{times}"
-        if wait_s > self.limits.longest_wait_s:
+        if wait_s > self.longest_wait_s:
             return f"{fault.sentence}{times}; it asks to wait {wait_s:.0f} s; try again then"
         if wait_s >= remaining_s:
-            return f"{fault.sentence}{times}; {self.limits.total_s:g} s for one request are used up"
+            return f"{fault.sentence}{times}; {self.total_s:g} s for one request are used up"
         return None

@@ -6,9 +6,9 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.ports.environment import RandomIds
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs

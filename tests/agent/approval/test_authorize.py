@@ -6,16 +6,15 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planwarden.agent.approval.authorize import Allow, Ask, Deny, authorize
+from planwarden.agent.approval.authorize import Allow, Ask, Deny, Permit, Source, authorize
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.grants import GrantCache
-from planwarden.agent.approval.permits import Permit, Source
 from planwarden.agent.approval.questions import POLICY_DIGITS
 from planwarden.agent.approval.rules import ArgumentRule, RuleBook, Then
-from planwarden.agent.common.ids import RandomIds
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.tool import ExecutionMode, Risk, ToolDefinition
+from planwarden.agent.ports.environment import RandomIds
 from planwarden.agent.ports.grant import Grant
 from tests.kit import ManualClock, OperatorPolicy, Registry, ev, requirement
 

@@ -11,10 +11,10 @@ import pytest
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.models.provider import transport as provider_transport
+from planwarden.agent.models.provider import client as provider_client
+from planwarden.agent.models.provider.client import MAX_ANSWER_BYTES
 from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.models.provider.retry import RetryLimits
-from planwarden.agent.models.provider.transport import MAX_ANSWER_BYTES
+from planwarden.agent.models.provider.retry import Retries
 from tests.kit import Ledger, each_once, first_only, model_step, plan, requirement, warden
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest
@@ -105,7 +105,7 @@ async def test_what_a_provider_asks_for_is_said_to_whoever_waits_durably_within_
     waits_s: list[float] = []
     async with serve_double(wire, fails(asked[0], Retry_After=asked[1])) as double:
         with pytest.raises(ModelError) as caught:
-            await build_provider_model(double, waits_s=waits_s, patience=RetryLimits(attempts=2)).reply(THOUGHT, ())
+            await build_provider_model(double, waits_s=waits_s, retries=Retries(attempts=2)).reply(THOUGHT, ())
     asked_s, message = ASKED[asked], caught.value.message
     assert caught.value.retryable and caught.value.asked_s == asked_s and len(message) < 200
     # Nobody waits so long within a request.
@@ -116,9 +116,9 @@ async def test_what_a_provider_asks_for_is_said_to_whoever_waits_durably_within_
 async def test_the_total_time_of_all_attempts_is_bounded() -> None:
     waits_s: list[float] = []
     async with serve_double("openai-chat", fails(503)) as double:
-        patience = RetryLimits(attempts=100, total_s=10.0)
+        retries = Retries(attempts=100, total_s=10.0)
         text = await sentence(
-            build_provider_model(double, waits_s=waits_s, clock=lambda: sum(waits_s), patience=patience)
+            build_provider_model(double, waits_s=waits_s, clock=lambda: sum(waits_s), retries=retries)
         )
     assert sum(waits_s) <= 10.0 and double.request_count < 100 and "10 s" in text
 
@@ -175,7 +175,7 @@ async def test_a_listener_receives_the_growing_text_and_after_a_broken_stream_it
 
 @pytest.mark.parametrize("wire", first_only(*WIRES))
 async def test_an_endless_stream_is_not_read_to_its_end(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider_transport, "MAX_STREAM_BYTES", 1_000_000)
+    monkeypatch.setattr(provider_client, "MAX_STREAM_BYTES", 1_000_000)
     heard: list[str] = []
     async with serve_double(wire, manner(lambda asked: ModelReply(text="x" * 2_000_000))) as double:
         with pytest.raises(ModelError, match="too large"):

@@ -177,7 +177,7 @@ def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_proces
 
 FORK = """
 import os
-from planwarden.agent.common.ids import RandomIds
+from planwarden.agent.ports.environment import RandomIds
 ids = RandomIds()
 ids.new()
 child = os.fork()

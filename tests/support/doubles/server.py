@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 
 from planwarden.agent.models.provider.endpoint import Mode, read_endpoint
 from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.models.provider.retry import Retries, RetryLimits
+from planwarden.agent.models.provider.retry import Retries
 from tests.support.doubles import wires
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest, exclude_revision_tool, read_tools_from_text
@@ -151,7 +151,7 @@ async def serve_double(wire: str, manner: Manner, *, plan: Body | None = None) -
         yield double
 
 
-RETRY_LIMITS = RetryLimits(attempts=3)
+RETRIES = Retries(attempts=3)
 
 
 def build_provider_model(
@@ -159,7 +159,7 @@ def build_provider_model(
     *,
     mode: Mode = "tools",
     timeout_s: float = 30.0,
-    patience: RetryLimits = RETRY_LIMITS,
+    retries: Retries = RETRIES,
     waits_s: list[float] | None = None,
     clock: Callable[[], float] = anyio.current_time,
 ) -> ProviderModel:
@@ -170,6 +170,5 @@ def build_provider_model(
             waits_s.append(seconds)
 
     endpoint = read_endpoint(double.wire.setting, double.environment | {"PLANWARDEN_MODEL_MODE": mode})
-    retries = Retries(patience, sleep=wait, clock=clock, random_fraction=lambda: 1.0)
-    changed = replace(endpoint, timeout_s=timeout_s)
-    return ProviderModel(changed, retries=retries)
+    retries = replace(retries, sleep=wait, clock=clock, random_fraction=lambda: 1.0)
+    return ProviderModel(replace(endpoint, timeout_s=timeout_s), retries=retries)

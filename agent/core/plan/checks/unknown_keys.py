@@ -9,7 +9,7 @@ from itertools import islice
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.unknown_key_hints import describe_foreign_call, describe_unknown_keys, find_right_key
+from planwarden.agent.common.suggestions import describe_foreign_call, describe_unknown_keys, find_right_key
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan.plan import Author
 from planwarden.agent.core.plan.plan_input import (

@@ -1,4 +1,7 @@
-"""Bytes to and from a provider: one connection per request, and an answer of bounded size.
+"""The provider's own client for an endpoint: one connection per request, and an answer of bounded size.
+
+Importing a client takes seconds, so each import is at its use. The key and the address are always passed in, so that no
+client reads them from the environment of the process.
 
 A provider's client lives as long as the process, and nobody closes a model. Its transport therefore opens a connection
 for each request and closes it with the answer; between two prompts no socket is open, and the next prompt may run in
@@ -7,6 +10,8 @@ does not follow redirects, which would send the key elsewhere.
 
 `close_connections` closes what a client leaves open when it is cancelled during a stream. The limit counts bytes after
 decompression, so that a small body cannot expand into a large one.
+
+Source: https://pydantic.dev/docs/ai/models/openai/#openai-compatible-models.
 """
 
 import ssl
@@ -14,9 +19,17 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
+from typing import TYPE_CHECKING, assert_never
 
 import anyio
 import httpx2
+
+from planwarden.agent.models.provider.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from pydantic_ai.models import Model
+    from pydantic_ai.providers import Provider
 
 MAX_ANSWER_BYTES = 4_000_000
 """Far above the longest answer of any model: 64,000 tokens are about 300,000 bytes."""
@@ -92,13 +105,64 @@ class _BoundedBody(httpx2.AsyncByteStream):
             await self._client.aclose()
 
 
-def build_http_client(timeout_s: float) -> httpx2.AsyncClient:
-    """Return a client for a provider's library; it holds no connection, so that nobody has to close it."""
-    timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s))
-    return httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
-
-
 @cache
 def _load_certificates() -> ssl.SSLContext:
     """Return the certificates, read once: reading takes longer than many a request."""
     return httpx2.create_ssl_context()
+
+
+def build_client(endpoint: Endpoint) -> "Model":
+    """Return the client. Raises `ImportError` if the extra is not installed."""
+    timeout = httpx2.Timeout(endpoint.timeout_s, connect=min(CONNECT_TIMEOUT_S, endpoint.timeout_s))
+    # It holds no connection, so that nobody has to close it.
+    http = httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
+    # The clients require a key; servers that need none ignore it.
+    key = endpoint.key or "no-key"
+    match endpoint.wire:
+        case "anthropic":
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            provider = AnthropicProvider(api_key=key, base_url=endpoint.url, http_client=http)
+            return AnthropicModel(endpoint.model, provider=provider)
+        case "google":
+            from pydantic_ai.models.google import GoogleModel
+            from pydantic_ai.providers.google import GoogleProvider
+
+            provider = GoogleProvider(api_key=key, base_url=endpoint.url, http_client=http)
+            return GoogleModel(endpoint.model, provider=provider)
+        case "openai-chat":
+            from pydantic_ai.models.openai import OpenAIChatModel
+
+            return OpenAIChatModel(endpoint.model, provider=_build_openai_provider(endpoint, key, http))
+        case "openai-responses":
+            from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+
+            # Every prompt is complete in itself, so the provider need not store anything.
+            settings = OpenAIResponsesModelSettings(openai_store=False)
+            return OpenAIResponsesModel(
+                endpoint.model, provider=_build_openai_provider(endpoint, key, http), settings=settings
+            )
+        case _:
+            assert_never(endpoint.wire)
+
+
+def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
+    """Return the provider whose features beyond the common ones the server has."""
+    match endpoint.provider:
+        case "ollama":
+            from pydantic_ai.providers.ollama import OllamaProvider
+
+            return OllamaProvider(base_url=endpoint.url, api_key=key, http_client=http)
+        case "vllm":
+            from pydantic_ai.providers.vllm import VLLMProvider
+
+            return VLLMProvider(base_url=endpoint.url, api_key=key, http_client=http)
+        case _ if endpoint.is_own:
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            return OpenAIProvider(base_url=endpoint.url, api_key=key, http_client=http)
+        case _:
+            from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+            return OpenAICompatibleProvider("openai-compatible", base_url=endpoint.url, api_key=key, http_client=http)
