@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo bundle clean format check lint types imports size quick test exhaustive browser postgres downstream clients guard conformance campaign \
-	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-guard bench-gate durable eval providers score
+	campaign-teeth campaign-sum teeth ticks fuzz soak docs screenshots pictures show walk bench bench-scale bench-sizes bench-against bench-tokens bench-gate durable eval providers score
 
 help: ## Show this list
 	@awk '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
@@ -173,9 +173,6 @@ bench-against: $(READY) ## Measure against another checkout of planwarden: TREE=
 
 bench-tokens: $(READY) ## Measure what a calling model reads and writes
 	@$(RUN) benchmarks.tokens
-
-bench-guard: $(READY) ## Measure decisions of the guard by rule, through its tool and as a command
-	@$(RUN) benchmarks.guard
 
 bench-gate: $(READY) ## Measure what a gate adds: calls, start, memory, and the time from a decision to the effect
 	@$(RUN) benchmarks.gate

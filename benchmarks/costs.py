@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import getrandbits
+from typing import LiteralString
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -159,7 +160,7 @@ def record_costs(url: str, folder: Path, recording: Recording, process_cpu: floa
     )
 
 
-def _fetch(connection: Connection, query: str) -> str:
+def _fetch(connection: Connection, query: LiteralString) -> str:
     row = connection.execute(query).fetchone()
     assert row is not None
     return str(row[0])

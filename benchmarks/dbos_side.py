@@ -24,7 +24,8 @@ TIMEOUT_S = 60.0
 _asked: dict[str, asyncio.Event] = {}
 """By workflow, set when it comes to its question."""
 
-STEPS: dict[str, Any] = {function.__name__: DBOS.step()(function) for function in FUNCTIONS}
+TOOLS: tuple[Any, ...] = FUNCTIONS
+STEPS: dict[str, Any] = {function.__name__: DBOS.step()(function) for function in TOOLS}
 
 
 @DBOS.workflow()

@@ -133,7 +133,7 @@ async def measure_programs(home: Path) -> dict[str, float]:
         await call(client, "look", 0)
         async with planwarden.Warden(home) as warden:
             for number in range(WARM + DECISIONS):
-                decided_at = 0
+                decided_at = done_at = 0
 
                 async def decide() -> None:
                     nonlocal decided_at
@@ -153,6 +153,7 @@ async def measure_programs(home: Path) -> dict[str, float]:
 
 async def measure_memory(home: Path) -> dict[str, float]:
     """Return the most that a gate has held, while calls wait."""
+    memory = 0
     async with connect(build_command(home)) as client, anyio.create_task_group() as tasks:
         for number in range(HELD):
             tasks.start_soon(call, client, "write", number % QUESTIONS)

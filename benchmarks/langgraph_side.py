@@ -15,6 +15,9 @@ The confirmation is `interrupt()` in place of the third call, answered with `Com
 PostgreSQL a saver lets one statement run at a time, so a process has several, each with a connection of its own.
 """
 
+# LangGraph ships no stubs for pyright and leaves some of its generics open.
+# pyright: reportMissingTypeStubs=false
+
 import operator
 import os
 import uuid
@@ -22,7 +25,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import aiosqlite
 from langchain_core.messages import AIMessage, AnyMessage, ToolCall
@@ -95,18 +98,20 @@ def request(number: int, name: str, arguments: dict[str, Any]) -> dict[str, list
 def plan_executor(saver: Any) -> Form:
     """Build a loop of two nodes over a plan in the state."""
 
-    def dispatch(state: PlanState) -> PlanState:
+    def dispatch(state: Any) -> Any:
         position = state.get("position", 0)
         call = state["plan"][position]
         return {"position": position + 1, **request(position, call["tool"], call["arguments"])}
+
+    def find_next(state: Any) -> str:
+        return "dispatch" if state["position"] < len(state["plan"]) else END
 
     graph: Any = StateGraph(PlanState)
     graph.add_node("dispatch", dispatch)
     graph.add_node("tools", make_tools())
     graph.add_edge(START, "dispatch")
     graph.add_edge("dispatch", "tools")
-    ends = ["dispatch", END]
-    graph.add_conditional_edges("tools", lambda state: ends[state["position"] == len(state["plan"])], ends)
+    graph.add_conditional_edges("tools", find_next, ["dispatch", END])
     return graph.compile(checkpointer=saver), lambda: {"plan": make_plan()}
 
 
@@ -123,7 +128,7 @@ def step_nodes(saver: Any) -> Form:
     tools = make_tools()
 
     def node(number: int) -> Any:
-        async def step(state: StepState, config: RunnableConfig) -> Any:
+        async def step(state: Any, config: RunnableConfig) -> Any:
             call = plan_job(state["order"])[number]
             return await tools.ainvoke(request(number, call.tool, call.arguments), config)
 
@@ -137,7 +142,7 @@ def bare(saver: Any) -> Form:
     functions: dict[str, Any] = {function.__name__: function for function in FUNCTIONS} | {CONFIRMATION: confirm}
 
     def node(number: int) -> Any:
-        async def step(state: BareState) -> BareState:
+        async def step(state: Any) -> Any:
             call = plan_job(state["order"])[number]
             return {"results": [await functions[call.tool](**call.arguments)]}
 
@@ -157,7 +162,7 @@ def functional(saver: Any) -> Form:
             results.append(interrupt(arguments) if name == CONFIRMATION else await tasks[name](**arguments))
         return results
 
-    return entrypoint(checkpointer=saver)(job), make_plan
+    return cast("Any", entrypoint(checkpointer=saver)(job)), make_plan
 
 
 VARIANTS = {"plan-executor": plan_executor, "step-nodes": step_nodes, "bare": bare, "functional": functional}

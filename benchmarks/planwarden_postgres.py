@@ -53,7 +53,8 @@ class SharedPlanwarden(Planwarden):
         return f"{started.thread_id} {started.suspensions[0].suspension_id}"
 
     async def decide(self, waiting: str) -> None:
-        await self.warden.resume_execution(*waiting.split(), Decision(approved=True), wait_seconds=0)
+        thread_id, suspension_id = waiting.split()
+        await self.warden.resume_execution(thread_id, suspension_id, Decision(approved=True), wait_seconds=0)
 
     async def hold(self, name: str) -> None:
         await self.warden.execute_plan(write_plan([PlannedCall("look_up", "Work", {"name": name})]), wait_seconds=0)

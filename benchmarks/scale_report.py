@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dev.page import write_table
+from dev.plot import Panel, draw
 
 from benchmarks.harness import Row, write_machine, write_spread, write_target
-from benchmarks.plot import Panel, draw
 
 SLOWER_MS = 3
 """By which a flush takes longer where the disk is made slow."""

@@ -19,10 +19,10 @@ from typing import Any
 
 import httpx2
 from dev.page import report_progress
+from dev.plot import Panel, draw
 
 from benchmarks.harness import IMAGES, describe_machine, make_folder, read_result, write_result
 from benchmarks.planwarden_side import DATABASE, Planwarden, make_warden, write_plan
-from benchmarks.plot import Panel, draw
 from benchmarks.side import run_together
 from benchmarks.workload import PlannedCall
 from planwarden import Warden

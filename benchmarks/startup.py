@@ -52,7 +52,7 @@ class RawServer:
     def __init__(self, command: Sequence[str], version: str = WITH_HANDSHAKE, **environment: str) -> None:
         """Start the process, and wait for its first answer."""
         self.started = time.perf_counter()
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, text=True, env={**ENVIRONMENT, **environment}, **pipes)
         self._numbers, self._meta = count(1), dict[str, Any]()
         client = {"name": "benchmark", "version": "1"}

@@ -20,12 +20,14 @@ from typing import Any
 
 import anyio
 import httpx2
+from benchmarks.score.harness import run_server
 from mcp.client import Client, ClientRequestContext
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from tests.server.cli.support import Cli, CommandResult, clean_environment, start_on_terminal
 from tests.server.inbox.support import Browser
+from tests.support import wardens
 from tests.support.paths import ROOT
 
 SERVER = """
@@ -117,12 +119,7 @@ def connect(command: Sequence[str], environment: dict[str, str]) -> Client:
 
 
 def plan(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "todoList": [
-            {"id": f"s{number}", "description": f"use {tool}", "toolCalls": [{"toolName": tool, "arguments": given}]}
-            for number, (tool, given) in enumerate(calls, 1)
-        ]
-    }
+    return wardens.plan(*(wardens.tool_step(f"s{number}", *call) for number, call in enumerate(calls, 1)))
 
 
 async def walk_as_newcomer(folder: Path) -> None:
@@ -213,30 +210,16 @@ async def walk_as_author(folder: Path) -> None:
         first = await user.call(client, "execute_plan", plan=sums, key="monday")
         expect("42" in json.dumps(first), "the plan ran over stdio", first)
     token = user.run("token", "add", "agent", "--json").json["token"]
-    server = serve_http(environment)
-    try:
-        assert server.stderr is not None
-        line = next(line for line in server.stderr if "http://" in line)
-        url = re.search(r"http://[^\s/]+", line)
-        expect(url is not None, "the server says where it listens", line)
-        assert url is not None
-        user.say("planwarden serve --http --port 0", line)
-        health = httpx2.get(f"{url[0]}/healthz")
+    with run_server(user.cli.home) as url:
+        user.say("planwarden serve --http --port 0", url)
+        health = httpx2.get(f"{url.removesuffix('/mcp')}/healthz")
         expect(health.status_code == 200, "it is healthy", health.text)
         headers = {"authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
-            await send_over_http(user, streamable_http_client(f"{url[0]}/mcp", http_client=http), sums)
-        refused = httpx2.post(f"{url[0]}/mcp", json={}, headers={"authorization": "Bearer wrong"})
+            await send_over_http(user, streamable_http_client(url, http_client=http), sums)
+        refused = httpx2.post(url, json={}, headers={"authorization": "Bearer wrong"})
         user.say("somebody comes with a wrong token", f"{refused.status_code}")
         expect(refused.status_code == 401, "it is refused", refused.text)
-    finally:
-        server.terminate()
-        server.wait(timeout=30)
-
-
-def serve_http(environment: dict[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "planwarden.server.main", "serve", "--http", "--port", "0"]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 async def send_over_http(user: User, transport: Any, sums: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from mcp.client import Client, ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from tests.server.inbox.support import HOST, Inbox
 from tests.support.paths import DOCS
-from tests.support.wardens import open_service
+from tests.support.wardens import open_service, plan, tool_step
 
 import planwarden
 from planwarden.server.api.audit import AuditReader
@@ -27,16 +27,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.store import SqliteStore
 
 PAGE = DOCS / "walk.md"
-PLAN: dict[str, Any] = {
-    "todoList": [
-        {
-            "id": "erase",
-            "description": "Erase the stale records",
-            "requiredTools": ["erase"],
-            "toolCalls": [{"toolName": "erase", "arguments": {"ids": [7, 9, 11]}}],
-        }
-    ]
-}
+PLAN: dict[str, Any] = plan(tool_step("erase", "erase", {"ids": [7, 9, 11]}, description="Erase the stale records"))
 INTRODUCTION = """# A walk: nobody approves for you
 
 `make walk` runs this and writes the page. The host says yes to everything. Names in capitals are ids.

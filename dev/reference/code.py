@@ -52,13 +52,12 @@ def texts_below(body: Sequence[ast.stmt]) -> dict[str, str]:
     """Returns the string below each assignment of a module or a class, by name."""
     found: dict[str, str] = {}
     for statement, following in pairwise(body):
-        match statement:
-            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
-                match following:
-                    case ast.Expr(value=ast.Constant(value=str(text))):
-                        found[name] = sentence(text)
-                    case _:
-                        pass
+        match statement, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = sentence(text)
             case _:
                 pass
     return found

@@ -1,11 +1,13 @@
-"""The commands, from the parser that reads them."""
+"""The commands, from the parser that reads them, and the blocks to paste into hosts."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import cast
 
 from dev.reference.code import table
 from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.hosts import CLIENTS, LaunchCommand
 from planwarden.server.cli.output import EXIT_CODES
 from planwarden.server.cli.program import build_parser
 
@@ -91,4 +93,16 @@ def _meaning(action: argparse.Action) -> str:
     return action.help.replace("; default %(default)s", "")
 
 
-BLOCKS = {"flags": everywhere, "commands": commands, "exit codes": exit_codes}
+def pasted(name: str) -> str:
+    """The block of one host, and where it goes."""
+    client = CLIENTS[name]
+    language = {"codex": "toml", "goose": "yaml"}.get(name, "json")
+    return f"Goes into: {client.where}\n\n```{language}\n{client.write(LaunchCommand('uvx', ('planwarden',)))}\n```"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "flags": everywhere,
+    "commands": commands,
+    "exit codes": exit_codes,
+    **{f"config {name}": partial(pasted, name) for name in CLIENTS},
+}

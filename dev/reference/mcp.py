@@ -1,13 +1,13 @@
 """The MCP surface, from a live server: tools, prompts, resources."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import anyio
 from mcp import Client
-from mcp.types import ListToolsResult, Prompt, Resource, ResourceTemplate, Tool, ToolAnnotations
+from mcp.types import Prompt, Resource, ResourceTemplate, Tool, ToolAnnotations
 from tests.server.mcp.support import served
 
 from dev.reference.code import kind_of, table
@@ -48,19 +48,19 @@ MEANINGS: Mapping[str, str] = {
 """The meaning of each argument. Descriptions in schemas cost every conversation tokens, so most schemas have none."""
 
 
+Listing = tuple[Sequence[Tool], Sequence[Prompt], Sequence[Resource], Sequence[ResourceTemplate]]
+
+
 @cache
-def _live() -> tuple[list[Tool], list[Prompt], list[Resource], list[ResourceTemplate]]:
-    return anyio.run(_listed)
+def _live() -> Listing:
+    async def read() -> Listing:
+        with tempfile.TemporaryDirectory() as home:
+            async with served(Path(home)) as found, Client(found.server) as client:
+                tools, prompts = (await client.list_tools()).tools, (await client.list_prompts()).prompts
+                resources = (await client.list_resources()).resources
+                return tools, prompts, resources, (await client.list_resource_templates()).resource_templates
 
-
-async def _listed() -> tuple[list[Tool], list[Prompt], list[Resource], list[ResourceTemplate]]:
-    with tempfile.TemporaryDirectory() as home:
-        async with served(Path(home)) as found, Client(found.server) as client:
-            tools: ListToolsResult = await client.list_tools()
-            prompts = (await client.list_prompts()).prompts
-            resources = (await client.list_resources()).resources
-            templates = (await client.list_resource_templates()).resource_templates
-    return list(tools.tools), list(prompts), list(resources), list(templates)
+    return anyio.run(read)
 
 
 def tools() -> str:

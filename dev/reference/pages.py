@@ -10,11 +10,10 @@ from pathlib import Path
 
 from tests.support.paths import DOCS
 
-from dev.reference import commands, hosts, limits, mcp, python, settings, values
+from dev.reference import commands, limits, mcp, python, settings, values
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
     **commands.BLOCKS,
-    **hosts.BLOCKS,
     **limits.BLOCKS,
     **mcp.BLOCKS,
     **python.BLOCKS,

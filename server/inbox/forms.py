@@ -43,6 +43,12 @@ class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
     """The faults of the inputs by key."""
     omitted: frozenset[str] = frozenset()
     """The keys of the inputs that are left out."""
+    other_faults: tuple[str, ...] = ()
+    """Faults that belong to no field, escaped."""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.faults and not self.other_faults
 
 
 def build_argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[Field, ...]:
@@ -105,21 +111,6 @@ def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) 
     return not is_same_json(dict(before), dict(after))
 
 
-class GivenInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person gave a run."""
-
-    values: dict[str, JsonValue]
-    """As they were sent, without defaults."""
-    filled: FilledForm
-    """To show the form again, with the faults of its fields."""
-    faults: tuple[str, ...] = ()
-    """Faults that belong to no field, escaped."""
-
-    @property
-    def is_usable(self) -> bool:
-        return not self.faults and not self.filled.faults
-
-
 def build_input_fields(
     inputs: JsonSchema | None, values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> tuple[Field, ...]:
@@ -144,8 +135,9 @@ def build_input_fields(
     return (*fields, replace(_MORE, is_present=bool(others), value=others))
 
 
-def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> GivenInputs:
-    """Return what the form holds, checked by the plan's schema; every fault is shown at its field where it has one."""
+def fill_inputs_form(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
+    """Return what the form holds, without defaults and checked by the plan's schema; a fault is at its field if it has
+    one."""
     declared = [field for field in fields if field.key != MORE_KEY]
     filled = fill_form(declared, form_texts)
     more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
@@ -165,13 +157,13 @@ def read_given_inputs(inputs: JsonSchema | None, fields: Sequence[Field], form_t
         listed = (error.details or {}).get("problems")
         problems = [str(problem) for problem in listed] if isinstance(listed, list) else [error.message]
         faults, others = _place_faults(declared, problems)
-    filled = replace(filled, texts={**filled.texts, **more.texts}, faults=faults)
-    return GivenInputs(values=values, filled=filled, faults=others)
+    texts = {**filled.texts, **more.texts}
+    return replace(filled, values=values, texts=texts, faults=faults, other_faults=others)
 
 
-def build_fault_remark(inputs: GivenInputs) -> Remark:
+def build_fault_remark(inputs: FilledForm) -> Remark:
     """Return what is above a form that holds what the plan does not take."""
-    details = f" {'; '.join(inputs.faults[:5])}" if inputs.faults else ""
+    details = f" {'; '.join(inputs.other_faults[:5])}" if inputs.other_faults else ""
     return Remark(f"Some inputs need another look; nothing was started.{details}", 422, "bad")
 
 

@@ -140,6 +140,13 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return every field with exactly one value."""
         return {name: values[0] for name, values in self.form.items() if len(values) == 1}
 
+    def read_verdict(self, *verdicts: str) -> str:
+        """Return which of these buttons sent the form. Raises `BadForm`."""
+        verdict = self.form_value("decision")
+        if verdict not in verdicts:
+            raise BadForm
+        return verdict
+
     def render_page(
         self, template: str, /, *, remark: Remark | None = None, status: int | None = None, **values: object
     ) -> Response:
@@ -167,6 +174,11 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         draft_hash = hash_draft(draft)
         is_shown = compare_digest(self.form_value("seen").encode(), draft_hash.encode())
         return None if is_shown and self.form_value("decision") in CONFIRMING else render_draft(draft_hash)
+
+    def keep_key(self, remark: Remark | None, *, is_new: bool) -> str:
+        """Return the key of a form that is shown again; a new one where the form is new, or another one by now."""
+        is_other = remark is not None and remark.status == 409
+        return self.new_key() if is_new or is_other else self.form_value("key")
 
     def new_key(self) -> str:
         """Return a key for a form, so that the form acts once however often it is sent."""

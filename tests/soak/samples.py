@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from dev.svg import COLOURS, LEFT, frame
+from dev.plot import COLOURS, LEFT, frame
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -57,10 +58,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("/executions/{execution_id}")
 async def show_execution(request: InboxRequest) -> Response:
     execution = await find_execution(request)
-
-    async def build() -> Values:
-        return await _build_values(request, execution)
-
+    build = partial(_build_values, request, execution)
     return await request.render_live("execution.html", "_execution.html", str(execution.version), build)
 
 

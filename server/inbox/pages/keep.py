@@ -15,7 +15,6 @@ from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.inbox.pages.execution import find_execution
 from planwarden.server.inbox.request import (
-    BadForm,
     InboxRequest,
     PageRoutes,
     Remark,
@@ -76,9 +75,7 @@ async def show_keep_form(request: InboxRequest) -> Response:
 @ROUTES.form("/executions/{execution_id}/keep/write")
 async def keep_plan(request: InboxRequest) -> Response:
     """Write the file that the page showed, or show the one that the form describes now."""
-    verdict = request.form_value("decision")
-    if verdict not in ("preview", "keep"):
-        raise BadForm
+    verdict = request.read_verdict("preview", "keep")
     execution = await _find_keepable(request)
     title = " ".join(request.form_value("title").split())
     draft = _build_draft(request, execution, request.form_value("name").strip(), title, "yes")

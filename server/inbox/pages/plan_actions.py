@@ -19,10 +19,10 @@ from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_input_fields, read_given_inputs
+from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_input_fields, fill_inputs_form
 from planwarden.server.inbox.pages.execution import build_plan_view, find_execution, find_later
 from planwarden.server.inbox.questions import CHANNEL
-from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.views.plan_graph import PlanGraph
 
 HOST = "planwarden inbox"
@@ -100,19 +100,17 @@ async def show_inputs(request: InboxRequest) -> Response:
 @ROUTES.form("/executions/{execution_id}/inputs/run")
 async def run_with_inputs(request: InboxRequest) -> Response:
     """Start the retry or the fork, or show what does not fit; the same form sent twice starts one."""
-    verdict = request.form_value("decision")
-    if verdict not in ("check", "run"):
-        raise BadForm
+    verdict = request.read_verdict("check", "run")
     execution = await find_execution(request)
     schema = None if execution.plan is None else execution.plan.inputs
     fields = build_input_fields(schema, execution.inputs)
-    form_inputs = read_given_inputs(schema, fields, request.form_values())
+    form_inputs = fill_inputs_form(schema, fields, request.form_values())
     if not form_inputs.is_usable:
         remark = build_fault_remark(form_inputs)
-        return await _render_inputs(request, execution, remark, filled=form_inputs.filled)
+        return await _render_inputs(request, execution, remark, filled=form_inputs)
     if verdict == "check":
         remark = Remark("These inputs fit the plan; nothing was started.", tone="plain")
-        return await _render_inputs(request, execution, remark, filled=form_inputs.filled)
+        return await _render_inputs(request, execution, remark, filled=form_inputs)
     changed = {
         name: value
         for name, value in form_inputs.values.items()
@@ -122,7 +120,7 @@ async def run_with_inputs(request: InboxRequest) -> Response:
         return await go_on(request, request.form_value("from") or None, changed)
     except UsageError as error:
         refusal = describe_refusal(error, "Nothing was started.")
-        return await _render_inputs(request, execution, refusal, filled=form_inputs.filled)
+        return await _render_inputs(request, execution, refusal, filled=form_inputs)
 
 
 async def _render_inputs(

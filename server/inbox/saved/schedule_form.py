@@ -12,8 +12,8 @@ from planwarden.server.inbox.forms import (
     FilledForm,
     build_fault_remark,
     build_input_fields,
+    fill_inputs_form,
     keep_texts,
-    read_given_inputs,
 )
 from planwarden.server.inbox.request import BadForm, InboxRequest, NotFound, PageRoutes, Remark, describe_refusal
 from planwarden.server.inbox.saved.list_page import build_plan_card, find_shown_plan
@@ -42,9 +42,7 @@ async def show_schedule_form(request: InboxRequest) -> Response:
 @ROUTES.form("/saved/{name}/schedule/add")
 async def add_schedule(request: InboxRequest) -> Response:
     """Add the schedule, or only show when it would tick. The same form sent twice adds one."""
-    verdict = request.form_value("decision")
-    if verdict not in ("add", "times"):
-        raise BadForm
+    verdict = request.read_verdict("add", "times")
     # The form adds one schedule however often it comes.
     key = request.read_key(f"schedule {request.path('name')}")
     schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]
@@ -57,7 +55,7 @@ async def add_schedule(request: InboxRequest) -> Response:
         return _render_form(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
-    form = read_given_inputs(plan.inputs, fields, texts)
+    form = fill_inputs_form(plan.inputs, fields, texts)
     if verdict == "times":
         return _render_form(request, plan, filled=keep_texts(fields, texts), faults=faults, times=times)
     overlap, missed = _OVERLAPS.get(request.form_value("overlap")), _MISSED.get(request.form_value("missed"))
@@ -65,7 +63,7 @@ async def add_schedule(request: InboxRequest) -> Response:
         raise BadForm
     if faults or not form.is_usable:
         remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")
-        return _render_form(request, plan, remark, filled=form.filled, faults=faults, times=times)
+        return _render_form(request, plan, remark, filled=form, faults=faults, times=times)
     order = ScheduleRequest(
         plan=plan.name, cron=cron, timezone=zone, inputs=form.values, overlap=overlap, missed=missed, owner=LOCAL
     )
@@ -73,7 +71,7 @@ async def add_schedule(request: InboxRequest) -> Response:
         await book.add(order, schedule_id)
     except UsageError as error:
         remark = describe_refusal(error, "No schedule was added.")
-        return _render_form(request, plan, remark, filled=form.filled, times=times)
+        return _render_form(request, plan, remark, filled=form, times=times)
     return request.redirect(f"/schedules/{schedule_id}?did=added")
 
 
@@ -115,7 +113,7 @@ def _render_form(
         remark=remark,
         plan=build_plan_card(plan),
         digest=plan.digest,
-        key=request.new_key() if is_new or (remark is not None and remark.status == 409) else request.form_value("key"),
+        key=request.keep_key(remark, is_new=is_new),
         fields=build_input_fields(plan.inputs),
         filled=filled,
         cron=request.form_value("cron"),

@@ -26,11 +26,11 @@ from planwarden.server.inbox.forms import (
     FilledForm,
     build_fault_remark,
     build_input_fields,
+    fill_inputs_form,
     keep_texts,
-    read_given_inputs,
 )
 from planwarden.server.inbox.questions import CHANNEL
-from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
 from planwarden.server.inbox.saved.list_page import (
     LISTED_CHARS,
     REASON_CHARS,
@@ -65,9 +65,7 @@ async def show_saved_plan(request: InboxRequest) -> Response:
 @ROUTES.form("/saved/{name}/start")
 async def start_saved_plan(request: InboxRequest) -> Response:
     """Start the run or its rehearsal, or only say what a run with these inputs would ask."""
-    name, verdict = request.path("name"), request.form_value("decision")
-    if verdict not in ("start", "rehearse", "forecast"):
-        raise BadForm
+    name, verdict = request.path("name"), request.read_verdict("start", "rehearse", "forecast")
     key = request.read_key(f"start {name} {verdict}")
     if verdict != "forecast" and (earlier_response := await _find_known(request, name, key)) is not None:
         return earlier_response
@@ -77,11 +75,11 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
         return await _render_plan(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
-    form = read_given_inputs(plan.inputs, fields, texts)
+    form = fill_inputs_form(plan.inputs, fields, texts)
     if not form.is_usable:
-        return await _render_plan(request, plan, build_fault_remark(form), filled=form.filled)
+        return await _render_plan(request, plan, build_fault_remark(form), filled=form)
     if verdict == "forecast":
-        return await _render_plan(request, plan, filled=form.filled, inputs=form.values)
+        return await _render_plan(request, plan, filled=form, inputs=form.values)
     try:
         person = request.session.principal
         host, starter = f"{CHANNEL} ({person[:MAX_PERSON_CHARS]})", Starter(principal=person, channel=CHANNEL)
@@ -94,10 +92,10 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         execution = await request.service.run_plan(name, start, shown_digest=plan.digest)
     except (PlanChanged, UnknownPlan):
         now = await find_shown_plan(request.service, name)
-        return await _render_plan(request, now, Remark(CHANGED, 409), filled=form.filled)
+        return await _render_plan(request, now, Remark(CHANGED, 409), filled=form)
     except UsageError as error:
         text = f"{shorten_text(capitalize(error.message), WHOLE_CHARS)} Nothing was started."
-        return await _render_plan(request, plan, Remark(text, http_status(error), "bad"), filled=form.filled)
+        return await _render_plan(request, plan, Remark(text, http_status(error), "bad"), filled=form)
     return request.redirect(f"/executions/{execution.execution_id}")
 
 
@@ -155,9 +153,7 @@ async def _render_plan(
         remark=remark,
         plan=build_plan_card(plan, WHOLE_CHARS),
         digest=plan.digest,
-        key=request.new_key()
-        if filled is None or (remark is not None and remark.status == 409)
-        else request.form_value("key"),
+        key=request.keep_key(remark, is_new=filled is None),
         fields=build_input_fields(plan.inputs),
         filled=filled,
         takes_inputs=plan.inputs is not None,
