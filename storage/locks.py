@@ -57,7 +57,7 @@ class WriteLock:
         try:
             yield
         finally:
-            self.give_back()
+            unlock_descriptor(self._descriptor)
 
     @contextmanager
     def held_if_free(self) -> Generator[bool]:
@@ -67,7 +67,7 @@ class WriteLock:
             yield is_held
         finally:
             if is_held:
-                self.give_back()
+                unlock_descriptor(self._descriptor)
 
     def try_to_take(self) -> bool:
         """Raise `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
@@ -75,9 +75,6 @@ class WriteLock:
             return lock_descriptor(self._descriptor, blocking=False)
         except OSError as error:
             raise StoreError(f"cannot lock {str(self._path)!r}: {error.strerror}; nothing was stored") from error
-
-    def give_back(self) -> None:
-        unlock_descriptor(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -267,10 +267,7 @@ class UnusableResult(ToolError):
 
 
 def _refuse(name: str, error: Exception) -> UnusableResult:
-    """Return what is raised for a value that has no JSON text, is nested too deeply, or is too large.
-
-    A value of somebody else's class runs that one's code, which may raise anything.
-    """
+    # A value of somebody else's class runs that one's code, which may raise anything.
     return UnusableResult(f"{name} ran, but what it returned cannot be kept: {_first_line(error)}")
 
 

@@ -51,6 +51,9 @@ IN_USE = 7_811_887_002
 """The advisory lock that each process shares which has the store open."""
 
 
+_UNREADABLE = "PostgreSQL"
+
+
 class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
     """Breaks when the server says nothing for `SILENT_S`. A frozen machine would hold its user for hours otherwise:
     its network still acknowledges what it is sent."""
@@ -107,22 +110,15 @@ def run(connection: Connection, name: str, parameters: Sequence[object] = ()) ->
 
 
 def name_server(url: str) -> str:
-    """Hosts, ports and database, without user and password."""
-    if not _is_readable(url):
-        return "PostgreSQL"
-    parameters = conninfo_to_dict(url)
+    """Return hosts, ports and database, without user and password; `_UNREADABLE` for what is not a URL of it."""
+    try:
+        parameters = conninfo_to_dict(url)
+    except psycopg.Error:
+        return _UNREADABLE
     hosts = str(parameters.get("host") or "localhost").split(",")
     ports = str(parameters.get("port") or 5432).split(",")
     names = [f"{host}:{ports[place] if place < len(ports) else ports[-1]}" for place, host in enumerate(hosts)]
     return f"PostgreSQL at {','.join(names)}/{parameters.get('dbname') or ''}"
-
-
-def _is_readable(url: str) -> bool:
-    try:
-        conninfo_to_dict(url)
-    except psycopg.Error:
-        return False
-    return True
 
 
 def store_error(error: Exception, url: str) -> StoreError:
@@ -134,7 +130,7 @@ def store_error(error: Exception, url: str) -> StoreError:
         )
         replaced.__cause__ = error
         return replaced
-    if isinstance(error, psycopg.ProgrammingError) and not _is_readable(url):
+    if isinstance(error, psycopg.ProgrammingError) and name_server(url) == _UNREADABLE:
         # Its own words would repeat parts of the URL.
         return StoreError("the URL of the store is not one of PostgreSQL: postgresql://USER@HOST/DATABASE")
     failed = StoreError(f"{name_server(url)} {_explain(error)}")

@@ -193,7 +193,7 @@ class PostgresWriter:
         return [request for request in group if request not in late]
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return the connection is gone or about to go, or there was none, or its server became a standby.
+        """Return whether the connection is gone or about to go, or there was none, or its server became a standby.
 
         After a commit PostgreSQL may say that it shuts down before libpq knows the connection as closed.
         """
@@ -236,7 +236,9 @@ class PostgresWriter:
 
     def _commit(self, group: list[AnyRequest]) -> None:
         self._is_committing = False
-        connection = self._open()
+        if self._connection is None:
+            self._connection = connect(self._url, prepares=self._prepares)
+        connection = self._connection
         transaction = PostgresTransaction(connection)
         appends = [request for request in group if request.append is not None]
         operations = [request for request in group if request.append is None]
@@ -285,11 +287,6 @@ class PostgresWriter:
         # Who misses them looks by itself after a while.
         with suppress(psycopg.Error):
             self._committed(connection, hints)
-
-    def _open(self) -> Connection:
-        if self._connection is None:
-            self._connection = connect(self._url, prepares=self._prepares)
-        return self._connection
 
     def _roll_back(self) -> None:
         if self._connection is not None:

@@ -162,7 +162,7 @@ class Writer:
             self._using.release()
         if is_done:
             deliver(batch, loop)
-        if self._requests or self._needs_checkpoint():
+        if self._requests or self._pages >= CHECKPOINT_ESTIMATE:
             self._wake(True)
 
     def read_foreign_changes(self) -> int:
@@ -218,7 +218,7 @@ class Writer:
                     deliver(batch)
                     if goes_on and self._can_hand_back():
                         break
-                if goes_on and self._needs_checkpoint():
+                if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
         # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
@@ -298,7 +298,8 @@ class Writer:
                         request.error = refusal
                 worked_s = perf_counter() - began
                 self._connection.execute("COMMIT")
-                self._count_pages()
+                rows, self._rows = self._rows, self._connection.total_changes
+                self._pages += _estimate_pages(self._rows - rows)
             except BaseException:
                 # SQLite has already rolled back after some errors, a full disk among them.
                 if self._connection.in_transaction:
@@ -322,13 +323,6 @@ class Writer:
             if is_busy(error):
                 raise _Busy(*error.args) from error
             raise
-
-    def _count_pages(self) -> None:
-        rows, self._rows = self._rows, self._connection.total_changes
-        self._pages += _estimate_pages(self._rows - rows)
-
-    def _needs_checkpoint(self) -> bool:
-        return self._pages >= CHECKPOINT_ESTIMATE
 
     def _checkpoint(self) -> None:
         """Move the log into the database, as far as readers allow. What fails here is tried again with later rows."""

@@ -105,11 +105,6 @@ class DownstreamCall(msgspec.Struct, frozen=True):
     tool: DownstreamTool
     find_definition: Callable[[str], ToolDefinition | None]
 
-    @property
-    def definition(self) -> ToolDefinition:
-        """With the operator's settings and the digest."""
-        return self.tool.definition
-
     async def __call__(self, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
         """Return the result as JSON, or the question that the server asks first.
 
@@ -148,13 +143,13 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     async def _send(self, call_round: CallRound, context: CallContext) -> Outcome:
         """Send one round of the call, with the answers to what the server asked before."""
-        name, server, limit_s = self.definition.name, self.connection.config.name, self.definition.timeout_s
+        name, server, limit_s = self.tool.definition.name, self.connection.config.name, self.tool.definition.timeout_s
         start_s = self.connection.config.settings.start_timeout_s
         await self.connection.connect(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
         definition = self.find_definition(name)
         if definition is None:
             raise ToolError(f"server {server!r} no longer offers {name}; nothing was sent")
-        if definition.digest != self.definition.digest:
+        if definition.digest != self.tool.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
         await context.confirm_lease()
 
@@ -186,7 +181,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         try:
             return await self._ask_or_send(call_round.next_round(call.result), context)
         except BadElicitation as error:
-            raise ToolError(f"{self.definition.name} was not run: {error}") from None
+            raise ToolError(f"{self.tool.definition.name} was not run: {error}") from None
 
     def _translate_error(self, error: Exception) -> Exception:
         """Return what an error of the request means for the call."""
@@ -194,7 +189,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             return self._unknown_outcome("answered with something that is not a tool's result")
         if not isinstance(error, mcp.MCPError):
             return error
-        name, server, code = self.definition.name, self.connection.config.name, error.code
+        name, server, code = self.tool.definition.name, self.connection.config.name, error.code
         reason = one_line(error.message, MAX_ERROR_CHARS)
         if code == NOT_SENT:
             return ToolError(f"{name} was not run by server {server!r}: {reason}")
@@ -210,11 +205,11 @@ class DownstreamCall(msgspec.Struct, frozen=True):
 
     def _unknown_outcome(self, what: str) -> ToolError:
         """Return the error for a call that was sent; it is a plain one when the tool has no effect."""
-        text = f"{self.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
-        return OutcomeUnknown(text) if self.definition.effect == "effect" else ToolError(text)
+        text = f"{self.tool.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
+        return OutcomeUnknown(text) if self.tool.definition.effect == "effect" else ToolError(text)
 
     def _read_result(self, answer: "mcp.types.CallToolResult", context: CallContext) -> JsonValue | ResultWithArtifacts:
-        name = self.definition.name
+        name = self.tool.definition.name
         if self.connection.config.is_gated or context.thread_id.startswith(THREAD_PREFIX):
             return read_whole_result(name, answer.model_dump(mode="json", by_alias=True, exclude_unset=True))
         content = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in answer.content]

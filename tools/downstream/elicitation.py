@@ -66,7 +66,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
 
 
 def read_elicitation(params: "mcp.types.ElicitRequestParams") -> ServerElicitation:
-    """Return the question that the server asks. Raises `BadQuestion`: it is not one that could be shown whole and
+    """Return the question that the server asks. Raises `BadElicitation`: it is not one that could be shown whole and
     answered."""
     message = _read_text("message", params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
@@ -150,7 +150,7 @@ def _read_text(what: str, text: str, limit: int) -> str:
 
 
 def _read_choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:
-    """Return the values that can be chosen; raises `BadQuestion` for anything but a few texts that can be shown."""
+    """Return the values that can be chosen; raises `BadElicitation` for anything but a few texts that can be shown."""
     entries = field.get("enum", field.get("oneOf", field.get("anyOf")))
     listed = entries if isinstance(entries, list) else []
     choices = [entry.get("const") if isinstance(entry, dict) else entry for entry in listed]

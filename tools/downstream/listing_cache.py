@@ -71,10 +71,8 @@ async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None
     return tools, f"its listing has more than {MAX_PAGES} pages; the others are left out"
 
 
-def load_listing(folder: Path | None, config: ServerConfig) -> list[JsonValue] | None:
+def load_listing(folder: Path, config: ServerConfig) -> list[JsonValue] | None:
     """Return the tools of the last listing, or None when the folder has none for this configuration."""
-    if folder is None:
-        return None
     try:
         with _find_file(folder, config).open("rb") as file:
             data = file.read(MAX_CACHE_BYTES + 1)
@@ -87,9 +85,9 @@ def load_listing(folder: Path | None, config: ServerConfig) -> list[JsonValue] |
     return tools if isinstance(tools, list) else None
 
 
-def save_listing(folder: Path | None, config: ServerConfig, tools: list[JsonValue]) -> None:
+def save_listing(folder: Path, config: ServerConfig, tools: list[JsonValue]) -> None:
     """Store the listing for the next process. Log a warning when the folder cannot be written to."""
-    if folder is None or not folder.parent.is_dir():
+    if not folder.parent.is_dir():
         return
     text = canonical_json({"form": FORM, "server": config.fingerprint, "tools": tools})
     if len(text) > MAX_CACHE_BYTES:

@@ -87,7 +87,7 @@ class DownstreamServers:
         configs: Iterable[ServerConfig],
         registry: Registry,
         *,
-        home: Path | None = None,
+        home: Path,
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
         program: Callable[[], tuple[str, ...]] = lambda: ("planwarden",),
     ) -> None:
@@ -102,7 +102,7 @@ class DownstreamServers:
         self.agents: Agents | None = None
         """Set where a server is an agent."""
         self._program = program
-        self._folder = None if home is None else home / FOLDER
+        self._folder = home / FOLDER
         self._other_tools = frozenset(definition.name for definition in registry.definitions())
         """Names of the tools that come from no server."""
         self._connections = {config.name: self._build_connection(config) for config in self.configs}
@@ -268,8 +268,8 @@ class DownstreamServers:
         return tuple(config.name for config in self.configs if config.can_start and config.name not in self._listed)
 
     def login_location(self, config: ServerConfig) -> LoginLocation | None:
-        """Return where a person's login to the server is kept; None without a home, and for a local server."""
-        if self._folder is None or config.is_local:
+        """Return where a person's login to the server is kept; None for a local server."""
+        if config.is_local:
             return None
         server = config.login_name or config.name
         name = f"{FOLDER}/{file_stem(replace_fields(config, name=server, slug=build_slug(server)))}.login"
@@ -342,12 +342,11 @@ class DownstreamServers:
         self._notes[config.name] = tuple(notes)
 
     def _build_connection(self, config: ServerConfig) -> ServerConnection:
-        path = None if self._folder is None else self._folder / f"{file_stem(config)}.log"
         return ServerConnection(
             config,
             self._handle_listing,
             self._handle_state_change,
-            ServerLog(path),
+            ServerLog(self._folder / f"{file_stem(config)}.log"),
             self.login_location(config),
         )
 

@@ -164,10 +164,7 @@ def _extract_html(html: str) -> tuple[str | None, str]:
 
 
 def _decode(reply: WebReply) -> str:
-    """Return the body as text: by byte order mark, header, or the page's own <meta>, else UTF-8.
-
-    Bytes that do not fit the encoding are replaced.
-    """
+    """Return the body as text: by byte order mark, header, or the page's own <meta>, else UTF-8."""
     if reply.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return reply.body.decode("utf-16", errors="replace")
     declared = reply.charset

@@ -189,10 +189,7 @@ def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_
 
 
 async def _search(endpoint: SearchEndpoint, query: str, max_results: int, access: WebAccess) -> list[JsonValue]:
-    """Return at most `max_results` objects with `title`, `url` and `snippet`, each of bounded length, best first.
-
-    Raises `ToolError`: the service refuses, fails, is too slow, or answers in an unexpected form.
-    """
+    """Return at most `max_results` objects with `title`, `url` and `snippet`, each of bounded length, best first."""
     from planwarden.tools.web.fetch import fetch
 
     address = host_and_port(httpx2.URL(endpoint.base_url))
