@@ -69,11 +69,6 @@ class TaskNotes(msgspec.Struct):
     ended: set[str] = msgspec.field(default_factory=set[str])
     """The kinds of clients that were told that the task is over, named by what they can be asked."""
 
-    @property
-    def fingerprint(self) -> object:
-        """Differs after each answer that changed the task without a commit of its execution."""
-        return len(self.answered), len(self.opened)
-
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:
     """Return the notes of all processes. Raises `StoreError`."""
