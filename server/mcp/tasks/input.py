@@ -36,14 +36,14 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import find_modes
-from planwarden.server.mcp.elicitation.forms import (
+from planwarden.server.mcp.elicitation import (
     Elicitation,
     ElicitationForm,
     Mode,
     build_elicitation,
     build_form,
     compute_form_digest,
+    find_modes,
     read_decision,
 )
 from planwarden.server.views.execution import Execution

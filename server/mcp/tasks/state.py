@@ -26,7 +26,7 @@ from mcp.types import ClientCapabilities
 
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import find_modes
+from planwarden.server.mcp.elicitation import find_modes
 from planwarden.server.mcp.progress import format_progress
 from planwarden.server.mcp.tasks.input import TaskInput, TaskNotes, TaskQuestion, read_notes
 from planwarden.server.views.execution import Execution
