@@ -16,7 +16,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
-from planwarden.server.mcp.elicitation.forms import ElicitationForm
+from planwarden.server.mcp.elicitation import ElicitationForm
 from planwarden.server.mcp.tasks.input import TaskInput, TaskQuestion, build_input_request
 from planwarden.server.mcp.tasks.state import build_task_document, read_task_status
 

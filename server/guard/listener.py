@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -17,6 +18,7 @@ import msgspec
 from anyio.abc import SocketStream
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import build_call, build_claude_document, build_command_answer, deny, read_event
@@ -82,12 +84,10 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
             except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream, ValueError):
                 return
 
-    async with anyio.create_task_group() as tasks, listener:
-        tasks.start_soon(listener.serve, handle)
+    async with listener, run_beside(partial(listener.serve, handle)):
         try:
             yield
         finally:
-            tasks.cancel_scope.cancel()
             with suppress(OSError):
                 path.unlink()
 

@@ -26,7 +26,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.server.mcp.elicitation.forms import build_form_schema
+from planwarden.server.mcp.elicitation import build_form_schema
 from planwarden.server.views.card import AGENT_CHARS
 from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.execution import Execution

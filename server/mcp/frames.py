@@ -96,17 +96,13 @@ class StandardInput:
     async def __aiter__(self) -> AsyncIterator[str]:
         while True:
             line, refusal = await anyio.to_thread.run_sync(self._read)
-            if refusal is not None:
-                await self._refuse(refusal)
-            elif not line:
+            if refusal is None and not line:
                 return
-            else:
+            if refusal is None:
                 yield line
-
-    async def _refuse(self, refusal: JSONRPCError) -> None:
-        if self.send is not None and refusal.id is not None:
-            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                await self.send(SessionMessage(refusal))
+            elif self.send is not None and refusal.id is not None:
+                with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    await self.send(SessionMessage(refusal))
 
     def _read(self) -> tuple[str, JSONRPCError | None]:
         """Return the next line, empty at the end, or why it is not parsed. Runs on a thread."""

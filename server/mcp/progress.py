@@ -5,6 +5,7 @@ The engine runs the execution. A request that is cancelled, or whose client has 
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -12,6 +13,7 @@ import anyio
 from mcp.server.mcpserver import Context
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.views.escaping import escape_text
@@ -38,17 +40,8 @@ async def wait_with_progress(
     limit_s = execution.options.wait_seconds if seconds is None else seconds
     if execution.status != "running" or not limit_s:
         return execution
-    failure: PlanwardenError | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_report_progress, service, execution.execution_id, context)
-        try:
-            execution = await service.wait(execution, limit_s)
-        except PlanwardenError as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return execution
+    async with run_beside(partial(_report_progress, service, execution.execution_id, context)):
+        return await service.wait(execution, limit_s)
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:

@@ -3,24 +3,36 @@
 This module is imported only when the operator or an embedding program configures telemetry; without it the engine
 checks one `is None` per transaction and per call. The process that commits an event counts it, so each counts once. No
 client or server can choose the value of a counter's attribute: there are no ids and no names of tools in them.
+
+OTLP export sends nothing that a person or a model wrote. OpenTelemetry's SDK reads keys, time-outs, certificates,
+compression, samplers, limits and intervals from its own variables:
+https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
 """
 
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
+from typing import Any, Literal
 
 import anyio
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
-from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, TracerProvider
+from opentelemetry.sdk import metrics as sdk_metrics
+from opentelemetry.sdk import trace as sdk_trace
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, Status, TracerProvider
+from opentelemetry.util.types import AttributeValue
 
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.prompts import Prompt
-from planwarden.server.telemetry.export import build_providers
-from planwarden.server.telemetry.settings import TelemetrySettings
+from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 from planwarden.server.telemetry.spans import (
     OUTCOMES,
     Attributes,
@@ -37,6 +49,11 @@ TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.
 """Boundaries for takeovers: from a killed process to a silent one whose call may take long."""
 WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 """Boundaries for wake-ups: from a hint of the database to a process that nobody told."""
+MCP_SCOPE, SENDING = "mcp-python-sdk", "MCP send "
+"""Of the spans of the MCP SDK, and how their names begin."""
+MAX_CHARS = 128
+"""Longest name of such a span, and longest text of an attribute."""
+EXCEPTION_TYPE = "exception.type"
 
 
 class Telemetry:
@@ -171,6 +188,80 @@ def find_question_outcome(suspension: SuspensionState) -> str:
     if suspension.status == "decided" and suspension.decision is not None:
         return "approved" if suspension.decision.approved else "rejected"
     return suspension.status
+
+
+class ScrubbingExporter(SpanExporter):
+    """Passes rewritten spans to another exporter."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._exporter.export([scrub_span(span) for span in spans])
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+def scrub_span(span: ReadableSpan) -> ReadableSpan:
+    """Return a span of the SDK without error messages and with its conventional name; any other span unchanged."""
+    if span.instrumentation_scope is None or span.instrumentation_scope.name != MCP_SCOPE:
+        return span
+    attributes: dict[str, AttributeValue] = {
+        name: value[:MAX_CHARS] if isinstance(value, str) else value for name, value in (span.attributes or {}).items()
+    }
+    for event in span.events:
+        if event.attributes and EXCEPTION_TYPE in event.attributes:
+            attributes.setdefault("error.type", str(event.attributes[EXCEPTION_TYPE]))
+    return ReadableSpan(
+        name=span.name.removeprefix(SENDING)[:MAX_CHARS],
+        context=span.context,
+        parent=span.parent,
+        resource=span.resource,
+        attributes=attributes,
+        links=span.links,
+        kind=span.kind,
+        status=Status(span.status.status_code),
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def build_providers(
+    observation: TelemetrySettings, *, whole_process: bool
+) -> tuple[sdk_trace.TracerProvider | None, sdk_metrics.MeterProvider | None]:
+    """Return providers for the signals that have an address, which send in the background. With `whole_process` other
+    code sends its spans and metrics through them too.
+
+    Raises:
+        ImportError: the exporter for the protocol is not installed.
+    """
+    # OpenTelemetry's variables win over our own values.
+    ours = Resource({"service.version": version("planwarden")})
+    attributes = {"service.name": observation.service_name} if observation.service_name else {}
+    resource = ours.merge(Resource.create(attributes))
+    traces = meters = None
+    if observation.traces is not None:
+        traces = sdk_trace.TracerProvider(resource=resource, shutdown_on_exit=False)
+        traces.add_span_processor(BatchSpanProcessor(ScrubbingExporter(_build_exporter(observation.traces, "trace"))))
+        if whole_process:
+            trace.set_tracer_provider(traces)
+    if observation.metrics is not None:
+        reader = PeriodicExportingMetricReader(_build_exporter(observation.metrics, "metric"))
+        meters = sdk_metrics.MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        if whole_process:
+            metrics.set_meter_provider(meters)
+    return traces, meters
+
+
+def _build_exporter(target: ExportTarget, kind: Literal["trace", "metric"]) -> Any:
+    wire = "grpc" if target.protocol == "grpc" else "http"
+    module = import_module(f"opentelemetry.exporter.otlp.proto.{wire}.{kind}_exporter")
+    return (module.OTLPSpanExporter if kind == "trace" else module.OTLPMetricExporter)(endpoint=target.url)
 
 
 def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:

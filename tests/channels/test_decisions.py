@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from planwarden.server.mcp.elicitation.forms import compute_form_digest
+from planwarden.server.mcp.elicitation import compute_form_digest
 from planwarden.server.views.question_text import hash_question
 from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, build_decision, open_stage
 from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case, Turn

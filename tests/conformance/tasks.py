@@ -19,7 +19,7 @@ from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.forms import ElicitationForm
+from planwarden.server.mcp.elicitation import ElicitationForm
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.extension import Tasks, offer_task, wants_tasks

@@ -6,6 +6,7 @@ would see a difference, and only for the principal that owns it: foreign and unk
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from typing import Literal
 
 import anyio
@@ -94,7 +95,9 @@ class TopicWatcher:
     async def changes(self) -> AsyncGenerator[Change]:
         """Yield changes from the first `__anext__` until `close`. Raises `StoreError`; the change stays queued."""
         stop = self._service.listen(self._on_commit)
-        stop_tools = self._service.tools.listen(self._on_catalogue_change)
+        stop_tools = self._service.tools.listen(
+            partial(self._mark_changed_where, lambda topic: topic.kind in ("tool", "tools"))
+        )
         unsubscribe = self._bus.subscribe(self._on_event)
         try:
             # What changed between `add` and now.
@@ -140,9 +143,6 @@ class TopicWatcher:
             self._changed[event] = None
             self._wake()
 
-    def _on_catalogue_change(self) -> None:
-        self._mark_changed_where(lambda topic: topic.kind in ("tool", "tools"))
-
     def _is_affected(self, topic: Topic, execution: ExecutionState) -> bool:
         match topic.kind:
             case "execution" | "task":
@@ -175,7 +175,9 @@ class TopicWatcher:
                 header = await self._service.store.header(topic.name)
                 if header is None or header.principal != self._principal:
                     return None
-                return header.version, (await read_notes(self._service.store, topic.name)).fingerprint
+                # An answer can change the task without a commit of its execution.
+                notes = await read_notes(self._service.store, topic.name)
+                return header.version, len(notes.answered), len(notes.opened)
             case "suspension":
                 return await self._fingerprint_suspension(topic.name)
             case "suspensions":

@@ -28,23 +28,24 @@ from mcp.types import (
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec.structs import replace
-from pydantic import Field
+from pydantic import Field, JsonValue
 from starlette.requests import Request as HttpRequest
 
 from planwarden.agent.common.errors import UnknownThread
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.results import build_result
-from planwarden.server.mcp.tasks.input import TaskInput, build_input_request
+from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, build_input_request
 from planwarden.server.mcp.tasks.state import (
     TASKS,
     Document,
     TaskState,
     build_task_document,
+    name_client_kind,
     read_task_state,
-    record_end,
 )
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, ToolResult, wait_and_show_execution
@@ -108,12 +109,10 @@ class Tasks(Extension):
         if await _is_continuation(tool, request):
             return await tool.handler(request)
         result = await tool.handler(replace(request, arguments={**request.arguments, "waitSeconds": 0}))
-        document = result.structured_content if isinstance(result, CallToolResult) and not result.is_error else None
-        if not isinstance(result, CallToolResult) or document is None:
+        if not isinstance(result, CallToolResult) or result.is_error or result.structured_content is None:
             return result
-        service = request.service
-        suspension_id = request.arguments.get("suspensionId")
-        execution = await _find_execution(request, document)
+        service, suspension_id = request.service, request.arguments.get("suspensionId")
+        execution = await _find_execution(request, result.structured_content)
         if any(state.question.suspension_id == suspension_id for state in execution.open_suspensions):
             return result
         state = await read_task_state(self._input, service, execution, request.context.client_capabilities)
@@ -146,7 +145,11 @@ class Tasks(Extension):
         """Return the state of the task; recorded if it tells the client that the task is over."""
         state = await read_task_state(self._input, service, execution, capabilities)
         if state.has_ended_early or state.can_continue:
-            await record_end(self._input, service, execution, capabilities)
+            kind, execution_id = name_client_kind(capabilities), execution.execution_id
+            facts: dict[str, JsonValue] = {"client": kind, "channel": CHANNEL, "principal": execution.principal}
+            entry = AuditEntry(kind="task_ended", facts=facts, execution_id=execution_id)
+            # Where it cannot be recorded, the client must not be told.
+            await self._input.write_note(service.store, entry, lambda notes: kind in notes.ended)
         return state
 
     def build_outcome(self, service: Service, execution: ExecutionState) -> CallToolResult | ErrorData:

@@ -36,14 +36,14 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import find_modes
-from planwarden.server.mcp.elicitation.forms import (
+from planwarden.server.mcp.elicitation import (
     Elicitation,
     ElicitationForm,
     Mode,
     build_elicitation,
     build_form,
     compute_form_digest,
+    find_modes,
     read_decision,
 )
 from planwarden.server.views.execution import Execution
@@ -68,11 +68,6 @@ class TaskNotes(msgspec.Struct):
     """When a person last agreed to open the page of a revision, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])
     """The kinds of clients that were told that the task is over, named by what they can be asked."""
-
-    @property
-    def fingerprint(self) -> object:
-        """Differs after each answer that changed the task without a commit of its execution."""
-        return len(self.answered), len(self.opened)
 
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:

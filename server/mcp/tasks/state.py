@@ -24,12 +24,11 @@ from typing import Any, Literal
 import msgspec
 from mcp.types import ClientCapabilities
 
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.elicitation.exchange import find_modes
+from planwarden.server.mcp.elicitation import find_modes
 from planwarden.server.mcp.progress import format_progress
-from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, TaskNotes, TaskQuestion, read_notes
+from planwarden.server.mcp.tasks.input import TaskInput, TaskNotes, TaskQuestion, read_notes
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.instants import format_instant, to_utc
 
@@ -69,7 +68,7 @@ async def read_task_state(
     """Return the state of the task for this client. Raises `StoreError`."""
     status = read_task_status(execution)
     notes = await read_notes(service.store, execution.execution_id)
-    if _name_client_kind(capabilities) in notes.ended:
+    if name_client_kind(capabilities) in notes.ended:
         return TaskState(status="completed", has_ended_early=True)
     if execution.status == "incomplete":
         return TaskState(status="completed", can_continue=True)
@@ -87,20 +86,7 @@ async def read_task_state(
     return TaskState(status="completed", has_ended_early=True)
 
 
-async def record_end(
-    task_input: TaskInput, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
-) -> None:
-    """Record that this client is told that the task is over. After a `StoreError` it must not be told."""
-    kind = _name_client_kind(capabilities)
-    entry = AuditEntry(
-        kind="task_ended",
-        facts={"client": kind, "channel": CHANNEL, "principal": execution.principal},
-        execution_id=execution.execution_id,
-    )
-    await task_input.write_note(service.store, entry, lambda notes: kind in notes.ended)
-
-
-def _name_client_kind(capabilities: ClientCapabilities | None) -> str:
+def name_client_kind(capabilities: ClientCapabilities | None) -> str:
     """Return how the client can be asked: `form`, `link`, `form+link` or `nothing`."""
     names, modes = {"form": "form", "url": "link"}, find_modes(capabilities)
     return "+".join(name for mode, name in names.items() if mode in modes) or "nothing"

@@ -10,15 +10,17 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownSuspension
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.mcp import schemas
-from planwarden.server.mcp.elicitation.exchange import (
+from planwarden.server.mcp.elicitation import (
     Answer,
+    build_elicitation,
+    compute_form_digest,
     elicit,
     find_usable_modes,
     notify_decided,
     read_answer,
+    read_decision,
     read_reference,
 )
-from planwarden.server.mcp.elicitation.forms import build_elicitation, compute_form_digest, read_decision
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
 from planwarden.server.mcp.text import format_suspensions

@@ -16,8 +16,8 @@ from planwarden.agent.core.execution.question import CoveredCall, Question, Susp
 from planwarden.agent.core.execution.state import SuspensionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Definitions
-from planwarden.server.mcp.elicitation import compact_message
-from planwarden.server.mcp.elicitation.forms import build_form, build_link, compute_form_digest, read_decision
+from planwarden.server.mcp import compact_message
+from planwarden.server.mcp.elicitation import build_form, build_link, compute_form_digest, read_decision
 from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.escaping import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.question_text import format_facts, is_whole

@@ -20,9 +20,8 @@ from opentelemetry.trace import SpanKind
 import planwarden
 from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
 from planwarden.server.mcp.frames import read_trace_context
-from planwarden.server.telemetry.export import ScrubbingExporter
 from planwarden.server.telemetry.settings import TelemetrySettings
-from planwarden.server.telemetry.telemetry import Telemetry
+from planwarden.server.telemetry.telemetry import ScrubbingExporter, Telemetry
 from tests.harness.team import ASK, MAIL, SLOW, Gate, SilentStore, Team, answer, start
 from tests.kit import Client, Engine, Ledger, Settings, SqliteStore, load_settings, plan, requirement, served, tool_step
 from tests.server.telemetry.support import Watching, attributes, id_of, parent_of, trace_of

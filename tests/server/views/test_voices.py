@@ -23,7 +23,7 @@ from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.site import load_templates
 from planwarden.server.mcp.app import META_KEY
-from planwarden.server.mcp.elicitation.compact_message import build_compact_message
+from planwarden.server.mcp.compact_message import build_compact_message
 from planwarden.server.views.escaping import VALUE_CHARS, count_hidden, escape_rest, escape_text, format_value
 from planwarden.server.views.fields import format_ranges, read_ranges
 from planwarden.server.views.question_text import format_lines
