@@ -12,6 +12,9 @@ would accept is never written. A row that has fewer fields than its event takes 
 
 import json
 from collections.abc import Iterable
+from functools import reduce
+from types import GenericAlias
+from typing import Any, cast
 
 import msgspec
 
@@ -21,10 +24,10 @@ from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.execution import events as ev
 
 Transaction = tuple[ev.Event, ...]
-
-
+_ANY_EVENT = reduce(lambda union, kind: union | kind, cast("tuple[Any, ...]", ev.EVENT_TYPES))
+_STORED: type[Transaction] = cast("Any", GenericAlias(tuple, (_ANY_EVENT, ...)))
 _ENCODER = msgspec.json.Encoder(enc_hook=plain_value)
-_DECODER = msgspec.json.Decoder(Transaction)
+_DECODER = msgspec.json.Decoder(_STORED)
 
 
 def encode_events(events: Iterable[ev.Event]) -> str:
@@ -78,7 +81,7 @@ def _decode(text: str) -> Transaction:
         raise
     except msgspec.DecodeError:
         document = json.loads(text, parse_constant=refuse_constant, parse_float=parse_finite_float)
-        return msgspec.convert(document, Transaction)
+        return msgspec.convert(document, _STORED)
 
 
 def count_readable(text: str) -> int:
@@ -90,7 +93,7 @@ def count_readable(text: str) -> int:
     count = 0
     for stored in document if isinstance(document, list) else ():  # pyright: ignore[reportUnknownVariableType]
         try:
-            msgspec.convert((stored,), Transaction)
+            msgspec.convert((stored,), _STORED)
         except (ValueError, RecursionError):
             break
         count += 1

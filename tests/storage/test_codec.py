@@ -19,18 +19,18 @@ from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.execution import events as ev
 from planwarden.storage.codec import decode_events, encode_events
 from tests.requirements import requirement
-from tests.support.strategies import EVENT_TYPES, EVENTS, JSON, values_of
+from tests.support.strategies import EVENTS, JSON, values_of
 
 GOLDEN: list[list[JsonValue]] = json.loads(
     (Path(__file__).parent / "golden" / "events.json").read_text(encoding="utf-8")
 )
 """Events as they are stored: for each event type the fullest form and the emptiest."""
-TYPE_OF: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for kind in EVENT_TYPES}
-NAMES = [kind.__name__ for kind in EVENT_TYPES]
+TYPE_OF: dict[str, type[ev.Event]] = {str(kind.__struct_config__.tag): kind for kind in ev.EVENT_TYPES}
+NAMES = [kind.__name__ for kind in ev.EVENT_TYPES]
 
 
 @requirement("codec:round-trip")
-@pytest.mark.parametrize("kind", EVENT_TYPES, ids=NAMES)
+@pytest.mark.parametrize("kind", ev.EVENT_TYPES, ids=NAMES)
 @given(data=st.data())
 def test_an_event_decodes_to_what_was_encoded(kind: type[ev.Event], data: st.DataObject) -> None:
     event = data.draw(values_of(kind))

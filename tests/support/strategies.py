@@ -48,5 +48,4 @@ def values_of(annotation: Any) -> st.SearchStrategy[Any]:
     return st.builds(annotation, **{name: values_of(hints[name]) for name in annotation.__struct_fields__})
 
 
-EVENT_TYPES: tuple[type[ev.Event], ...] = get_args(ev.Event)
-EVENTS: st.SearchStrategy[ev.Event] = st.one_of([values_of(kind) for kind in EVENT_TYPES])
+EVENTS: st.SearchStrategy[ev.Event] = st.one_of([values_of(kind) for kind in ev.EVENT_TYPES])

@@ -105,18 +105,8 @@ def find_bindings(value: JsonValue) -> Iterator[Binding]:
             yield from find_bindings(child)
 
 
-def is_plain(value: dict[str, JsonValue]) -> bool:
-    """Return whether the object certainly has no bindings: it is none, and nothing in it could hold one."""
-    for key, child in value.items():
-        if key == "$from" or key == "$text" or isinstance(child, _CONTAINERS):
-            return False
-    return True
-
-
 def has_bindings(value: JsonValue) -> bool:
     """Return whether the value takes anything from elsewhere."""
-    if isinstance(value, dict) and is_plain(value):
-        return False
     return next(find_bindings(value), None) is not None
 
 

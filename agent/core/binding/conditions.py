@@ -6,7 +6,6 @@ property that is named has to be there. A value that cannot be judged does not m
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import cast
 
 from planwarden.agent.common.canonical import is_larger
@@ -113,14 +112,9 @@ class Matcher:
     """Judges values by the schema of a condition."""
 
     def __init__(self, matches: dict[str, JsonValue]) -> None:
-        """Take a schema that may have faults: a condition can be older than this program."""
         self._matches = matches
         self._looks = 0
         self._leaves: dict[int, Schema] = {}
-
-    @cached_property
-    def _faults(self) -> tuple[str, ...]:
-        return tuple(find_matches_faults(self._matches))
 
     def find_mismatch(self, value: JsonValue) -> str | None:
         """Return why the value does not match, as a sentence without its end; None if it matches.
@@ -128,12 +122,12 @@ class Matcher:
         Raises:
             LimitExceeded: the value is too large for the schema.
         """
-        if self._faults:
-            return self._faults[0]
+        # A condition can be older than this program.
+        if (fault := next(find_matches_faults(self._matches), None)) is not None:
+            return fault
         faults = Schema(self._matches).find_faults(value)
         if TOO_MUCH_WORK in faults:
             raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
-        self._looks = 0
         matches, why = self._judge(self._matches, value, "")
         if matches:
             # A value may break the library's rules, such as half a surrogate pair.

@@ -104,6 +104,14 @@ def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> Jso
     return document
 
 
+def find_part(document: JsonValue, reference: Reference, texts: ParsedTexts) -> ArtifactPart:
+    """Return the value at the pointer, or why there is none."""
+    try:
+        return ArtifactPart(follow(document, reference, texts))
+    except LeadsNowhere as reason:
+        return ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
+
+
 def _explain_text(reference: Reference) -> str:
     if reference.parse:
         return "leads into text"
@@ -120,18 +128,16 @@ def read_parts(artifact: Artifact, addresses: Iterable[PartAddress]) -> dict[Par
 
 
 def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) -> ArtifactPart:
-    try:
-        value = follow(document, Reference("STEP", address.pointer, address.parse), texts)
-    except LeadsNowhere as reason:
-        return ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
+    part = find_part(document, Reference("STEP", address.pointer, address.parse), texts)
+    value = part.value
     if address.may_be_list and isinstance(value, list):
         fault = find_list_fault(value)
-        return ArtifactPart(value) if fault is None else ArtifactPart(fault=fault)
+        return part if fault is None else ArtifactPart(fault=fault)
     # Counting first costs little, and then only what is small becomes text.
     if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
         limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
         return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")
-    return ArtifactPart(value)
+    return part
 
 
 def find_list_fault(items: list[JsonValue]) -> str | None:

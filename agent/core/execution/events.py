@@ -11,7 +11,7 @@ Options, calls and other parts of events are here too, before the first event th
 are in `planwarden.agent.core.execution.question`.
 """
 
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -35,6 +35,10 @@ ValidationStatus = Literal["passed", "failed", "skipped"]
 Budget = Literal["modelTokens", "toolCalls", "seconds", "modelPatience"]
 ToolMode = Literal["strict", "flexible"]
 Reviewer = Literal["person"]
+
+
+class Event(StoredStruct):
+    """A fact in the log; each kind of event is a subclass with its tag."""
 
 
 class Options(StoredStruct):
@@ -140,11 +144,11 @@ class CreationFacts(StoredStruct):
     """The plan is the operator's own, sent at a terminal: its words are not an agent's."""
 
 
-class ExecutionCreated(CreationFacts, tag="EC"):
+class ExecutionCreated(CreationFacts, Event, tag="EC"):
     """A caller sent a goal or a plan."""
 
 
-class PlanAccepted(StoredStruct, tag="PA"):
+class PlanAccepted(Event, tag="PA"):
     """The plan passed the check; its tools are pinned as they are now."""
 
     plan: Plan
@@ -221,7 +225,7 @@ class EarlierRun(StoredStruct):
     """The beginning of its result as JSON."""
 
 
-class StepsTakenOver(StoredStruct, tag="ST"):
+class StepsTakenOver(Event, tag="ST"):
     """The plan goes on from an earlier execution of the thread, whose log proves what is not done again."""
 
     steps: tuple[TakenStep, ...] = ()
@@ -230,14 +234,14 @@ class StepsTakenOver(StoredStruct, tag="ST"):
     """Steps that were rejected there; a new question about one of them says so."""
 
 
-class PlanRefused(StoredStruct, tag="PR"):
+class PlanRefused(Event, tag="PR"):
     """A model's plan did not pass the check; the reason goes into the one repair prompt."""
 
     code: str
     message: str
 
 
-class PlanRevised(StoredStruct, tag="PC"):
+class PlanRevised(Event, tag="PC"):
     """The plan after a model's patch or a person's edit of pending steps, and the ids of the steps that differ."""
 
     step_id: str
@@ -253,14 +257,14 @@ class PlanRevised(StoredStruct, tag="PC"):
     """As in `PlanAccepted`, for bindings that the plan did not have before."""
 
 
-class RevisionRefused(StoredStruct, tag="PX"):
+class RevisionRefused(Event, tag="PX"):
     """A model's patch was not allowed or led to no plan; the plan stays as it was."""
 
     step_id: str
     message: str
 
 
-class ExecutionStarted(StoredStruct, tag="ES"):
+class ExecutionStarted(Event, tag="ES"):
     """A caller started a planned execution."""
 
     options: Options | None = None
@@ -268,20 +272,20 @@ class ExecutionStarted(StoredStruct, tag="ES"):
     """As in `ExecutionCreated`."""
 
 
-class StepStarted(StoredStruct, tag="SB"):
+class StepStarted(Event, tag="SB"):
     """The step began; everything that it depends on is finished."""
 
     step_id: str
 
 
-class LoopBegan(StoredStruct, tag="SL"):
+class LoopBegan(Event, tag="SL"):
     """The items of the step's loop are known: its calls are made once for each."""
 
     step_id: str
     items: tuple[JsonValue, ...]
 
 
-class ModelReplied(StoredStruct, tag="MR"):
+class ModelReplied(Event, tag="MR"):
     """A model's answer, recorded before it is acted on, so that replay never asks again."""
 
     purpose: Purpose
@@ -299,7 +303,7 @@ class ModelReplied(StoredStruct, tag="MR"):
     """The question it answers, when the caller is the model."""
 
 
-class ModelFailed(StoredStruct, tag="MF"):
+class ModelFailed(Event, tag="MF"):
     """The model could not be reached, or gave no usable answer, retries included."""
 
     purpose: Purpose
@@ -338,7 +342,7 @@ class OnceKey(StoredStruct):
     """Seconds from the intent on for which no other call may have the key."""
 
 
-class ToolCallIntended(StoredStruct, tag="TI"):
+class ToolCallIntended(Event, tag="TI"):
     """Committed before the call is dispatched; an intent without a result is `outcome_unknown` after a crash."""
 
     call_id: str
@@ -357,7 +361,7 @@ class ToolCallIntended(StoredStruct, tag="TI"):
     """The key that the store keeps for this call from the same transaction on."""
 
 
-class ToolReturned(StoredStruct, tag="TR"):
+class ToolReturned(Event, tag="TR"):
     """The call has a result."""
 
     call_id: str
@@ -368,7 +372,7 @@ class ToolReturned(StoredStruct, tag="TR"):
     """What a server sent in addition to its structured value: text, images."""
 
 
-class ToolFailed(StoredStruct, tag="TF"):
+class ToolFailed(Event, tag="TF"):
     """The call has no result: it raised, timed out without effect, or was refused before dispatch."""
 
     call_id: str
@@ -382,7 +386,7 @@ class ToolFailed(StoredStruct, tag="TF"):
     """What a server sent with its refusal: text, images."""
 
 
-class CallAttemptFailed(StoredStruct, tag="TA"):
+class CallAttemptFailed(Event, tag="TA"):
     """The call failed by its tool's own word, and is made again after a wait."""
 
     call_id: str
@@ -392,21 +396,21 @@ class CallAttemptFailed(StoredStruct, tag="TA"):
     """As in `ToolFailed`; the next intent takes all of it again."""
 
 
-class CallRejected(StoredStruct, tag="TX"):
+class CallRejected(Event, tag="TX"):
     """A person left the call out when they approved others of its loop."""
 
     call_id: str
     suspension_id: str
 
 
-class ToolOutcomeUnknown(StoredStruct, tag="TU"):
+class ToolOutcomeUnknown(Event, tag="TU"):
     """The call was intended and may have happened; only a person or the record of its server knows."""
 
     call_id: str
     message: str
 
 
-class CallReportedLate(StoredStruct, tag="TL"):
+class CallReportedLate(Event, tag="TL"):
     """The process that lost the execution reported what became of a call of its own. It settles nothing."""
 
     call_id: str
@@ -417,7 +421,7 @@ class CallReportedLate(StoredStruct, tag="TL"):
     """As of `ToolReturned`."""
 
 
-class CallRehearsed(StoredStruct, tag="TH"):
+class CallRehearsed(Event, tag="TH"):
     """A rehearsal came to a call that it does not make: what exactly it would have been, and what it would have needed.
 
     Nothing was dispatched, and nobody was asked.
@@ -445,20 +449,20 @@ class CallRehearsed(StoredStruct, tag="TH"):
     """The operator's rule that decided about it."""
 
 
-class Suspended(StoredStruct, tag="QA"):
+class Suspended(Event, tag="QA"):
     """A question was asked."""
 
     question: Question
 
 
-class SuspensionRevised(StoredStruct, tag="QR"):
+class SuspensionRevised(Event, tag="QR"):
     """The question changed before it was answered; both forms stay in the log."""
 
     question: Question
     reason: str
 
 
-class SuspensionDecided(StoredStruct, tag="QD"):
+class SuspensionDecided(Event, tag="QD"):
     """A person or the caller answered the question, with the assurance that the answer has."""
 
     suspension_id: str
@@ -472,7 +476,7 @@ class SuspensionDecided(StoredStruct, tag="QD"):
     """SHA-256 of the text that the person saw, as far as the channel knows it."""
 
 
-class SuspensionEndorsed(StoredStruct, tag="QE"):
+class SuspensionEndorsed(Event, tag="QE"):
     """One of several people who have to approve approved; the question stays open."""
 
     suspension_id: str
@@ -485,7 +489,7 @@ class SuspensionEndorsed(StoredStruct, tag="QE"):
     """The answer that they gave; only approvals with the same answer count together."""
 
 
-class SuspensionReminded(StoredStruct, tag="QN"):
+class SuspensionReminded(Event, tag="QN"):
     """An alarm of an open question fired; see `planwarden.agent.core.execution.notifications`."""
 
     suspension_id: str
@@ -496,21 +500,21 @@ class SuspensionReminded(StoredStruct, tag="QN"):
     """To whom it was escalated."""
 
 
-class SuspensionTimedOut(StoredStruct, tag="QT"):
+class SuspensionTimedOut(Event, tag="QT"):
     """Nobody answered in time, or the time of a wait has passed."""
 
     suspension_id: str
     outcome: OnTimeout
 
 
-class SuspensionWithdrawn(StoredStruct, tag="QW"):
+class SuspensionWithdrawn(Event, tag="QW"):
     """The server or agent that asked needs no answer any more, for example because it was answered there."""
 
     suspension_id: str
     reason: str
 
 
-class ValidationFailed(StoredStruct, tag="VF"):
+class ValidationFailed(Event, tag="VF"):
     """The log does not prove the step: required tools without a recorded, successful result."""
 
     step_id: str
@@ -520,14 +524,14 @@ class ValidationFailed(StoredStruct, tag="VF"):
     """True when an enforcement prompt follows."""
 
 
-class StepCompleted(StoredStruct, tag="SC"):
+class StepCompleted(Event, tag="SC"):
     """The log proves the step, or the step is advisory and completed with a warning."""
 
     step_id: str
     validation: ValidationStatus = "skipped"
 
 
-class StepFailed(StoredStruct, tag="SF"):
+class StepFailed(Event, tag="SF"):
     """The step cannot be completed any more."""
 
     step_id: str
@@ -535,7 +539,7 @@ class StepFailed(StoredStruct, tag="SF"):
     message: str
 
 
-class StepRejected(StoredStruct, tag="SR"):
+class StepRejected(Event, tag="SR"):
     """The answer to its question was no, or the time to answer passed."""
 
     step_id: str
@@ -543,7 +547,7 @@ class StepRejected(StoredStruct, tag="SR"):
     reason: str | None = None
 
 
-class StepSkipped(StoredStruct, tag="SK"):
+class StepSkipped(Event, tag="SK"):
     """A step that this one depends on did not complete, or a condition of this one did not hold."""
 
     step_id: str
@@ -553,100 +557,58 @@ class StepSkipped(StoredStruct, tag="SK"):
     """Which condition did not hold and why, in a sentence without its end; empty if another step is the reason."""
 
 
-class StepRehearsed(StoredStruct, tag="SH"):
+class StepRehearsed(Event, tag="SH"):
     """A rehearsal is through with the step; at least one of its calls was not made, so nothing is proven."""
 
     step_id: str
 
 
-class ExecutionPlanned(StoredStruct, tag="EP"):
+class ExecutionPlanned(Event, tag="EP"):
     """The caller asked for a plan only; it is ready and does not run."""
 
 
-class ExecutionSuspended(StoredStruct, tag="EW"):
+class ExecutionSuspended(Event, tag="EW"):
     """Nothing can run before an answer; no process owns the execution from here on."""
 
 
-class CancelRequested(StoredStruct, tag="CR"):
+class CancelRequested(Event, tag="CR"):
     """The caller wants the execution to stop."""
 
     reason: str | None = None
 
 
-class ExecutionCompleted(StoredStruct, tag="XC"):
+class ExecutionCompleted(Event, tag="XC"):
     """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
 
 
-class ExecutionRehearsed(StoredStruct, tag="XH"):
+class ExecutionRehearsed(Event, tag="XH"):
     """A rehearsal is over. It claims no success, whatever its steps did."""
 
 
-class ExecutionRejected(StoredStruct, tag="XR"):
+class ExecutionRejected(Event, tag="XR"):
     """It ended, and a part of it was rejected."""
 
 
-class ExecutionFailed(StoredStruct, tag="XF"):
+class ExecutionFailed(Event, tag="XF"):
     """It ended without reaching its goal."""
 
     code: str
     message: str
 
 
-class ExecutionExhausted(StoredStruct, tag="XB"):
+class ExecutionExhausted(Event, tag="XB"):
     """A budget ran out, or the patience with a provider did; the execution is `incomplete`."""
 
     budget: Budget
 
 
-class ExecutionCancelled(StoredStruct, tag="XX"):
+class ExecutionCancelled(Event, tag="XX"):
     """The caller stopped it; finished calls stay done."""
 
     reason: str | None = None
 
 
-Event: TypeAlias = (
-    ExecutionCreated
-    | PlanAccepted
-    | StepsTakenOver
-    | PlanRefused
-    | PlanRevised
-    | RevisionRefused
-    | ExecutionStarted
-    | StepStarted
-    | LoopBegan
-    | ModelReplied
-    | ModelFailed
-    | ToolCallIntended
-    | ToolReturned
-    | ToolFailed
-    | CallAttemptFailed
-    | CallRejected
-    | ToolOutcomeUnknown
-    | CallReportedLate
-    | CallRehearsed
-    | Suspended
-    | SuspensionRevised
-    | SuspensionDecided
-    | SuspensionEndorsed
-    | SuspensionReminded
-    | SuspensionTimedOut
-    | SuspensionWithdrawn
-    | ValidationFailed
-    | StepCompleted
-    | StepFailed
-    | StepRejected
-    | StepSkipped
-    | StepRehearsed
-    | ExecutionPlanned
-    | ExecutionSuspended
-    | CancelRequested
-    | ExecutionCompleted
-    | ExecutionRehearsed
-    | ExecutionRejected
-    | ExecutionFailed
-    | ExecutionExhausted
-    | ExecutionCancelled
-)
+EVENT_TYPES: tuple[type[Event], ...] = tuple(Event.__subclasses__())
 
 
 class Recorded(FrozenStruct):

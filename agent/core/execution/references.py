@@ -35,10 +35,9 @@ from planwarden.agent.core.binding.bindings import (
 from planwarden.agent.core.binding.pointers import (
     MAX_ARGUMENT_BYTES,
     ArtifactPart,
-    LeadsNowhere,
     ParsedTexts,
     PartAddress,
-    follow,
+    find_part,
 )
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
@@ -166,13 +165,14 @@ def find_result(
             f"the whole result of {source} does not fit into arguments, which may have {MAX_ARGUMENT_BYTES} "
             f"bytes ({sizes}); add a 'pointer' to the part that is needed"
         )
-    try:
-        part = ArtifactPart(follow(state.result, reference, texts)) if address is None else parts[address]
-    except LeadsNowhere as reason:
-        part = ArtifactPart(fault=str(reason), is_absent=reason.is_absent)
+    part = find_part(state.result, reference, texts) if address is None else parts[address]
+    return _take_value(part, pointer, f"the result of {source}")
+
+
+def _take_value(part: ArtifactPart, pointer: str, source: str) -> JsonValue:
     if part.fault is not None:
         kind = AbsentValue if part.is_absent else InvalidArguments
-        raise kind(f"the pointer {pointer[:200]!r} into the result of {source} {part.fault}")
+        raise kind(f"the pointer {pointer[:200]!r} into {source} {part.fault}")
     return part.value
 
 
@@ -213,11 +213,8 @@ def _replace_bindings(value: JsonValue, values: Mapping[Reference, JsonValue]) -
 
 def _find_value(reference: Reference, sources: BindingSources, texts: ParsedTexts) -> JsonValue:
     if reference.call is None and reference.step_id in sources.own:
-        try:
-            return follow(sources.own[reference.step_id], reference, texts)
-        except LeadsNowhere as reason:
-            kind = AbsentValue if reason.is_absent else InvalidArguments
-            raise kind(f"the pointer {reference.pointer[:200]!r} into {reference.step_id!r} {reason}") from None
+        part = find_part(sources.own[reference.step_id], reference, texts)
+        return _take_value(part, reference.pointer, repr(reference.step_id))
     state = sources.find_step(reference)
     if state is not None and state.status == "completed":
         return find_result(state, reference, sources.parts, texts, takes_lists=sources.takes_lists)

@@ -16,7 +16,7 @@ Rules:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
@@ -50,7 +50,7 @@ _STARTS = (ev.ExecutionCreated, ev.ExecutionStarted)
 TRANSITIONS: dict[ExecutionStatus, dict[type[ev.Event], ExecutionStatus]] = {
     "new": {ev.ExecutionCreated: "running"},
     "running": {
-        **{event: "running" for event in get_args(ev.Event) if event not in _STARTS},
+        **{event: "running" for event in ev.EVENT_TYPES if event not in _STARTS},
         ev.ExecutionPlanned: "planned",
         ev.ExecutionSuspended: "suspended",
         ev.ExecutionCompleted: "completed",

@@ -21,7 +21,6 @@ from planwarden.agent.core.binding.bindings import (
     Reference,
     find_bindings,
     find_references,
-    is_plain,
 )
 
 StepType = Literal["tool", "reasoning"]
@@ -140,16 +139,11 @@ class PlanStep(StoredStruct):
 
     def list_bindings(self) -> list[Binding]:
         """Return every binding of the step, those of its conditions and its loop included."""
-        bindings: list[Binding] = []
-        for call in self.tool_calls:
-            if not is_plain(call.arguments):
-                bindings.extend(find_bindings(call.arguments))
-        if self.control is not None:
-            for condition in self.control.when:
-                bindings.extend(find_bindings(condition.value))
-            if self.control.loop is not None:
-                bindings.extend(find_bindings(self.control.loop.items))
-        return bindings
+        values: list[JsonValue] = [call.arguments for call in self.tool_calls]
+        values += [condition.value for condition in self.when]
+        if self.loop is not None:
+            values.append(self.loop.items)
+        return list(find_bindings(values))
 
 
 class ItemOrder(FrozenStruct):
@@ -208,12 +202,10 @@ def list_foreign_references(plan: Plan) -> dict[Reference, str]:
     own_ids = {step.step_id for step in plan.steps}
     foreign: dict[Reference, str] = {}
     for step in plan.steps:
-        references = [binding.reference for binding in step.list_bindings()]
-        if outside := [reference for reference in references if reference.step_id not in own_ids]:
-            own = list_own_names(plan, step)
-            for reference in outside:
-                if reference.step_id not in own:
-                    foreign.setdefault(reference, step.step_id)
+        own_names = own_ids | list_own_names(plan, step)
+        for reference in (binding.reference for binding in step.list_bindings()):
+            if reference.step_id not in own_names:
+                foreign.setdefault(reference, step.step_id)
     return foreign
 
 

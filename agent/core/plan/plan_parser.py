@@ -116,7 +116,7 @@ def parse_plan(
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
     begun = {} if earlier_plan is None else {step.step_id: step for step in earlier_plan.steps}
     fresh = [step for step in steps if not is_same_json(begun.get(step.step_id), step)]
-    calls = _list_calls(fresh)
+    calls = [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in fresh for call in step.tool_calls]
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)
     problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
@@ -213,10 +213,6 @@ def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:
     """Return the literal lists of loops in the form of calls, whose texts can be placeholders too."""
     loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
     return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
-
-
-def _list_calls(steps: Iterable[PlanStep]) -> list[WrittenCall]:
-    return [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in steps for call in step.tool_calls]
 
 
 def read_tool_names(document: JsonValue) -> frozenset[str]:

@@ -23,7 +23,7 @@ from planwarden.agent.core.execution.state import (
 from planwarden.agent.core.plan.plan import Loop, Plan, PlannedCall, PlanStep, StepControl
 from planwarden.storage.codec import decode_events, encode_events
 from tests.requirements import requirement
-from tests.support.strategies import EVENT_TYPES, EVENTS
+from tests.support.strategies import EVENTS
 
 STEPS, CALLS, QUESTIONS = ("a", "b"), ("a:1", "a:2", "b:1", "b:2"), ("q1", "q2", "q3")
 ALARMS = (Alarm(kind="remind", at=1_060.0), Alarm(kind="escalate", at=1_120.0, to=("bob",)))
@@ -174,7 +174,7 @@ def _pool() -> tuple[ev.Event, ...]:
 POOL = _pool()
 ABOUT_CALLS = {"call_id", "suspension_id", "question"}
 INNER = (
-    *(kind for kind in EVENT_TYPES if ABOUT_CALLS & {*kind.__struct_fields__} and kind is not ev.StepRejected),
+    *(kind for kind in ev.EVENT_TYPES if ABOUT_CALLS & {*kind.__struct_fields__} and kind is not ev.StepRejected),
     *(ev.ExecutionCreated, ev.PlanAccepted, ev.StepStarted, ev.LoopBegan, ev.StepRehearsed),
 )
 """What happens in the middle of a step."""

@@ -12,7 +12,6 @@ from planwarden.agent.core.binding.bindings import (
     EarlierResult,
     Reference,
     find_binding_faults,
-    is_plain,
 )
 from planwarden.agent.core.plan.checks.bindings import suggest_binding
 from planwarden.agent.core.plan.checks.faults import find_item_call_faults, quote_some
@@ -59,7 +58,7 @@ def find_graph_faults(
                 f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}{hint}"
             )
         for call in step.tool_calls:
-            if not is_plain(call.arguments) and (faults := list(find_binding_faults(call.arguments))):
+            if faults := list(find_binding_faults(call.arguments)):
                 problems.extend(f"step {step.step_id!r}: {fault}" for fault in faults)
                 malformed.add(step.step_id)
         problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_item_call_faults(step))

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.agent.core.binding.bindings import Path, is_plain, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.placeholders import list_texts, search
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
 from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, ArgumentCheck, PlanStep, ToolFacts, list_step_tools
@@ -43,9 +43,7 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
         if work_left <= 0 or len(faults) >= MAX_LISTED:
             break
         bound: list[Path] = []
-        filled = call.arguments
-        if not is_plain(filled):
-            filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in filled.items()}
+        filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in call.arguments.items()}
         call_faults, work = check(filled, bound, work_left)
         work_left -= work
         if call_faults:
