@@ -52,30 +52,25 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
         return execution
     try:
         items = find_items(state.step, execution, context.parts or {})
-    except (InvalidArguments, LimitExceeded):
-        return execution
-    except PartsNeeded:
-        if context.parts is not None:
+    except (InvalidArguments, LimitExceeded, PartsNeeded) as error:
+        if isinstance(error, PartsNeeded) and context.parts is not None:
             raise
         return execution
     return replace(execution, steps={**execution.steps, step_id: begin_loop(state, tuple(items))})
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question covers it, with its risk; None for one whose arguments are not known, or that
-    asks."""
+    """Return the call as a question covers it, with its risk; None if its arguments are not known, or it asks."""
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
     request = CallRequest(context, execution, planned, definition)
     try:
         arguments = complete_arguments(request)
-    except InvalidArguments:
-        return None
-    except PartsNeeded:
-        if context.parts is not None:
+    except (InvalidArguments, PartsNeeded) as error:
+        if isinstance(error, PartsNeeded) and context.parts is not None:
             raise
-        # The arguments are not known here, so the call is asked about by itself.
+        # Arguments that are not known here are asked about by themselves.
         return None
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:

@@ -213,8 +213,7 @@ def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
 
 
 def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None:
-    """Return the one question for all rows of a loop, as fields of a forecast; None where it depends on their
-    values."""
+    """Return the one question for all rows of a loop, as fields of a forecast; None where their values decide."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
     if request.state.step.loop is None or context.policy.looks_at_arguments(definition):

@@ -155,8 +155,7 @@ def revise_arguments(
 def _edit_rows(
     context: ApprovalContext, question: ev.Question, edits: Mapping[str, JsonValue], editor: Authority
 ) -> tuple[ev.Question, tuple[str, ...], tuple[Risk, ...]]:
-    """Return the question with the edited rows, the names of what was edited as `ROW/NAME`, and the risks of these
-    rows."""
+    """Return the question with the edited rows, what was edited as `ROW/NAME`, and the risks of these rows."""
     rows, edited, risks = list(question.rows), list[str](), list[Risk]()
     for place, arguments in edits.items():
         index = int(place) if place.isdecimal() and len(place) <= MAX_PLACE_DIGITS else len(rows)
@@ -184,8 +183,7 @@ def _edit_call(
     *,
     is_literal: bool = False,
 ) -> _Edit:
-    """Return the call with the edited arguments; raises `InvalidArguments` for what its tool or a rule does not
-    take."""
+    """Return the call with the edited arguments; raise `InvalidArguments` if its tool or a rule refuses them."""
     definition = context.tools.get(tool_name)
     if definition is None:
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")

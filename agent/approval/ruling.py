@@ -162,8 +162,7 @@ class _Approval(NamedTuple):
         return can_decide(policy, execution, needs, authority.principal, authority.assurance)
 
     def _edit(self, question: ev.Question) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-        """Return the question with the answer's arguments or its plan, and the events of that revision if they are
-        different."""
+        """Return the question with the answer's arguments or plan, and the events of that revision, if any."""
         context, execution, answer, authority = self.context, self.execution, self.answer, self.authority
         if question.kind == "review":
             if self._find_worth(question) is None:

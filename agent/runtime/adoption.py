@@ -1,4 +1,8 @@
-"""Executions that this process takes over: those that nobody owns, and those of processes that are silent."""
+"""Executions that this process takes over: those that nobody owns, and those of processes that are silent.
+
+Nobody knows what a process that lives but does not respond will do when it continues: a container that was paused may
+be about to send a call. So it keeps its executions for some time.
+"""
 
 import logging
 import math
@@ -7,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from planwarden.agent.common.errors import LogUnreadable, UndecidableHere
+from planwarden.agent.core.control.decide import find_running_calls
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.agent.core.tool import ToolDefinition
@@ -14,7 +19,6 @@ from planwarden.agent.ports.store import Header, Lease, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.execution_cache import ExecutionCache
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
-from planwarden.agent.runtime.unresponsive_owners import LOOK_S, UnresponsiveOwners
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +26,17 @@ SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
 """So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
+RENEW_S = 5.0
+"""Seconds after which a process renews its leases, and an owner that is still silent is replaced."""
+LOOK_S = 2.5
+"""Seconds after which a process looks for leases that others did not renew: soon enough that it sees each late one
+`RENEW_S` before its end, wherever its looks fall."""
+LATE_S = 8.0
+"""A process that responds renews a lease of 15 s before it ends within so many seconds."""
+SILENT_S = 60.0
+"""Seconds after the end of its lease for which a process that lives, but does not respond, keeps a running effect."""
+UNLIMITED_S = 600.0
+"""The time limit of a call that has none of its own, where an execution waits for a silent process."""
 
 
 class Peers(Protocol):
@@ -93,9 +108,8 @@ class Adoption:
     """Until when, in steady seconds, by the ids of executions that cannot be read here or whose tools are not."""
     _skipped_with: tuple[Sequence[ToolDefinition], int] = field(default=((), 0), init=False)
     """The catalogue and the generation of the peers with which they were looked at."""
-
-    def __post_init__(self) -> None:
-        self._unresponsive = UnresponsiveOwners(self.store.clock, self.tools)
+    _late: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]], init=False)
+    """When a lease ends, and when it was first seen to be late, in steady seconds, by execution id."""
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
         """Return True at the first look at an execution whose tools are not here, on a store of one machine.
@@ -185,8 +199,22 @@ class Adoption:
 
         `late` are those of the last look, which began at `looked_at`: what ended while it lasted is due at once.
         """
-        self._unresponsive.retain(late)
-        return min(looked_at + LOOK_S, self._unresponsive.next_look(looked_at))
+        self._late = {name: times for name, times in self._late.items() if name in late}
+        due = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._late.values())
+        return min([looked_at + LOOK_S, *(at for at in due if at > looked_at)])
+
+    def _is_still_late(self, header: Header) -> bool:
+        """Look at a lease that is late: True when it was seen to be so `RENEW_S` ago, and was not renewed since.
+
+        Only then is its owner replaced: after a sleep all leases may have run out. The first look comes before the end
+        of a lease that is late, so that the later one need not come long after it.
+        """
+        now = self.store.clock.steady()
+        leased_until, seen_at = self._late.setdefault(header.execution_id, (header.leased_until, now))
+        if leased_until != header.leased_until:
+            self._late[header.execution_id] = (header.leased_until, now)
+            return False
+        return now - seen_at >= RENEW_S
 
     async def look_at(self, execution_id: str) -> None:
         """Watch a lease that is late, and continue the execution once that has ended."""
@@ -194,7 +222,7 @@ class Adoption:
         if header is None:
             return
         if header.owner not in (None, self.owner):
-            self._unresponsive.watch(header)
+            self._is_still_late(header)
         if not header.is_leased(self.store.clock.steady()) and self.count_room() > 0:
             await self._take_over(header)
 
@@ -223,13 +251,26 @@ class Adoption:
             return
         # What this process owns and does not run, it took without noticing: the answer was lost.
         is_own = header.owner == self.owner
-        grace_s = 0.0 if is_own else self._unresponsive.find_grace_s(header, execution)
+        grace_s = 0.0 if is_own else math.inf
+        if not is_own and self._is_still_late(header):
+            grace_s = longest_call_s(execution, self.tools)
         lease = await self.store.claim(execution_id, self.owner, silent_s=grace_s)
         if lease is None:
             return
         if is_own:
             lease = replace(lease, left_s=None)
-        self._unresponsive.forget(execution_id)
+        self._late.pop(execution_id, None)
         logger.info("taking over execution %s", execution_id)
         # It may have grown before it was claimed.
         self.start(execution, lease, False)
+
+
+def longest_call_s(execution: ExecutionState, tools: Toolbox) -> float:
+    """Return seconds after which a silent owner of the execution cannot send an effect any more that it has begun."""
+    longest = 0.0
+    for call in find_running_calls(execution):
+        definition = tools.get(call.tool_name)
+        limit_s = None if definition is None else definition.timeout_s
+        if call.effect == "effect":
+            longest = max(longest, SILENT_S, UNLIMITED_S if limit_s is None else limit_s)
+    return longest

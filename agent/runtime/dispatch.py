@@ -40,7 +40,7 @@ from planwarden.agent.approval.questions import (
     decision_json,
     is_of_policy,
 )
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
@@ -269,15 +269,9 @@ def _find_same_confirmation(request: CallRequest, arguments: dict[str, JsonValue
     definition = request.definition
     if not definition.is_blocking or definition.effect == "effect":
         return None
-    for earlier in request.state.calls:
-        if (
-            earlier.tool_name == definition.name
-            and earlier.status == "succeeded"
-            and earlier.arguments is not None
-            and canonical_json(earlier.arguments) == canonical_json(arguments)
-        ):
-            return earlier
-    return None
+    answered = (call for call in request.state.calls if call.status == "succeeded")
+    same = (call for call in answered if call.tool_name == definition.name and is_same_json(call.arguments, arguments))
+    return next(same, None)
 
 
 def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Allow) -> PreparedCall:

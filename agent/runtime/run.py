@@ -261,8 +261,7 @@ class Run:
             raise
 
     async def _try_to_commit(self, facts: list[JobOutcome | Command], lookups: LookedUp) -> list[Job] | None:
-        """Return the announced jobs; None when another writer changed the state first and the attempt must be
-        repeated."""
+        """Return the announced jobs; None when another writer was first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         self._follows = self._context.follows(self.execution)
         # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.

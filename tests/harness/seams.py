@@ -19,7 +19,7 @@ import psycopg
 
 from planwarden.agent.approval import grants
 from planwarden.agent.ports.grant import Grant
-from planwarden.agent.runtime import ownership, scheduler, unresponsive_owners
+from planwarden.agent.runtime import adoption, ownership, scheduler
 from planwarden.agent.runtime.dispatch import CallJob
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run
@@ -80,13 +80,11 @@ def install(stage: Path, plant: str | None) -> None:
         is_hasty = patience == "hasty"
         replace(scheduler, TICK_S=TICK_S, RENEW_S=RENEW_S)
         replace(ownership, CERTAIN_S=CERTAIN_S)
-        replace(
-            unresponsive_owners, SILENT_S=HASTY_S if is_hasty else SILENT_S, RENEW_S=RENEW_S if is_hasty else SILENT_S
-        )
+        replace(adoption, SILENT_S=HASTY_S if is_hasty else SILENT_S, RENEW_S=RENEW_S if is_hasty else SILENT_S)
         for kind in (SqliteStore, PostgresStore):
             wrap(kind, "open", lambda opened: partial(opened, lease_s=LEASE_S))
         if is_hasty:
-            replace(unresponsive_owners, longest_call_s=_give(HASTY_S))
+            replace(adoption, longest_call_s=_give(HASTY_S))
     _report_owners(ledger)
     _stop_before_calls(stage, ledger)
     # The database learns which process each connection belongs to.

@@ -13,8 +13,8 @@ from pydantic import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.runtime import scheduler
+from planwarden.agent.runtime.adoption import RENEW_S, SILENT_S, UNLIMITED_S
 from planwarden.agent.runtime.scheduler import TICK_S
-from planwarden.agent.runtime.unresponsive_owners import RENEW_S, SILENT_S, UNLIMITED_S
 from tests.harness import team
 from tests.harness import team as engines
 from tests.harness.ledger import Ledger

@@ -75,8 +75,7 @@ def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswe
 
 
 def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
-    """Return the operations of all calls that revise the plan, or None. Raise `PlanwardenError` for other JSON than
-    lists."""
+    """Return the operations of all calls that revise the plan, or None. Raise `PlanwardenError` for no list."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:

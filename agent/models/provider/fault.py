@@ -109,14 +109,11 @@ def _describe_http_error(error: ModelHTTPError, endpoint: Endpoint, status: str)
 
 
 def _quote(text: str, endpoint: Endpoint) -> str:
-    return remove_keys(" ".join(text.split()), endpoint)[:MAX_QUOTE_CHARS]
-
-
-def remove_keys(text: str, endpoint: Endpoint) -> str:
-    """Return the text without the key and without anything that looks like a key, even masked."""
+    """Return the text in one line without the key and without anything that looks like a key, even masked."""
+    line = " ".join(text.split())
     if endpoint.key:
-        text = text.replace(endpoint.key, "***")
-    return _KEY_LIKE.sub("***", text)
+        line = line.replace(endpoint.key, "***")
+    return _KEY_LIKE.sub("***", line)[:MAX_QUOTE_CHARS]
 
 
 def _find_message(error: Exception) -> str:

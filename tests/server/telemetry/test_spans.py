@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import planwarden
-from planwarden.agent.runtime.unresponsive_owners import UNLIMITED_S
+from planwarden.agent.runtime.adoption import UNLIMITED_S
 from planwarden.server.mcp.frames import read_trace_context
 from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.telemetry.telemetry import ScrubbingExporter, Telemetry

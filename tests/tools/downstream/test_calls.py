@@ -17,7 +17,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, LeaseLost
 from planwarden.agent.ports.store import Lease
-from planwarden.agent.runtime.unresponsive_owners import RENEW_S
+from planwarden.agent.runtime.adoption import RENEW_S
 from planwarden.storage.clock import SystemClock
 from tests.kit import Authority, CallerModel, Engine, ManualClock, MemoryStore, first_only, plan, requirement, tool_step
 from tests.support.doubles.hostile_http import HttpDouble, http_double
