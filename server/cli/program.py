@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from io import TextIOWrapper
 
 from planwarden.agent.common.errors import (
@@ -19,7 +20,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.server.cli.arguments import build_program, check_home
-from planwarden.server.cli.command_parser import CommandParser, ShowVersion
+from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import (
     EXIT_CODES,
     FAILED,
@@ -62,10 +63,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schedule": ("schedules", "Schedules, on which servers and workers start saved plans."),
     "hook": ("notify", "Requests of other programs that start saved plans: [hooks]."),
     "grant": ("grants", "Standing approvals: calls that a person allowed in advance."),
-    "once": ("business_keys", "Calls that happen once per business key, by [tools] once."),
+    "once": ("grants", "Calls that happen once per business key, by [tools] once."),
     "rules": ("rules", "List the rules on arguments."),
-    "promises": ("promises", "List what hosts must have called before they are done."),
-    "receipt": ("promises", "Say what a host's session did, promised and proved."),
+    "promises": ("guard", "List what hosts must have called before they are done."),
+    "receipt": ("guard", "Say what a host's session did, promised and proved."),
     "key": ("keys", "Keys with which people sign approvals; people add them in the inbox."),
     "audit": ("store", "The record of every question, decision and grant."),
     "prune": ("store", "Say which old finished executions it would delete, ask, and delete them."),
@@ -101,7 +102,7 @@ def build_parser(*, is_whole: bool = False) -> CommandParser:
         allow_abbrev=False,
     )
     parser.add_options(None)
-    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show program's version number and exit")
+    parser.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
     parser.set_defaults(
         handler=_serve, json=False, http=False, accepts_trust=False, role="both", needs_home=False, speaks_protocol=True
     )

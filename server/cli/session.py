@@ -25,11 +25,10 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.peers import describe_waiting
 from planwarden.server.api.service import Service
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import print_json
-from planwarden.server.cli.results import build_terminal, exit_code
+from planwarden.server.cli.output import DONE, FAILED, WAITING, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
-from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal
+from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal, build_terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import cut_text, escape_text
@@ -171,11 +170,11 @@ class CliSession(msgspec.Struct, frozen=True):
         """Return the execution as the wire has it."""
         return to_json(build_execution_view(execution, self.home.tools, program=self.home.program))
 
-    def finish(self, arguments: Namespace, execution: ExecutionState) -> int:
-        """Draw the outcome, prints the execution with --json, and return the exit code."""
+    def finish(self, arguments: Namespace, execution: ExecutionState, **facts: JsonValue) -> int:
+        """Draw the outcome, print the facts and the execution with --json, and return the exit code."""
         self.draw_outcome(execution)
         if arguments.json:
-            print_json(self.write_execution(execution))
+            print_json({**facts, **self.write_execution(execution)})
         return exit_code(execution)
 
     def draw_outcome(self, execution: ExecutionState) -> None:
@@ -291,3 +290,12 @@ async def _report_other_owner(service: Service, execution: ExecutionState, termi
         return
     if header.leased_until > service.store.clock.steady():
         terminal.say(TerminalLine(("Another planwarden process runs this execution; watching it.", "dim")))
+
+
+def exit_code(execution: ExecutionState) -> int:
+    """Return the exit code of a command that ran this execution."""
+    if execution.status in ("completed", "planned"):
+        return DONE
+    if execution.status == "rehearsed":
+        return FAILED if any(state.status == "failed" for state in execution.steps.values()) else DONE
+    return WAITING if execution.status in ("running", "suspended") else FAILED

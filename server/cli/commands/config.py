@@ -28,8 +28,8 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.hosts import CLIENTS, find_launch_command, find_program
 from planwarden.server.cli.output import DONE, FAILED, STANDARD_OUTPUT, print_json
 from planwarden.server.cli.program import build_parser
-from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.terminal import build_terminal
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import (
     FILE,
@@ -269,14 +269,10 @@ def create_home(home: Path) -> list[Path]:
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():
             text = (files("planwarden.server.cli.templates") / source).read_bytes()
-            with open(home / name, "xb", opener=_open_private) as file:
+            with open(home / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(text)
             created.append(home / name)
     except OSError as error:
         text = f"cannot make {str(error.filename or home)!r}: {error.strerror or error}"
         raise StoreError(f"{text}; name another folder with --home") from error
     return created
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -1,4 +1,4 @@
-"""The commands `grant list`, `grant add` and `grant revoke`: standing approvals that a person makes at a terminal."""
+"""The commands `grant`, for calls that a person allows in advance, and `once`, for calls that happen once per key."""
 
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,15 +9,15 @@ from pydantic import JsonValue
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
 from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import build_terminal, confirm, write_result
+from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value, shorten_id
@@ -208,3 +208,71 @@ def describe_state(grant: GrantView) -> str:
     if grant.is_stale:
         return "stale: the tool changed"
     return "stale: the plan changed" if grant.step is not None and grant.step.has_changed else "open"
+
+
+def add_once(parser: CommandParser) -> None:
+    listing = parser.add_command("list", handle_list_once, "List the newest calls that keep their key, 200 at most.")
+    listing.add_argument("--tool", metavar="TOOL", help="only calls of this tool")
+    forget = parser.add_command("forget", handle_forget, "Let a call with a key happen again; asks at the terminal.")
+    forget.add_argument("tool", metavar="TOOL", help="name of the tool")
+    text = "a value of the key, by its pointer; JSON, or text where the call had text"
+    forget.add_argument("--key", action="append", required=True, metavar="NAME=VALUE", help=text)
+
+
+def handle_list_once(arguments: Namespace) -> int:
+    keys = open_home(arguments).run(lambda service: service.once.list(arguments.tool), "reader")
+    write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
+    return DONE
+
+
+def handle_forget(arguments: Namespace) -> int:
+    # What each value may mean, best first.
+    readings = {
+        name: (value, text) if (value := read_value(text)) != text else (text,)
+        for name, text in split_pairs(arguments.key, "--key", is_unique=True)
+    }
+    terminal = build_terminal(arguments)
+    if not terminal.can_ask:
+        raise UsageError("forgetting lets an effect happen again, so a person says so at a terminal")
+    home = open_home(arguments)
+    key = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
+    terms = [
+        f"Tool: {escape_text(key.tool_name)}",
+        *(f"  {text}" for text in _list_values(key)),
+        f"The first one: {_describe_call(key)}",
+        f"It keeps the key until {format_instant(key.ends_at)}. Forgotten, its effect may happen twice.",
+    ]
+    terminal.panel("Let this call happen again?", terms, "warn")
+    if not confirm(terminal, "Forget it?", says_yes=False):
+        terminal.say("Nothing was forgotten.")
+        return FAILED
+    authority = Authority(assurance="human", channel="terminal", principal=find_operator())
+    home.run(lambda service: service.once.forget(key, authority), "recorder")
+    if arguments.json:
+        print_json(to_json(key))
+    else:
+        terminal.say("The next call with this key happens. `planwarden retry` goes on with what was refused.")
+    return DONE
+
+
+def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:
+    if not keys:
+        terminal.say("No call has a key.")
+    for key in keys:
+        terminal.say(
+            TerminalLine((escape_text(key.tool_name), "bold"), f"  until {format_instant(key.ends_at)}", mark="done"),
+            *(TerminalLine(text, indent=1) for text in _list_values(key)),
+            TerminalLine((_describe_call(key), "dim"), indent=1),
+        )
+
+
+def _list_values(key: OnceKeyView) -> Iterator[str]:
+    for pointer, value in key.values.items():
+        yield f"{escape_text(pointer.removeprefix('/'))} = {format_value(value)}"
+
+
+def _describe_call(key: OnceKeyView) -> str:
+    return (
+        f"call {escape_text(key.call_id)} of execution {escape_text(shorten_id(key.execution_id))}, started by "
+        f"{escape_text(key.principal)}, at {format_instant(key.taken_at)}"
+    )

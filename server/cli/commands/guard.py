@@ -1,4 +1,4 @@
-"""The commands `guard hook`, `guard install`, `guard status` and `guard uninstall`.
+"""The commands `guard`, about what a host does itself, and `promises` and `receipt`, about what it owes.
 
 The commands that change a host's files show the change, ask, and write it.
 """
@@ -10,23 +10,21 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.commands.promises import trust_folder
-from planwarden.server.cli.file_changes import build_change, make_changes
 from planwarden.server.cli.home import use_store
-from planwarden.server.cli.hosts import build_hook_program
+from planwarden.server.cli.hosts import build_change, build_hook_program, make_changes
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.guard.calls import (
     MAX_EVENT_BYTES,
     CommandAnswer,
@@ -36,16 +34,22 @@ from planwarden.server.guard.calls import (
     deny,
     read_event,
 )
-from planwarden.server.guard.done import DoneKeeper, build_failure
+from planwarden.server.guard.done import DoneKeeper, build_failure, judge_with_paths, read_transcript
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.protected_paths import OwnThings
 from planwarden.server.guard.quick import DONE_EVENTS, read_event_name, set_deadline
+from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.inbox.inbox_port import InboxPlace
-from planwarden.server.settings.configuration import Settings, find_home, load_settings
+from planwarden.server.settings.configuration import FILE, Settings, find_home, load_settings
+from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
 from planwarden.server.views.encoding import to_json
+from planwarden.storage.host_sessions import HostSession, TrustedFolder
+from planwarden.storage.opening import CompleteStore
+from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
+from planwarden.tools.guarded.promises import Promise, describe_pattern
 
 AFTERWARDS: dict[HostName, str] = {
     "claude-code": "Start Claude Code again. planwarden must be one of its MCP servers, or every call is blocked.",
@@ -192,3 +196,96 @@ async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
     record = InboxPlace(settings).read()
     async with open_guard(settings, None if record is None else record.url) as guard:
         return await guard.decide(call, LOCAL)
+
+
+T = TypeVar("T")
+MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
+
+
+def add_promises(parser: CommandParser) -> None:
+    parser.handle(list_promises)
+    text = "Judge a recorded session: JSON lines, each an event of a host's hook."
+    check = parser.add_command("check", check_transcript, text)
+    check.add_argument("transcript", metavar="TRANSCRIPT", type=Path, help="the file")
+    check.add_argument("--host", default="claude-code", help="host of lines without one; default %(default)s")
+
+
+def add_receipt(parser: CommandParser) -> None:
+    parser.handle(show_receipt)
+    text = "the session, or the beginning of its id; default: the newest"
+    parser.add_argument("session", nargs="?", default="", metavar="SESSION", help=text)
+    parser.add_argument("--markdown", action="store_true", help="as Markdown, for a pull request")
+
+
+def list_promises(arguments: Namespace) -> int:
+    settings, folder = read_settings(arguments, has_servers=False), Path.cwd()
+    rows = [(promise, FILE, "trusted") for promise in settings.promises]
+    trusted_folders = use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
+    for trusted in trusted_folders:
+        state = "trusted" + ("; the file has changed since, what was trusted counts" if has_changed(trusted) else "")
+        rows += [(promise, trusted.folder, state) for promise in read_promises(trusted.text, trusted.folder)]
+    if (folder / PROMISES_FILE).exists() and not any(each.folder == str(folder) for each in trusted_folders):
+        text = read_folder_file(str(folder))
+        rows += [(promise, str(folder), "not trusted") for promise in read_promises(text, str(folder))]
+    document: dict[str, JsonValue] = {
+        "promises": [{"name": p.name, "mode": p.mode, "source": source, "state": state} for p, source, state in rows]
+    }
+    lines = [f"{_say(promise)}  [{source}: {state}]" for promise, source, state in rows]
+    _write(arguments, document, lines or [f"no promises; [[promises]] in {FILE} adds them"])
+    return DONE
+
+
+def _say(promise: Promise) -> str:
+    called = f"after {', '.join(promise.when.tools)}, `{describe_pattern(promise.requires)}` must have succeeded"
+    return f"{promise.name} ({promise.mode}): {called}"
+
+
+def _write(arguments: Namespace, document: dict[str, JsonValue], lines: Sequence[str]) -> None:
+    write_result(arguments, document, lambda terminal: terminal.say(*[one_line(line, 900) for line in lines]))
+
+
+def check_transcript(arguments: Namespace) -> int:
+    try:
+        with arguments.transcript.open("rb") as file:
+            text = file.read(MAX_TRANSCRIPT_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArguments(f"cannot read {str(arguments.transcript)!r}: {error}") from None
+    calls = read_transcript(text, arguments.host)
+    root = calls[0].folder if calls else str(Path.cwd())
+    verdict = anyio.run(judge_with_paths, read_settings(arguments, has_servers=False).promises, calls, root)
+    lines = describe_verdict(verdict, HostSession(session="", host=arguments.host, folder=root, expires_at=0.0))
+    _write(arguments, {"verdict": to_json(verdict)}, lines or ["nothing was owed"])
+    return FAILED if verdict.owed else DONE
+
+
+def show_receipt(arguments: Namespace) -> int:
+    settings = read_settings(arguments, has_servers=False)
+    receipt = use_store(settings, lambda store: build_receipt(store, settings, arguments.session))
+    lines = [receipt.title, *receipt.lines]
+    if arguments.markdown:
+        lines = [f"### {receipt.title}", "", *(f"* {line}" for line in receipt.lines)]
+    _write(arguments, {"session": to_json(receipt.session), "verdict": to_json(receipt.verdict)}, lines)
+    return DONE
+
+
+def trust_folder(arguments: Namespace) -> int:
+    """Show the promises of the working directory, ask at the terminal, and keep their text."""
+    terminal = build_terminal(arguments)
+    if not terminal.can_ask:
+        raise UsageError("only a person at a terminal trusts a folder")
+    folder = str(Path.cwd())
+    text = read_folder_file(folder)
+    for promise in read_promises(text, PROMISES_FILE):
+        terminal.say(one_line(_say(promise), 900))
+    if not confirm(terminal, f"Hold hosts in {folder} to these promises?", says_yes=False):
+        return FAILED
+
+    entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})
+
+    async def trust(store: CompleteStore) -> None:
+        records = RecordStore(store, TrustedFolder)
+        record = TrustedFolder(folder=folder, text=text, trusted_at=records.clock.now())
+        await records.write(lambda transaction: transaction.put(record), entry)
+
+    use_store(read_settings(arguments, has_servers=False), trust)
+    return DONE

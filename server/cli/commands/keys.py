@@ -11,9 +11,8 @@ from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home, use_store
 from planwarden.server.cli.output import DONE, format_time, print_json
-from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.escaping import escape_text

@@ -24,10 +24,9 @@ from planwarden.server.cli.arguments import add_inputs, add_plan_arguments
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
-from planwarden.server.cli.results import confirm
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
 from planwarden.server.cli.terminal.lines import MAX_LISTED, TerminalLine, join_names, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.tools.registry import Registry
 

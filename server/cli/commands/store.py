@@ -18,9 +18,8 @@ from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import STORE_VARIABLE, Settings
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.server.views.encoding import to_json
