@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -150,3 +151,11 @@ class CommandParser(argparse.ArgumentParser):
                 hint = did_you_mean(value, choices) or f"; choose from {', '.join(choices)}"
                 return f"there is no {kind} {value[:MAX_QUOTED_CHARS]!r}{hint}"
         raise AssertionError(f"argparse refused a value of {argument}, which was not added")
+
+
+class ShowVersion(argparse.Action):
+    """Prints the version."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(f"planwarden {version('planwarden')}")
+        parser.exit()

@@ -112,19 +112,17 @@ def _write_codex(launch: LaunchCommand) -> str:
 def _write_goose(launch: LaunchCommand) -> str:
     args = ", ".join(map(_quote, launch.args))
     env = ", ".join(f"{name}: {_quote(text)}" for name, text in launch.env.items())
-    lines = [
-        "extensions:",
-        f"  {NAME}:",
-        "    type: stdio",
-        f"    name: {NAME}",
-        "    enabled: true",
-        f"    cmd: {_quote(launch.command)}",
-        f"    args: [{args}]",
-        "    env_keys: []",
-        f"    envs: {{{env}}}",
-        "    timeout: 300",
-    ]
-    return "\n".join(lines)
+    return f"""\
+extensions:
+  {NAME}:
+    type: stdio
+    name: {NAME}
+    enabled: true
+    cmd: {_quote(launch.command)}
+    args: [{args}]
+    env_keys: []
+    envs: {{{env}}}
+    timeout: 300"""
 
 
 def _write_json(document: JsonValue) -> str:

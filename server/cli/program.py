@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
 from io import TextIOWrapper
 
 from planwarden.agent.common.errors import (
@@ -20,7 +19,7 @@ from planwarden.agent.common.errors import (
     UsageError,
 )
 from planwarden.server.cli.arguments import build_program, check_home
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.command_parser import CommandParser, ShowVersion
 from planwarden.server.cli.output import (
     EXIT_CODES,
     FAILED,
@@ -102,7 +101,7 @@ def build_parser(*, is_whole: bool = False) -> CommandParser:
         allow_abbrev=False,
     )
     parser.add_options(None)
-    parser.add_argument("--version", action="version", version=f"planwarden {version('planwarden')}")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show program's version number and exit")
     parser.set_defaults(
         handler=_serve, json=False, http=False, accepts_trust=False, role="both", needs_home=False, speaks_protocol=True
     )

@@ -120,13 +120,21 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.run_and_watch(start)
 
     async def record(
-        self, service: Service, suspension: Suspension, decision: Decision, channel: str = CHANNEL
+        self,
+        service: Service,
+        suspension: Suspension,
+        decision: Decision,
+        channel: str = CHANNEL,
+        person: str | None = None,
     ) -> ExecutionState:
-        """Record the operator's decision. The digest proves that it is about the question that was shown."""
+        """Record the decision of the operator, or of the person whom a code has named.
+
+        The digest proves that it is about the question that was shown.
+        """
         authority = Authority(
-            assurance=self.assurance,
+            assurance=self.assurance if person is None else "human",
             channel=channel,
-            principal=find_operator(),
+            principal=person or find_operator(),
             digest=suspension.digest,
             rendered=hash_question(suspension.card),
         )

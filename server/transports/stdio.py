@@ -53,12 +53,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
                     yield warden.service
 
         plans = PlanSource.of_warden(warden)
-        server = PlanwardenServer(
-            opening,
-            await _find_key(settings),
-            plans=plans,
-            guard_settings=settings,
-        )
+        server = PlanwardenServer(opening, await _find_key(settings), plans=plans, guard_settings=settings)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, tasks.cancel_scope, server.closed)
         await server.run_on_wire(wire)

@@ -46,6 +46,21 @@ from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 SHELLS = ("bash", "zsh", "fish")
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
 """Written into the block where they are set: a host starts planwarden without the environment of this shell."""
+DEPLOYED = Path("/opt/planwarden/bin/planwarden"), Path("/var/lib/planwarden"), "planwarden"
+"""The program, the home and the user of the page about systemd."""
+_PERSONAL = (Path("/home"), Path("/root"), Path("/run/user"))
+_PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
+HINTS = {
+    "systemd": "planwarden service print systemd | sudo tee /etc/systemd/system/planwarden.service\n"
+    "sudo systemctl enable --now planwarden",
+    "launchd": "planwarden service print launchd > ~/Library/LaunchAgents/planwarden.plist\n"
+    "launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/planwarden.plist",
+    "docker": "planwarden service print docker > deploy/compose.yaml   # in a checkout\n"
+    "docker compose -f deploy/compose.yaml up -d",
+}
+TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
+SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
+"""Each file in the folder, and the file of `planwarden.server.cli.templates` that it is a copy of."""
 
 
 def add_config(parser: CommandParser) -> None:
@@ -96,12 +111,6 @@ def handle_print_config(arguments: Namespace) -> int:
     return DONE
 
 
-DEPLOYED = Path("/opt/planwarden/bin/planwarden"), Path("/var/lib/planwarden"), "planwarden"
-"""The program, the home and the user of the page about systemd."""
-_PERSONAL = (Path("/home"), Path("/root"), Path("/run/user"))
-_PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
-
-
 class Installation(msgspec.Struct, frozen=True):
     """Where planwarden is, where its home is, and who runs it."""
 
@@ -110,16 +119,6 @@ class Installation(msgspec.Struct, frozen=True):
     user: str
     options: tuple[str, ...] = ()
     """Words that follow `serve --http`."""
-
-
-HINTS = {
-    "systemd": "planwarden service print systemd | sudo tee /etc/systemd/system/planwarden.service\n"
-    "sudo systemctl enable --now planwarden",
-    "launchd": "planwarden service print launchd > ~/Library/LaunchAgents/planwarden.plist\n"
-    "launchctl bootstrap gui/$(id -u) ~/Library/LaunchAgents/planwarden.plist",
-    "docker": "planwarden service print docker > deploy/compose.yaml   # in a checkout\n"
-    "docker compose -f deploy/compose.yaml up -d",
-}
 
 
 def add_service(parser: CommandParser) -> None:
@@ -203,11 +202,6 @@ def _quote(value: object) -> str:
 
 
 WRITERS = {"systemd": write_systemd, "launchd": write_launchd, "docker": write_docker}
-
-
-TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
-SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
-"""Each file in the folder, and the file of `planwarden.server.cli.templates` that it is a copy of."""
 
 
 def add_init(parser: CommandParser) -> None:

@@ -40,6 +40,9 @@ from planwarden.server.views.status_words import WORDS
 from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search import search_endpoint_from_environment
 
+PROBE_BYTES = 4096
+"""Written into the home, and gone at once: a full disk may still take an empty file."""
+
 
 def add_doctor(parser: CommandParser) -> None:
     parser.handle(handle_doctor, uses_servers=True, needs_home=False)
@@ -74,10 +77,6 @@ def draw_report(terminal: Terminal, report: DoctorReport) -> None:
     else:
         broken = ", ".join(check.name for check in report.checks if check.status == "broken")
         terminal.say(TerminalLine((f"Broken: {broken}.", "bad"), mark="failed"))
-
-
-PROBE_BYTES = 4096
-"""Written into the home, and gone at once: a full disk may still take an empty file."""
 
 
 def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:

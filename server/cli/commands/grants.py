@@ -246,8 +246,7 @@ def handle_forget(arguments: Namespace) -> int:
     if not confirm(terminal, "Forget it?", says_yes=False):
         terminal.say("Nothing was forgotten.")
         return FAILED
-    authority = Authority(assurance="human", channel="terminal", principal=find_operator())
-    home.run(lambda service: service.once.forget(key, authority), "recorder")
+    home.run(lambda service: service.once.forget(key, _build_authority()), "recorder")
     if arguments.json:
         print_json(to_json(key))
     else:

@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 import anyio
 from pydantic import JsonValue
@@ -60,6 +60,7 @@ AFTERWARDS: dict[HostName, str] = {
 }
 
 logger = logging.getLogger(__name__)
+MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
 
 def add_guard(parser: CommandParser) -> None:
@@ -196,10 +197,6 @@ async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
     record = InboxPlace(settings).read()
     async with open_guard(settings, None if record is None else record.url) as guard:
         return await guard.decide(call, LOCAL)
-
-
-T = TypeVar("T")
-MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
 
 def add_promises(parser: CommandParser) -> None:

@@ -82,17 +82,17 @@ def draw_keys(terminal: Terminal, keys: Sequence[SigningKey]) -> None:
 
 
 def add_token(parser: CommandParser) -> None:
-    add = parser.add_command("add", handle_add, "Make a token and show it once.")
+    add = parser.add_command("add", handle_add_token, "Make a token and show it once.")
     add.add_argument("name", metavar="NAME", help="its principal, who owns everything that is done with the token")
     add.add_argument("--days", type=int, metavar="N", help="valid for N days; default: until it is revoked")
     text = "caller: for MCP clients, the default; approver: for a person, and MCP refuses it"
     add.add_argument("--role", choices=("caller", "approver"), default="caller", help=text)
-    parser.add_command("list", handle_list, "List tokens, without their secrets.")
-    revoke = parser.add_command("revoke", handle_revoke, "End a token, or all tokens of a name.")
+    parser.add_command("list", handle_list_tokens, "List tokens, without their secrets.")
+    revoke = parser.add_command("revoke", handle_revoke_token, "End a token, or all tokens of a name.")
     revoke.add_argument("name", metavar="TOKEN", help="a name, for all of its tokens, or the id of one token")
 
 
-def handle_add(arguments: Namespace) -> int:
+def handle_add_token(arguments: Namespace) -> int:
     token, row = use_store(
         read_settings(arguments),
         lambda store: TokenStore(store).make(arguments.name, role=arguments.role, days=arguments.days),
@@ -106,7 +106,7 @@ def handle_add(arguments: Namespace) -> int:
     return DONE
 
 
-def handle_list(arguments: Namespace) -> int:
+def handle_list_tokens(arguments: Namespace) -> int:
     async def read(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
         return await TokenStore(store).all(), store.clock.now()
 
@@ -118,7 +118,7 @@ def handle_list(arguments: Namespace) -> int:
     return DONE
 
 
-def handle_revoke(arguments: Namespace) -> int:
+def handle_revoke_token(arguments: Namespace) -> int:
     name: str = arguments.name
 
     async def revoke(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:

@@ -29,6 +29,12 @@ from planwarden.server.settings.configuration import FILE
 from planwarden.server.settings.hooks import Hook
 from planwarden.storage.clock import SystemClock
 
+MAX_ANSWER_BYTES = 64 * 1024
+REFUSED = (
+    "401: the server refuses the signature; it has another secret, no such hook, or a clock that differs by more than "
+    "5 minutes, and its log says which"
+)
+
 
 def add_notify(parser: CommandParser) -> None:
     test = parser.add_command("test", handle_test, "Send a test notification now.")
@@ -68,31 +74,24 @@ def draw_receipts(terminal: Terminal, receipts: Sequence[tuple[NotificationChann
 
 
 async def _send_tests(channels: Sequence[NotificationChannel]) -> list[tuple[NotificationChannel, DeliveryReceipt]]:
-    return [(channel, await _send_test(channel)) for channel in channels]
-
-
-async def _send_test(channel: NotificationChannel) -> DeliveryReceipt:
-    """Send a test to the channel. Nothing is stored or sent again."""
-    if channel.problem is not None:
-        return DeliveryReceipt(is_delivered=False, description=channel.problem)
-    now = SystemClock().now()
-    notification = Notification(
-        notification_id=f"ntc_{secrets.token_hex(16)}",
-        channel=channel.name,
-        kind="test",
-        execution_id="",
-        suspension_id="",
-        facts={},
-        created_at=now,
-    )
-    return await post(build_request(channel, notification, now, None), now=now)
-
-
-MAX_ANSWER_BYTES = 64 * 1024
-REFUSED = (
-    "401: the server refuses the signature; it has another secret, no such hook, or a clock that differs by more than "
-    "5 minutes, and its log says which"
-)
+    """Send a test to each channel. Nothing is stored or sent again."""
+    receipts: list[tuple[NotificationChannel, DeliveryReceipt]] = []
+    for channel in channels:
+        if channel.problem is not None:
+            receipts.append((channel, DeliveryReceipt(is_delivered=False, description=channel.problem)))
+            continue
+        now = SystemClock().now()
+        notification = Notification(
+            notification_id=f"ntc_{secrets.token_hex(16)}",
+            channel=channel.name,
+            kind="test",
+            execution_id="",
+            suspension_id="",
+            facts={},
+            created_at=now,
+        )
+        receipts.append((channel, await post(build_request(channel, notification, now, None), now=now)))
+    return receipts
 
 
 def add_hook(parser: CommandParser) -> None:

@@ -30,6 +30,14 @@ from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.tools.registry import Registry
 
+NEWEST = 100
+"""How many of the newest executions are searched for running ones; waiting ones are found without that."""
+GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
+    "Completed, and not undone": ("completed",),
+    "Failed or rejected": ("failed", "rejected"),
+    "Not completed": ("pending", "in_progress", "suspended", "skipped"),
+}
+
 
 def add_run(parser: CommandParser) -> None:
     parser.handle(handle_run, uses_servers=True)
@@ -176,15 +184,6 @@ def _describe_busy(home: Home, last: ExecutionState) -> str:
         f"the thread's last execution is running; if the process that ran it is gone, any server of this home "
         f"(an assistant's, or `{home.command('serve')}`) goes on with it; {cancel}, then retry goes on with the rest"
     )
-
-
-NEWEST = 100
-"""How many of the newest executions are searched for running ones; waiting ones are found without that."""
-GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
-    "Completed, and not undone": ("completed",),
-    "Failed or rejected": ("failed", "rejected"),
-    "Not completed": ("pending", "in_progress", "suspended", "skipped"),
-}
 
 
 def add_cancel(parser: CommandParser) -> None:

@@ -138,10 +138,7 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
         past = (entry for entry in recorded if entry.sequence <= execution.version)
         observations = list(build_observations(past, execution))
     view = build_execution_view(
-        execution,
-        home.definitions if terminal is None else None,
-        observations,
-        program=home.program,
+        execution, home.definitions if terminal is None else None, observations, program=home.program
     )
     if arguments.step is not None:
         view = show_step(view, execution, arguments.step, arguments.items_from, arguments.limit)

@@ -31,6 +31,7 @@ from planwarden.storage.moving.tables import TABLES
 from planwarden.storage.opening import CompleteStore
 
 DAY_S = 86_400.0
+Result = TypeVar("Result")
 
 
 def add_prune(parser: CommandParser) -> None:
@@ -114,9 +115,6 @@ def draw_move(terminal: Terminal, report: MoveReport, *, has_password: bool) -> 
         terminal.say("Logins to servers and the passphrase of the inbox are not moved; set them again.")
     added = " (add the password)" if has_password else ""
     terminal.say(f"Set {STORE_VARIABLE}={report.target}{added}, or [store] url, before you start anything.")
-
-
-Result = TypeVar("Result")
 
 
 def add_audit(parser: CommandParser) -> None:

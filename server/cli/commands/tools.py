@@ -35,6 +35,7 @@ from planwarden.tools.downstream.servers import REASON_S, ServerHealth
 from planwarden.tools.downstream.tools import find_possible_names, says_it_only_reads
 
 _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad", "critical": "bad"}
+MAX_LISTED = 100
 
 
 def add_tools(parser: CommandParser) -> None:
@@ -140,9 +141,6 @@ def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
         terminal.say(TerminalLine((one_line(server.name, 64), "bold"), "  ", (facts, "dim"), mark=mark))
         if server.reason is not None:
             terminal.say(TerminalLine((one_line(server.reason, 300), "warn"), indent=1))
-
-
-MAX_LISTED = 100
 
 
 def add_trust(parser: CommandParser) -> None:
