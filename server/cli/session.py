@@ -99,7 +99,7 @@ class CliSession(msgspec.Struct, frozen=True):
             suspension = self.build_view(execution, question_state)
             if not self.can_approve(suspension, LOCAL):
                 return execution
-            decision, channel = self._ask(suspension)
+            decision, channel = self.ask(suspension)
             if decision is None:
                 return execution
             execution = self.answer(suspension, decision, channel)
@@ -213,7 +213,7 @@ class CliSession(msgspec.Struct, frozen=True):
         server = "a planwarden server that runs then (an assistant's, or `planwarden serve`)"
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
-    def _ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
+    def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
         """Return the decision, or None when there is none, and its channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":

@@ -154,8 +154,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
     suspension = session.build_view(execution, question_state)
     if not session.can_approve(suspension, owner):
         return execution, False
-    terminal_question.show(session.terminal, suspension.card, is_paged=True)
-    decision = terminal_question.ask(session.terminal, suspension.card, session.find_faults)
+    decision, _ = session.ask(suspension)
     if decision is None:
         session.terminal.say("Nothing was decided; the question stays open.")
         return execution, False
