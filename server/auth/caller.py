@@ -19,6 +19,11 @@ from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.environment import Clock
 from planwarden.storage.tokens import PREFIX, TokenStore
 
+logger = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+"""How long an open server may not know that somebody made a token, perhaps on another machine."""
+
 
 class Caller(msgspec.Struct, frozen=True):
     """The principal on whose behalf a request is served."""
@@ -77,12 +82,6 @@ def identify_bearer() -> Caller:
     if not isinstance(token, VerifiedToken):
         raise StoreError("the request carries no verified token; nothing was done")
     return Caller(token.principal, token.oauth_client)
-
-
-logger = logging.getLogger(__name__)
-
-LOOK_S = 2.0
-"""How long an open server may not know that somebody made a token, perhaps on another machine."""
 
 
 class TokenCheck(TokenVerifier):

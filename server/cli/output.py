@@ -60,9 +60,16 @@ class StandardOutput:
         if self._kept is not None:
             return
         printed = self._kept = self._printed = sys.stdout
-        if _has_descriptor(printed, 1):
+        if _is_descriptor_one(printed):
             wire = os.dup(1)
-            _divert(1)
+            try:
+                os.dup2(2, 1)
+            except OSError:
+                # Standard error is closed.
+                nothing = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nothing, 1)
+                with suppress(OSError):
+                    os.close(nothing)
             # What packages printed when they were imported may still be in the buffer.
             printed.flush()
             self._kept = open(wire, "w", encoding=printed.encoding, errors=printed.errors)  # noqa: SIM115 (lives on)
@@ -99,22 +106,11 @@ def name_commands(text: str, program: str = "planwarden") -> str:
     return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)
 
 
-def _has_descriptor(stream: TextIO, number: int) -> bool:
+def _is_descriptor_one(stream: TextIO) -> bool:
     try:
-        return stream.fileno() == number
+        return stream.fileno() == 1
     except (OSError, ValueError):
         return False
-
-
-def _divert(number: int) -> None:
-    """Point the descriptor to standard error, or to nothing where that is closed."""
-    try:
-        os.dup2(2, number)
-    except OSError:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, number)
-        with suppress(OSError):
-            os.close(nothing)
 
 
 STANDARD_OUTPUT = StandardOutput()

@@ -25,11 +25,10 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.peers import describe_waiting
 from planwarden.server.api.service import Service
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import print_json
-from planwarden.server.cli.results import build_terminal, exit_code
+from planwarden.server.cli.output import DONE, FAILED, WAITING, print_json
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
-from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal
+from planwarden.server.cli.terminal.terminal import ScreenUpdate, Terminal, build_terminal
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import cut_text, escape_text
@@ -100,7 +99,7 @@ class CliSession(msgspec.Struct, frozen=True):
             suspension = self.build_view(execution, question_state)
             if not self.can_approve(suspension, LOCAL):
                 return execution
-            decision, channel = self._ask(suspension)
+            decision, channel = self.ask(suspension)
             if decision is None:
                 return execution
             execution = self.answer(suspension, decision, channel)
@@ -121,13 +120,21 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.run_and_watch(start)
 
     async def record(
-        self, service: Service, suspension: Suspension, decision: Decision, channel: str = CHANNEL
+        self,
+        service: Service,
+        suspension: Suspension,
+        decision: Decision,
+        channel: str = CHANNEL,
+        person: str | None = None,
     ) -> ExecutionState:
-        """Record the operator's decision. The digest proves that it is about the question that was shown."""
+        """Record the decision of the operator, or of the person whom a code has named.
+
+        The digest proves that it is about the question that was shown.
+        """
         authority = Authority(
-            assurance=self.assurance,
+            assurance=self.assurance if person is None else "human",
             channel=channel,
-            principal=find_operator(),
+            principal=person or find_operator(),
             digest=suspension.digest,
             rendered=hash_question(suspension.card),
         )
@@ -171,11 +178,11 @@ class CliSession(msgspec.Struct, frozen=True):
         """Return the execution as the wire has it."""
         return to_json(build_execution_view(execution, self.home.tools, program=self.home.program))
 
-    def finish(self, arguments: Namespace, execution: ExecutionState) -> int:
-        """Draw the outcome, prints the execution with --json, and return the exit code."""
+    def finish(self, arguments: Namespace, execution: ExecutionState, **facts: JsonValue) -> int:
+        """Draw the outcome, print the facts and the execution with --json, and return the exit code."""
         self.draw_outcome(execution)
         if arguments.json:
-            print_json(self.write_execution(execution))
+            print_json({**facts, **self.write_execution(execution)})
         return exit_code(execution)
 
     def draw_outcome(self, execution: ExecutionState) -> None:
@@ -206,7 +213,7 @@ class CliSession(msgspec.Struct, frozen=True):
         server = "a planwarden server that runs then (an assistant's, or `planwarden serve`)"
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
-    def _ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
+    def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
         """Return the decision, or None when there is none, and its channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
@@ -291,3 +298,12 @@ async def _report_other_owner(service: Service, execution: ExecutionState, termi
         return
     if header.leased_until > service.store.clock.steady():
         terminal.say(TerminalLine(("Another planwarden process runs this execution; watching it.", "dim")))
+
+
+def exit_code(execution: ExecutionState) -> int:
+    """Return the exit code of a command that ran this execution."""
+    if execution.status in ("completed", "planned"):
+        return DONE
+    if execution.status == "rehearsed":
+        return FAILED if any(state.status == "failed" for state in execution.steps.values()) else DONE
+    return WAITING if execution.status in ("running", "suspended") else FAILED

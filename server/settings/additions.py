@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.paths import replace_file
@@ -85,14 +84,8 @@ def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, 
         if line.lstrip().startswith("["):
             # A line inside of a longer text may look like one; `add_to_text` reads the result again.
             with suppress(tomllib.TOMLDecodeError):
-                name = _read_header(tomllib.loads(line))
-                if name is not None and name in additions:
-                    yield place, name
-
-
-def _read_header(table: dict[str, Any]) -> str | None:
-    tools = table.get("tools")
-    return next(iter(tools)) if isinstance(tools, dict) and list(tools.values()) == [{}] else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                header = tomllib.loads(line)
+                yield from ((place, name) for name in additions if header == {"tools": {name: {}}})
 
 
 def _quote(text: str) -> str:

@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Callable, Sequence
 
 import anyio
-from pydantic import JsonValue
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -20,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import KeyConflict, PlanwardenError, StoreError, UnknownPlan
 from planwarden.agent.core.execution.requester import LOCAL, Requester
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import SystemKey
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
@@ -93,7 +93,7 @@ class HookEndpoint:
         except KeyConflict:
             # The same id came at the same time with another body; the first one has started.
             return await self._find_run(service, hook, key) or Response(status_code=503)
-        return _describe_run(run.thread_id, run.execution_id, run.status)
+        return _describe_run(run)
 
     async def _find_run(self, service: Service, hook: Hook, key: str) -> Response | None:
         """Return what says which run the key started. Raises `KeyConflict` for a run of another plan."""
@@ -103,7 +103,7 @@ class HookEndpoint:
         execution = await service.find(start.execution_id)
         if execution.saved_plan is None or execution.saved_plan.name != hook.plan:
             raise KeyConflict(f"the message with this id started execution {start.execution_id!r}, of another plan")
-        return _describe_run(execution.thread_id, execution.execution_id, execution.status)
+        return _describe_run(execution)
 
     def _refuse(self, hook: Hook, reason: str) -> Response:
         """Return the empty answer; the operator reads the reason, once a minute for each hook."""
@@ -132,6 +132,5 @@ async def _read_body(request: Request) -> bytes | Response:
     return Response(status_code=408)
 
 
-def _describe_run(thread_id: str, execution_id: str, status: str) -> JSONResponse:
-    document: dict[str, JsonValue] = {"threadId": thread_id, "executionId": execution_id, "status": status}
-    return JSONResponse(document)
+def _describe_run(run: ExecutionState) -> JSONResponse:
+    return JSONResponse({"threadId": run.thread_id, "executionId": run.execution_id, "status": run.status})

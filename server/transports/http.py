@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, nullcontext, suppress
 from types import FrameType
 
 import anyio
@@ -21,7 +21,6 @@ import httpx2
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
-from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.routes import build_resource_metadata_url
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
@@ -35,15 +34,16 @@ from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.admission import AdmissionMiddleware, FailedTokenLimiter
-from planwarden.server.auth.caller import TokenCheck
-from planwarden.server.auth.network import (
+from planwarden.server.auth.admission import (
+    AdmissionMiddleware,
     AllowedNames,
     AllowedNamesMiddleware,
+    FailedTokenLimiter,
     check_access,
     check_network,
     format_host,
 )
+from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.oauth import IssuerCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.guard.listener import answering_hooks
@@ -166,29 +166,22 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
     rows = await tokens.all()
     usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
     is_open = not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable)
-    if settings.issuer is None:
-        check = TokenCheck(tokens, store.clock, is_open=is_open)
-        yield _build_bearer_auth(settings, check, None), check
-        return
-    resource = f"{settings.public_url or f'http://{format_host(host)}:{port}'}{PATH}"
-    async with httpx2.AsyncClient(timeout=10.0) as client:
-        issuer = IssuerCheck(settings, settings.audience or resource, store.clock, client)
-        check = TokenCheck(tokens, store.clock, scopes=settings.required_scopes, others=issuer)
-        yield _build_bearer_auth(settings, check, resource), check
-
-
-def _build_bearer_auth(settings: HttpSettings, verifier: TokenVerifier, resource: str | None) -> BearerAuth:
-    """The SDK publishes `resource` as protected-resource metadata (RFC 9728); only an issuer needs it."""
-    return BearerAuth(
-        AuthSettings(
+    resource = issuer = None
+    async with AsyncExitStack() as stack:
+        if settings.issuer is not None:
+            resource = f"{settings.public_url or f'http://{format_host(host)}:{port}'}{PATH}"
+            client = await stack.enter_async_context(httpx2.AsyncClient(timeout=10.0))
+            issuer = IssuerCheck(settings, settings.audience or resource, store.clock, client)
+        check = TokenCheck(tokens, store.clock, is_open=is_open, scopes=settings.required_scopes, others=issuer)
+        auth = AuthSettings(
             issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
-            resource_server_url=AnyHttpUrl(resource) if resource is not None else None,
+            # The SDK publishes it as protected-resource metadata (RFC 9728); only an issuer needs it.
+            resource_server_url=None if resource is None else AnyHttpUrl(resource),
             required_scopes=list(settings.required_scopes),
             # The verifier checks the audience itself.
             validate_token_resource=False,
-        ),
-        verifier,
-    )
+        )
+        yield BearerAuth(auth, check), check
 
 
 def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:

@@ -113,45 +113,33 @@ class SessionCapMiddleware:
             await self._app(scope, receive, send)
             return
         session_id = _read_session(scope["headers"])
-        if session_id is None:
-            await self._app(scope, receive, self._watch_opening(scope, send))
-            return
+
+        async def watch(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status, opened = message["status"], _read_session(message.get("headers", []))
+                if session_id is None and status == 200 and opened is not None:
+                    await self._make_room(scope, opened)
+                # The SDK does not know it any more, or its client has ended it.
+                elif status == 404 or (scope["method"] == "DELETE" and 200 <= status < 300):
+                    self._forget(session_id)
+            await send(message)
+
         self._use(session_id, 1)
         try:
-            await self._app(scope, receive, self._watch_end(session_id, scope["method"], send))
+            await self._app(scope, receive, watch)
         finally:
             self._use(session_id, -1)
 
-    def _watch_opening(self, scope: Scope, send: Send) -> Send:
-        async def watch(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] == 200:
-                opened = _read_session(message["headers"])
-                if opened is not None:
-                    await self._make_room(scope, opened)
-            await send(message)
-
-        return watch
-
-    def _watch_end(self, session_id: str, method: str, send: Send) -> Send:
-        async def watch(message: Message) -> None:
-            status = message.get("status", 0) if message["type"] == "http.response.start" else 0
-            # The SDK does not know it any more, or its client has ended it.
-            if status == 404 or (method == "DELETE" and 200 <= status < 300):
-                self._forget(session_id)
-            await send(message)
-
-        return watch
-
-    def _use(self, session_id: str, count: int) -> None:
+    def _use(self, session_id: str | None, count: int) -> None:
         for sessions in self._sessions.values():
             if session_id in sessions:
                 sessions[session_id] += count
                 sessions.move_to_end(session_id)
                 return
 
-    def _forget(self, session_id: str) -> None:
+    def _forget(self, session_id: str | None) -> None:
         for caller, sessions in list(self._sessions.items()):
-            if sessions.pop(session_id, None) is not None and not sessions:
+            if session_id is not None and sessions.pop(session_id, None) is not None and not sessions:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:

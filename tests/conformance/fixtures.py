@@ -23,7 +23,7 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import Field
 
 from planwarden.server.api.warden import Warden
-from planwarden.server.auth.network import AllowedNames
+from planwarden.server.auth.admission import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer

@@ -14,7 +14,7 @@ import anyio
 import httpx2
 from anyio.abc import TaskGroup
 
-from planwarden.server.auth.network import AllowedNames
+from planwarden.server.auth.admission import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.tables import ApprovalsTable, SettingsTables

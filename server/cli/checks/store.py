@@ -28,11 +28,16 @@ from planwarden.storage.sql.processes import ProcessFacts, registry_of
 PAGE = 200
 MAX_FAULTS = 20
 """Logs that are named; the others are only counted."""
-
-
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
 """Rows of the audit are sealed every half second while a process lives; after this, no process seals."""
+Replay = Literal["unfinished", "all"]
+"""Which logs are checked."""
+MAX_NAMED = 3
+"""Logs that the sentence names; the facts hold more."""
+MAX_WAITING = 20
+"""Executions without an owner that are looked at."""
+SHOWN_DIGITS = 12
 
 
 def check_store(settings: Settings) -> HealthCheck:
@@ -113,12 +118,6 @@ async def _replay(store: Store, header: Header, report: ReplayReport) -> None:
             report.faults.append((header, fault))
 
 
-Replay = Literal["unfinished", "all"]
-"""Which logs are checked."""
-MAX_NAMED = 3
-"""Logs that the sentence names; the facts hold more."""
-
-
 def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
     """Replay the logs of the store that the option names."""
     if not settings.store.is_made:
@@ -150,11 +149,6 @@ def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
     more = f"; {report.fault_count - MAX_NAMED} more" if report.fault_count > MAX_NAMED else ""
     text = f"{report.fault_count} of {report.executions} {which} do not replay: {examples}{more}"
     return HealthCheck("replay", "broken", text, facts)
-
-
-MAX_WAITING = 20
-"""Executions without an owner that are looked at."""
-SHOWN_DIGITS = 12
 
 
 def check_secrets(settings: Settings) -> HealthCheck | None:

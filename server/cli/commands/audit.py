@@ -17,9 +17,8 @@ from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.server.views.encoding import to_json

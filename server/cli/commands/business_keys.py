@@ -10,9 +10,8 @@ from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
-from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value, shorten_id

@@ -12,10 +12,9 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import confirm
 from planwarden.server.cli.session import CliSession, open_session
 from planwarden.server.cli.terminal.lines import MAX_LISTED, TerminalLine, join_names, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 

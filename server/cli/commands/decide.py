@@ -12,9 +12,7 @@ import time
 from argparse import Namespace
 from functools import partial
 
-from msgspec.structs import replace
-
-from planwarden.agent.approval.answers import Authority, Decision
+from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import (
     AlreadyDecided,
     Expired,
@@ -37,7 +35,6 @@ from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.secrets import find_secrets
-from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
 
 PATIENCE_S = 60.0
@@ -157,8 +154,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
     suspension = session.build_view(execution, question_state)
     if not session.can_approve(suspension, owner):
         return execution, False
-    terminal_question.show(session.terminal, suspension.card, is_paged=True)
-    decision = terminal_question.ask(session.terminal, suspension.card, session.find_faults)
+    decision, _ = session.ask(suspension)
     if decision is None:
         session.terminal.say("Nothing was decided; the question stays open.")
         return execution, False
@@ -244,7 +240,7 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
 
     if home.run(needs_passphrase, "reader"):
         raise UsageError("the inbox asks for a passphrase in addition to a code, so approve there or in a terminal")
-    execution, question_state, owner = _read_suspension(home, beginning)
+    execution, question_state, _ = _read_suspension(home, beginning)
     suspension = session.build_view(execution, question_state)
     if suspension.addressee != "human":
         raise UsageError(f"suspension {suspension.suspension_id!r} is not for a person")
@@ -258,20 +254,11 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
         # Redeem the code last, so that no other mistake uses it up. The session that it opens is not needed.
         access = InboxAccess(service.store)
         opened = await access.redeem(code)
-        principal = opened.session.principal
-        await access.end_session(opened.token, principal)
-        authority = Authority(
-            assurance="human",
-            channel="code",
-            principal=principal,
-            digest=suspension.digest,
-            rendered=hash_question(suspension.card),
-        )
-        decision = Decision(approved=True)
-        place = (suspension.thread_id, suspension.suspension_id)
-        return (await service.answer(*place, decision, authority, principal=owner))[0]
+        person = opened.session.principal
+        await access.end_session(opened.token, person)
+        return await session.record(service, suspension, Decision(approved=True), "code", person)
 
-    return replace(session, says_yes=False).run_and_watch(start)
+    return session.run_and_watch(start)
 
 
 def _check_question(home: Home, suspension: Suspension, digest: str) -> None:

@@ -28,10 +28,9 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import print_json
-from planwarden.server.cli.results import build_terminal, exit_code
-from planwarden.server.cli.session import CliSession, watch_execution
+from planwarden.server.cli.session import CliSession, exit_code, watch_execution
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.views.status_words import WORDS
 
 YEAR_S = 365 * 86_400

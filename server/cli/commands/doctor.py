@@ -29,9 +29,8 @@ from planwarden.server.cli.checks.store import Replay, check_processes, check_re
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
 from planwarden.server.settings.models import build_model
@@ -40,6 +39,9 @@ from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS
 from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search import search_endpoint_from_environment
+
+PROBE_BYTES = 4096
+"""Written into the home, and gone at once: a full disk may still take an empty file."""
 
 
 def add_doctor(parser: CommandParser) -> None:
@@ -75,10 +77,6 @@ def draw_report(terminal: Terminal, report: DoctorReport) -> None:
     else:
         broken = ", ".join(check.name for check in report.checks if check.status == "broken")
         terminal.say(TerminalLine((f"Broken: {broken}.", "bad"), mark="failed"))
-
-
-PROBE_BYTES = 4096
-"""Written into the home, and gone at once: a full disk may still take an empty file."""
 
 
 def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:

@@ -10,12 +10,10 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.suggestions import did_you_mean
-from planwarden.server.cli.file_changes import build_change, make_changes
-from planwarden.server.cli.hosts import find_launch_command
+from planwarden.server.cli.hosts import build_change, find_launch_command, make_changes
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.gate.host_servers import (
     HOSTS,
     FileStatus,

@@ -20,13 +20,11 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.promises import trust_folder
-from planwarden.server.cli.file_changes import build_change, make_changes
 from planwarden.server.cli.home import use_store
-from planwarden.server.cli.hosts import build_hook_program
+from planwarden.server.cli.hosts import build_change, build_hook_program, make_changes
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.guard.calls import (
     MAX_EVENT_BYTES,
     CommandAnswer,

@@ -16,9 +16,8 @@ from planwarden.server.cli.arguments import read_value
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest, sign_message
 from planwarden.server.settings.configuration import FILE

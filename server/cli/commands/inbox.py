@@ -19,9 +19,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home, run_with
 from planwarden.server.cli.output import DONE
-from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
 from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets, open_sockets
@@ -92,8 +91,14 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
             inbox = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
             if isinstance(inbox, str):
                 await _show_codes(terminal, inbox, codes, opens_browser=opens_browser)
-            else:
-                await _serve_inbox(home, terminal, service, inbox, codes, opens_browser=opens_browser)
+                return
+            site = InboxSite(service=lambda: service, settings=home.settings, origin=inbox.origin)
+            app = HealthMiddleware(build_inbox_app(site, lambda: inbox.host_headers))
+            service.inbox_url = url = f"{inbox.base_url}{INBOX_PATH}"
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(serve_app, app, *inbox.sockets)
+                await _show_codes(terminal, url, codes, opens_browser=opens_browser)
+                terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
         finally:
             place.leave()
 
@@ -142,24 +147,6 @@ async def _answers(url: str) -> bool:
         return response.status_code == 200
     except httpx2.HTTPError:
         return False
-
-
-async def _serve_inbox(
-    home: Home,
-    terminal: Terminal,
-    service: Service,
-    listening: InboxSockets,
-    codes: PairingCodes,
-    *,
-    opens_browser: bool,
-) -> None:
-    site = InboxSite(service=lambda: service, settings=home.settings, origin=listening.origin)
-    app = HealthMiddleware(build_inbox_app(site, lambda: listening.host_headers))
-    service.inbox_url = url = f"{listening.base_url}{INBOX_PATH}"
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve_app, app, *listening.sockets)
-        await _show_codes(terminal, url, codes, opens_browser=opens_browser)
-        terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
 
 
 async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, opens_browser: bool) -> None:

@@ -13,8 +13,8 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.hosts import find_program
 from planwarden.server.cli.output import DONE, FAILED, print_json
-from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.lines import TerminalLine
+from planwarden.server.cli.terminal.terminal import build_terminal
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import FILE, find_home
 

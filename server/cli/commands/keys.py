@@ -8,9 +8,8 @@ from pydantic import JsonValue
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, format_time
-from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
 from planwarden.server.views.escaping import escape_text

@@ -22,9 +22,8 @@ from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json
-from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line, step_lines
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.views.card import format_host
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id

@@ -12,9 +12,8 @@ from planwarden.agent.core.execution.notifications import Notification
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import build_request
 from planwarden.server.notifications.settings import NotificationChannel

@@ -17,9 +17,8 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read_given_inputs
-from planwarden.server.cli.results import build_terminal, write_result
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import NO, Terminal
+from planwarden.server.cli.terminal.terminal import NO, Terminal, build_terminal, write_result
 from planwarden.server.plans.keeping import (
     ProposedInput,
     build_document,

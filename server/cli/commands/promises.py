@@ -14,8 +14,8 @@ from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import build_terminal, confirm, write_result
 from planwarden.server.cli.terminal.lines import one_line
+from planwarden.server.cli.terminal.terminal import build_terminal, confirm, write_result
 from planwarden.server.guard.done import judge_with_paths, read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.settings.configuration import FILE

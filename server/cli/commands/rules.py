@@ -28,9 +28,8 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE
-from planwarden.server.cli.results import write_result
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.configuration import FILE
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id

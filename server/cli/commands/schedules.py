@@ -15,10 +15,9 @@ from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, WAITING, print_json
-from planwarden.server.cli.results import exit_code, write_result
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.schedules.schedule_commands import ScheduleBook, ScheduleRequest
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
@@ -133,10 +132,7 @@ def handle_run_now(arguments: Namespace) -> int:
             if arguments.json:
                 print_json({"scheduleId": schedule.schedule_id, "outcome": kind, "reason": text})
             return WAITING if kind == "queued" else FAILED
-        session.draw_outcome(execution)
-        if arguments.json:
-            print_json({"scheduleId": schedule.schedule_id, **session.write_execution(execution)})
-        return exit_code(execution)
+        return session.finish(arguments, execution, scheduleId=schedule.schedule_id)
 
 
 class _NothingStarted(Exception):

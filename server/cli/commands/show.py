@@ -18,7 +18,6 @@ from planwarden.server.api.peers import describe_waiting
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json
-from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import (
     RESULT_CHARS,
@@ -29,7 +28,7 @@ from planwarden.server.cli.terminal.lines import (
     step_lines,
     value_summary,
 )
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.views.card import Card, build_card
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text
@@ -46,8 +45,6 @@ from planwarden.server.views.svg import draw_svg
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
 """Bytes that a terminal shows and does not obey."""
 GRAPH_FORMS = ("text", "svg", "mermaid")
-
-
 Moment = dict[str, JsonValue]
 """A place in the log: the `sequence` of the event after which it is shown, how many `events` there are, its `time`."""
 
@@ -65,8 +62,7 @@ def add_show(parser: CommandParser) -> None:
     text = "with --step: items, at most 1000; default %(default)s"
     parser.add_argument("--limit", type=int, default=100, metavar="N", help=text)
     text = "instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text"
-    forms = ("text", "svg", "mermaid")
-    parser.add_argument("--graph", nargs="?", const="text", choices=forms, metavar="FORM", help=text)
+    parser.add_argument("--graph", nargs="?", const="text", choices=GRAPH_FORMS, metavar="FORM", help=text)
     text = "instead write one large result, complete and unchanged, to standard output"
     parser.add_argument("--artifact", metavar="ID", help=text)
 
@@ -142,10 +138,7 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
         past = (entry for entry in recorded if entry.sequence <= execution.version)
         observations = list(build_observations(past, execution))
     view = build_execution_view(
-        execution,
-        home.definitions if terminal is None else None,
-        observations,
-        program=home.program,
+        execution, home.definitions if terminal is None else None, observations, program=home.program
     )
     if arguments.step is not None:
         view = show_step(view, execution, arguments.step, arguments.items_from, arguments.limit)

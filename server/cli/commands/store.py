@@ -12,8 +12,7 @@ from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.results import build_terminal, confirm, write_result
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location
 from planwarden.storage.moving.move import MoveReport, move

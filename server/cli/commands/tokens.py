@@ -10,8 +10,7 @@ from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, format_time, print_json
-from planwarden.server.cli.results import write_result
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.storage.opening import CompleteStore
 from planwarden.storage.tokens import TokenRow, TokenStore
 

@@ -13,9 +13,8 @@ from planwarden.server.api.tools import search_tools
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json
-from planwarden.server.cli.results import build_terminal
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.status_words import Mark

@@ -18,9 +18,8 @@ from planwarden.server.api.home import Home
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
-from planwarden.server.cli.results import build_terminal, confirm
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
 from planwarden.server.settings.additions import Additions, add_to_text, format_additions, read_text, replace_text
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.tools.downstream.config import ServerConfig

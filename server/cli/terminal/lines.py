@@ -16,13 +16,7 @@ from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN
-from planwarden.agent.core.execution.state import (
-    Call,
-    CallStatus,
-    ExecutionState,
-    ModelOutage,
-    StepState,
-)
+from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState, ModelOutage, StepState
 from planwarden.server.cli.output import name_commands
 from planwarden.server.views.decisions import (
     describe_call_edit,
@@ -321,13 +315,10 @@ def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
 
 
 def _summarize(value: JsonValue) -> str:
-    if isinstance(value, list):
-        whole = _json(value)
-        return whole if len(whole) <= 40 else _count(len(value), "item")
-    if isinstance(value, dict):
-        whole = _json(value)
-        return whole if len(whole) <= 40 else "{…}"
-    return _json(value)
+    whole = _json(value)
+    if len(whole) <= 40 or not isinstance(value, list | dict):
+        return whole
+    return _count(len(value), "item") if isinstance(value, list) else "{…}"
 
 
 def one_line(text: str, limit: int) -> str:

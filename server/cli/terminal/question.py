@@ -26,6 +26,7 @@ MIN_DIGEST_CHARS = 12
 """How much of a digest names a question; it is printed only below a question that is shown whole."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
+ROWS_PER_PAGE = 20
 
 
 def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool = False) -> None:
@@ -167,9 +168,6 @@ def _show_whole(terminal: Terminal, card: Card) -> None:
         if vote.answer is not None:
             terminal.say(f"{vote.principal} answered {format_value(vote.answer.value, None)}")
     terminal.say(f"{card.label}: {card.whole_words}")
-
-
-ROWS_PER_PAGE = 20
 
 
 class RowTable:

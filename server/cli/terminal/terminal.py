@@ -9,10 +9,11 @@ what they have not seen.
 import os
 import select
 import sys
-from collections.abc import Callable, Generator, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,7 +22,10 @@ from rich.text import Text
 from rich.theme import Theme
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState
+from planwarden.server.cli.output import print_json
 from planwarden.server.cli.terminal.lines import (
     Style,
     TerminalLine,
@@ -40,10 +44,8 @@ MAX_WIDTH = 110
 FRAMES_A_SECOND = 10
 
 
-class ScreenUpdate(Protocol):
-    def __call__(self, execution: ExecutionState, streamed_text: str = "") -> None:
-        """Show the execution; `streamed_text` is the end of the answer that a model is still writing."""
-        ...
+ScreenUpdate = Callable[[ExecutionState, str], None]
+"""Shows the execution, and the end of the answer that a model is still writing, or nothing."""
 
 
 class Choice(NamedTuple):
@@ -116,10 +118,13 @@ class Terminal:
             return
         latest: ExecutionState | None = None
 
-        def update(execution: ExecutionState, streamed_text: str = "") -> None:
+        def update(execution: ExecutionState, streamed_text: str) -> None:
             nonlocal latest
             latest = execution
-            lines = self._list_unsettled(execution)
+            steps = execution.steps.items()
+            unsettled = [state for name, state in steps if (execution.execution_id, name) not in self.settled]
+            lines = [line for state in unsettled for line in step_lines(execution, state)]
+            lines += execution_lines(execution)
             live.update(Group(*lines, *([streaming_line(streamed_text)] if streamed_text else [])))
 
         with Live(Group(), console=self.console, refresh_per_second=FRAMES_A_SECOND) as live:
@@ -159,12 +164,7 @@ class Terminal:
     def _write(self, text: str) -> str:
         return write_in_set(text, is_ascii=self.console.options.ascii_only)
 
-    def _list_unsettled(self, execution: ExecutionState) -> list[TerminalLine]:
-        steps = execution.steps.items()
-        unsettled = [state for name, state in steps if (execution.execution_id, name) not in self.settled]
-        return [*(line for state in unsettled for line in step_lines(execution, state)), *execution_lines(execution)]
-
-    def _print_changes(self, execution: ExecutionState, streamed_text: str = "") -> None:
+    def _print_changes(self, execution: ExecutionState, _: str) -> None:
         """Print each step once when it settles and once for each question: printed lines cannot be taken back."""
         execution_id, questions = execution.execution_id, len(execution.suspensions)
         for step_id, state in execution.steps.items():
@@ -221,3 +221,30 @@ def _is_terminal(stream: TextIO) -> bool:
     with suppress(ValueError, AttributeError):
         return stream.isatty()
     return False
+
+
+def build_terminal(arguments: Namespace) -> Terminal:
+    """Return the terminal for people; with --json it writes to standard error, because the document goes to standard
+    output."""
+    return Terminal(sys.stderr if arguments.json else sys.stdout)
+
+
+def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> None:
+    """Write the document with --json; otherwise draw the same result for people."""
+    if arguments.json:
+        print_json(document)
+    else:
+        draw(build_terminal(arguments))
+
+
+def confirm(terminal: Terminal, question: str, *, says_yes: bool) -> bool:
+    """Return whether the person agrees; `says_yes` is the option --yes, which agrees beforehand.
+
+    Raises:
+        UsageError: nobody can be asked here, and --yes was not given.
+    """
+    if says_yes:
+        return True
+    if not terminal.can_ask:
+        raise UsageError("nothing was changed, because nobody can be asked here; run it in a terminal, or with --yes")
+    return (terminal.ask(f"{question} [y yes · Enter no] ") or "").lower() in YES

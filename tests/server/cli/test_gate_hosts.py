@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.cli.file_changes import build_change, make_changes
+from planwarden.server.cli.hosts import build_change, make_changes
 from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.cli.program import build_parser
 from planwarden.server.gate.host_servers import HOSTS, HostName, find_server_files

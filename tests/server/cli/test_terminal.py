@@ -18,8 +18,7 @@ import planwarden
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.plan_source import GivenPlan
-from planwarden.server.cli.results import exit_code
-from planwarden.server.cli.session import CliSession
+from planwarden.server.cli.session import CliSession, exit_code
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, value_summary
 from planwarden.server.cli.terminal.terminal import THEME, Terminal

@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types.version import LATEST_MODERN_VERSION
 
-from planwarden.server.auth.network import AllowedNames
+from planwarden.server.auth.admission import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.tasks.state import TASKS
