@@ -24,9 +24,8 @@ from planwarden.agent.core.execution.suspension_kinds import Addressee
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.api.home import Home
+from planwarden.server.api.home import Home, build_observer
 from planwarden.server.api.limits import check_wait
-from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import FILE, StallWatch
 from planwarden.server.api.tools import search_tools
