@@ -29,7 +29,6 @@ from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_st
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
-from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.starts import Starts
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.instants import to_utc
@@ -124,9 +123,8 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
 class GrantService:
     """The standing grants of one engine."""
 
-    def __init__(self, engine: Engine, starts: Starts) -> None:
-        self._engine = engine
-        self._starts = starts
+    def __init__(self, starts: Starts) -> None:
+        self._engine, self._starts = starts.engine, starts
 
     def covers(
         self, definition: ToolDefinition, arguments: dict[str, JsonValue], requirement: Requirement, principal: str

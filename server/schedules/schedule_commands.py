@@ -75,9 +75,12 @@ class ScheduleBook:
         now = self._store.clock.now()
         times = CronTimes(request.cron, request.timezone)
         _check_name(request.owner, "owner")
-        plan = await self._find_plan(request.plan)
+        plans = {plan.name: plan for plan in await self._plans.plans()}
+        if request.plan not in plans:
+            hint = did_you_mean(request.plan, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
+            raise UnknownPlan(f"there is no saved plan {request.plan[:MAX_NAME_CHARS]!r}{hint}")
         # Refuses what no run could be given; each run fills the defaults in that its plan then has.
-        fill_inputs(plan.inputs, request.inputs)
+        fill_inputs(plans[request.plan].inputs, request.inputs)
         schedule = copy_fields(
             PlanSchedule,
             request,
@@ -193,13 +196,6 @@ class ScheduleBook:
                 for record in reversed(schedule.recent)
             ),
         )
-
-    async def _find_plan(self, name: str) -> SavedPlanLine:
-        plans = {plan.name: plan for plan in await self._plans.plans()}
-        if name not in plans:
-            hint = did_you_mean(name, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
-            raise UnknownPlan(f"there is no saved plan {name[:MAX_NAME_CHARS]!r}{hint}")
-        return plans[name]
 
     async def _load(self, schedule_id: str) -> PlanSchedule:
         schedule = await self._schedules.find(schedule_id)
