@@ -220,13 +220,6 @@ class GrantService:
         if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
 
-    def _find_tool(self, name: str) -> ToolDefinition:
-        definition = self._engine.tools.get(name)
-        if definition is None:
-            hint = did_you_mean(name, [tool.name for tool in self._engine.tools.definitions()])
-            raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
-        return definition
-
     async def complete(self, request: GrantRequest) -> GrantRequest:
         """Return the request as its grant will be, for the person who decides: bound to the tool as it is now, with
         defaults filled in and all names written out.
@@ -251,7 +244,11 @@ class GrantService:
         )
 
     def _check_tool(self, request: GrantRequest) -> ToolDefinition:
-        definition = self._find_tool(request.tool_name)
+        name, tools = request.tool_name, self._engine.tools
+        definition = tools.get(name)
+        if definition is None:
+            hint = did_you_mean(name, [tool.name for tool in tools.definitions()])
+            raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
         if request.definition_digest not in (None, definition.digest):
             raise StaleDefinition(f"{definition.name} changed since it was shown; nothing was allowed")
         if definition.is_blocking:
