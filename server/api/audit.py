@@ -138,13 +138,10 @@ class Verification:
             header = await self._store.header(execution_id)
             if header is not None:
                 self._problems.extend(await self._compare(header, audit_digest))
-            elif not await self._was_pruned(execution_id):
+                continue
+            await self._read_newer()
+            if execution_id not in self._pruned:
                 self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
-
-    async def _was_pruned(self, execution_id: str) -> bool:
-        """Return True when it was pruned since the rows were read."""
-        await self._read_newer()
-        return execution_id in self._pruned
 
     async def _read_newer(self) -> bool:
         """Take note of what was pruned, and of policies, since the rows were read; False when there is nothing new."""
@@ -175,7 +172,8 @@ class Verification:
             is_newer = await self._read_newer()
             now, said_now = await self._store.header(execution_id), await self._read_said(execution_id)
             if now is None:
-                return [] if await self._was_pruned(execution_id) else [f"execution {execution_id!r} is gone"]
+                await self._read_newer()
+                return [] if execution_id in self._pruned else [f"execution {execution_id!r} is gone"]
             if (now.version, said_now) == (header.version, audit_digest) and not is_newer:
                 return [f"execution {execution_id!r}: {text}" for text in differences]
             header, audit_digest = now, said_now

@@ -29,7 +29,6 @@ from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_st
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
-from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.starts import Starts
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.instants import to_utc
@@ -124,9 +123,8 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
 class GrantService:
     """The standing grants of one engine."""
 
-    def __init__(self, engine: Engine, starts: Starts) -> None:
-        self._engine = engine
-        self._starts = starts
+    def __init__(self, starts: Starts) -> None:
+        self._engine, self._starts = starts.engine, starts
 
     def covers(
         self, definition: ToolDefinition, arguments: dict[str, JsonValue], requirement: Requirement, principal: str
@@ -222,13 +220,6 @@ class GrantService:
         if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
 
-    def _find_tool(self, name: str) -> ToolDefinition:
-        definition = self._engine.tools.get(name)
-        if definition is None:
-            hint = did_you_mean(name, [tool.name for tool in self._engine.tools.definitions()])
-            raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
-        return definition
-
     async def complete(self, request: GrantRequest) -> GrantRequest:
         """Return the request as its grant will be, for the person who decides: bound to the tool as it is now, with
         defaults filled in and all names written out.
@@ -253,7 +244,11 @@ class GrantService:
         )
 
     def _check_tool(self, request: GrantRequest) -> ToolDefinition:
-        definition = self._find_tool(request.tool_name)
+        name, tools = request.tool_name, self._engine.tools
+        definition = tools.get(name)
+        if definition is None:
+            hint = did_you_mean(name, [tool.name for tool in tools.definitions()])
+            raise UnknownTool(f"there is no tool {name[:128]!r}{hint}; `planwarden tools` lists them")
         if request.definition_digest not in (None, definition.digest):
             raise StaleDefinition(f"{definition.name} changed since it was shown; nothing was allowed")
         if definition.is_blocking:

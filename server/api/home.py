@@ -6,6 +6,7 @@ runtime is imported when it is first opened, because a command that only reads n
 """
 
 import asyncio
+import logging
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -15,15 +16,21 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from planwarden.agent.common.errors import PlanwardenError, UnknownSuspension, UnknownThread, UsageError
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    PlanwardenError,
+    UnknownSuspension,
+    UnknownThread,
+    UsageError,
+)
 from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Header, Lookups, SuspensionRow
-from planwarden.server.api.observer import build_observer
 from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
 from planwarden.server.settings.secrets import find_secrets
+from planwarden.server.telemetry.settings import TelemetrySettings
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.suspension import Program, name_program
 from planwarden.storage.opening import CompleteStore, open_at_once, open_store
@@ -32,8 +39,12 @@ from planwarden.tools.builtin.human import ASKING_TOOLS
 from planwarden.tools.downstream.gated_servers import read_gated_servers
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
     from planwarden.server.api.service import Service
     from planwarden.server.settings import catalogue, models
+    from planwarden.server.telemetry.telemetry import Telemetry
     from planwarden.tools.downstream.servers import DownstreamServers
     from planwarden.tools.registry import Registry
 else:
@@ -41,6 +52,7 @@ else:
     models = LazyModule("planwarden.server.settings.models")
 
 runtime = LazyModule("planwarden.server.api.runtime")
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Role = ProcessRole | Literal["command", "recorder", "checker", "reader"]
@@ -71,6 +83,8 @@ DUTIES: dict[Role, Duties] = {
 
 CANDIDATES = 5
 """Ids that are named where several begin as the user wrote."""
+_EXTRA_PACKAGES = frozenset({"opentelemetry", "grpc", "google"})
+"""Top-level packages that the extras for telemetry install."""
 
 
 class Home:
@@ -332,3 +346,49 @@ def _finish(work: Coroutine[Any, Any, Result]) -> Result:
     except StopIteration as done:
         return done.value
     raise RuntimeError("what reads a file waits for nothing")
+
+
+def build_observer(
+    observation: TelemetrySettings,
+    model: str,
+    *,
+    tracer_provider: "TracerProvider | None" = None,
+    meter_provider: "MeterProvider | None" = None,
+    whole_process: bool = False,
+) -> "Telemetry | None":
+    """Return an observer, which the caller closes; None without telemetry. Given providers win over settings.
+
+    Raises:
+        InvalidArguments: the settings need a package that is not installed, or a protocol that is not supported.
+    """
+    is_given = tracer_provider is not None or meter_provider is not None
+    if not is_given:
+        for problem in observation.problems:
+            if observation.is_demanded:
+                raise InvalidArguments(f"[otel] endpoint: {problem}")
+            logger.warning("%s; no telemetry is sent", problem)
+        if not observation.is_on:
+            return None
+    try:
+        from planwarden.server.telemetry.telemetry import Telemetry, build_exporting_telemetry
+
+        if is_given:
+            records = observation.record_arguments
+            return Telemetry(tracer_provider, meter_provider, model=model, record_arguments=records)
+        return build_exporting_telemetry(observation, model, whole_process=whole_process)
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        # No extra provides a module of planwarden.
+        if is_given or package == "planwarden":
+            raise
+        targets = (observation.traces, observation.metrics)
+        is_grpc = any(target is not None and target.protocol == "grpc" for target in targets)
+        extra = f"'planwarden[{'otel-grpc' if is_grpc else 'otel'}]'"
+        why = f"fails because OpenTelemetry cannot be imported ({error}): pip install --upgrade {extra}"
+        if isinstance(error, ModuleNotFoundError) and package in _EXTRA_PACKAGES:
+            why = f"needs an extra: pip install {extra}"
+        if observation.is_demanded:
+            raise InvalidArguments(f"[otel] endpoint {why}") from error
+        # A host often sets variables like OTEL_EXPORTER_OTLP_ENDPOINT for itself, and this process inherits them.
+        logger.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but sending anything there %s", why)
+        return None

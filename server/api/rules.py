@@ -294,7 +294,6 @@ def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | Non
 
 
 async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> AsyncGenerator[_Made]:
-    """Yield the calls, of the newest executions first."""
     cursor: str | None = None
     count = 0
     while True:

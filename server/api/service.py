@@ -24,7 +24,7 @@ from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import MAX_ID_CHARS
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
-from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, StartOptions
+from planwarden.agent.runtime.new_execution import NewExecution, StartOptions
 from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.business_keys import OnceService
 from planwarden.server.api.grants import GrantService
@@ -109,10 +109,11 @@ class Service:
             engine.listen(downstream.handle_commit)
         self._starts = Starts(engine, settings, library or PlanLibrary({}), downstream)
         self.load_newest, self.wait_for_tools = self._starts.load_newest, self._starts.wait_for_tools
+        self.check_plan = self._starts.check
         self.plans, self.look_at_plans = self._starts.library.list_lines, self._starts.library.look
         self._options = settings.options
         self._attempts = AttemptLimiter(engine.store.clock, program)
-        self.grants = GrantService(engine, self._starts)
+        self.grants = GrantService(self._starts)
         """Standing approvals."""
         self.once = OnceService(engine.store)
         """Business keys of calls that happen once."""
@@ -122,10 +123,6 @@ class Service:
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
         """Opens an inbox when an execution first waits for a person."""
-
-    async def check_plan(self, plan: JsonValue, *, principal: str) -> ParsedPlan:
-        """Return the plan as a run would begin with it now. Raises `InvalidPlan`, `LimitExceeded`."""
-        return await self._starts.check(plan, thread_id=None, principal=principal)
 
     async def run_goal(self, goal: str, start: StartOptions, *, plan_only: bool = False) -> ExecutionState:
         """Plans for the goal and runs the plan; with `plan_only` stops at `planned`."""
@@ -302,7 +299,7 @@ class Service:
         """
         # Another process may have made a grant, and an engine that does not run reads none by itself.
         await self._engine.refresh_grants()
-        checked = await self._starts.check(plan, thread_id=None, principal=principal)
+        checked = await self.check_plan(plan, principal=principal)
         has_inputs = inputs is not None or not (checked.plan.inputs or {}).get("required")
         filled = fill_inputs(checked.plan.inputs, inputs) if has_inputs else {}
         saved = None if name is None or version is None else ev.PlanVersion(name=name, digest=version)

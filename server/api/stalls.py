@@ -41,7 +41,7 @@ class Stalls(msgspec.Struct, frozen=True):
 class StallWatch:
     """Collects stalls and reports them, at most one line each `REPORT_S`."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._pending: Stalls | None = None
         self._next_report = 0.0
@@ -58,8 +58,6 @@ class StallWatch:
     def _report(self, stalls: Stalls) -> None:
         level = logging.WARNING if stalls.longest_s >= WARNING_S else logging.INFO
         logger.log(level, "%s", describe(stalls))
-        if self._path is None:
-            return
         line = json.dumps([os.getpid(), stalls.count, stalls.longest_s, stalls.computed_s, stalls.at])
         with suppress(OSError):
             if self._path.exists() and self._path.stat().st_size > MAX_FILE_BYTES:

@@ -255,7 +255,7 @@ class Starts:
         context = await self._summarize(headers, effects) if makes_plan else None
         return PreparedThread(newest.thread_id, options, context, effects)
 
-    async def check(self, plan: JsonValue, *, thread_id: str | None, principal: str) -> ParsedPlan:
+    async def check(self, plan: JsonValue, *, thread_id: str | None = None, principal: str) -> ParsedPlan:
         """Return the plan as it would run now on the thread; wait a limited time for tools of downstream servers.
 
         Raises:
@@ -308,7 +308,7 @@ class Starts:
     async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
         """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
         saved = await self.library.find(name)
-        checked_plan = await self.check(saved.document, thread_id=None, principal="")
+        checked_plan = await self.check(saved.document, principal="")
         return ev.PlanVersion(name=saved.name, digest=saved.digest), checked_plan.plan
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Finds one suspension for a caller, and shows it and its execution."""
+"""Lists open suspensions by pages, for callers, people and commands that start no engine."""
 
 from collections.abc import Awaitable, Callable
 

@@ -24,9 +24,8 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.api.home import Home
+from planwarden.server.api.home import Home, build_observer
 from planwarden.server.api.limits import check_wait
-from planwarden.server.api.observer import build_observer
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import FILE, StallWatch
 from planwarden.server.api.tools import search_tools
@@ -86,7 +85,8 @@ class Warden:
             model_name = model_spec or self.settings.model
         else:
             model_name = f"custom:{type(model).__name__}"
-        program = name_program if store is not None else cache(self._build_program)
+        prefix = cache(lambda: shlex.join(build_command_prefix(self.settings.home, self.settings.servers_file)))
+        program = name_program if store is not None else prefix
         self._home = Home(self.settings, tools=tools, model=model, program=program)
         self.tools = self._home.tools
         self.library = self._home.library
@@ -112,9 +112,6 @@ class Warden:
     def downstream(self) -> "DownstreamServers":
         """The downstream servers."""
         return self._home.downstream
-
-    def _build_program(self) -> str:
-        return shlex.join(build_command_prefix(self.settings.home, self.settings.servers_file))
 
     async def __aenter__(self) -> Self:
         """Open the store and takes over what a dead process left running. Raises `StoreError`."""
@@ -437,8 +434,7 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """Return the view when the execution stops running; waits as `wait_seconds`, the call's or its own options
-        say."""
+        """Wait while it runs, as long as `wait_seconds`, the call's or its own options say; return the view."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)

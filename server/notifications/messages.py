@@ -93,8 +93,7 @@ def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
 
 
 def _find_speaker(question: ev.Question) -> str:
-    """Return who asks: planwarden about a call, the agent or a tool in its own words, or the server or agent behind a
-    call."""
+    """Return who asks: planwarden about a call, the agent or a tool in its own words, or who is behind a call."""
     if question.asker:
         return question.asker[:MAX_NAME_CHARS]
     return "planwarden" if question.traits.is_about_calls or question.kind == "reconcile" else "agent"

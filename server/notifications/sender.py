@@ -113,7 +113,6 @@ class NotificationSender:
     async def _handle_failure(
         self, channel: NotificationChannel, notification: Notification, receipt: DeliveryReceipt
     ) -> None:
-        """Try again later, or give up."""
         now, attempts = self._store.clock.now(), notification.attempts
         # The wait grows with each attempt; random jitter keeps many notifications from retrying at the same moment.
         growing_s = min(FIRST_WAIT_S * GROWTH ** (attempts - 1), LONGEST_WAIT_S) * (0.5 + self._jitter() / 2)

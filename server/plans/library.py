@@ -152,8 +152,6 @@ def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> Pla
 
 
 class _Search:
-    """One look into all folders."""
-
     def __init__(self, before: _FileContents) -> None:
         self.contents: _FileContents = {}
         self._before = before

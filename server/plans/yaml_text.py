@@ -122,7 +122,6 @@ def _check(event: yaml.Event) -> None:
 
 
 def _resolve(event: yaml.Event, text: str) -> JsonValue:
-    """Return what a plain word means."""
     if text in _NULL:
         return None
     if text in _TRUE or text in _FALSE:

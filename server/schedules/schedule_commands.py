@@ -5,7 +5,7 @@ A person at a terminal or a page does this; no MCP tool leads here. Each change 
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
@@ -22,6 +22,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticker
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.ticker import PlanRunner, ScheduleTicker, find_running_thread
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import SavedPlanLine, ScheduleView, TickView
 from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, ScheduleStore, TickRecord
 
@@ -74,18 +75,17 @@ class ScheduleBook:
         now = self._store.clock.now()
         times = CronTimes(request.cron, request.timezone)
         _check_name(request.owner, "owner")
-        plan = await self._find_plan(request.plan)
+        plans = {plan.name: plan for plan in await self._plans.plans()}
+        if request.plan not in plans:
+            hint = did_you_mean(request.plan, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
+            raise UnknownPlan(f"there is no saved plan {request.plan[:MAX_NAME_CHARS]!r}{hint}")
         # Refuses what no run could be given; each run fills the defaults in that its plan then has.
-        fill_inputs(plan.inputs, request.inputs)
-        schedule = PlanSchedule(
+        fill_inputs(plans[request.plan].inputs, request.inputs)
+        schedule = copy_fields(
+            PlanSchedule,
+            request,
             schedule_id=schedule_id or self._ids.new(),
-            plan=request.plan,
             cron=" ".join(request.cron.split()),
-            timezone=request.timezone,
-            inputs=request.inputs,
-            overlap=request.overlap,
-            missed=request.missed,
-            owner=request.owner,
             created_by=self._person,
             created_at=now,
             next_at=times.find_next(now),
@@ -133,19 +133,11 @@ class ScheduleBook:
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
         """Let no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
-
-        def change(schedule: PlanSchedule) -> PlanSchedule:
-            return schedule if schedule.paused_at is not None else ticker.pause(schedule, self._store.clock.now())
-
-        return await self._change(schedule_id, change, "schedule_paused")
+        return await self._change(schedule_id, ticker.pause, "schedule_paused")
 
     async def resume(self, schedule_id: str) -> PlanSchedule:
         """Let ticks from now on start runs again; those while it was paused are over."""
-
-        def change(schedule: PlanSchedule) -> PlanSchedule:
-            return schedule if schedule.paused_at is None else ticker.resume(schedule, self._store.clock.now())
-
-        return await self._change(schedule_id, change, "schedule_resumed")
+        return await self._change(schedule_id, ticker.resume, "schedule_resumed")
 
     async def remove(self, schedule_id: str) -> None:
         """Delete the schedule; runs that it has started go on. Raises `UnknownSchedule`."""
@@ -194,28 +186,16 @@ class ScheduleBook:
         return copy_fields(
             ScheduleView,
             schedule,
-            created_at=datetime.fromtimestamp(schedule.created_at, UTC),
-            paused_at=None if schedule.paused_at is None else datetime.fromtimestamp(schedule.paused_at, UTC),
+            created_at=to_utc(schedule.created_at),
+            paused_at=None if schedule.paused_at is None else to_utc(schedule.paused_at),
             next_ticks=tuple(map(build_time, upcoming)),
             queued_ticks=tuple(map(build_time, schedule.queued)),
             last_thread_id=started[-1] if started else None,
             recent=tuple(
-                copy_fields(
-                    TickView,
-                    record,
-                    tick_at=build_time(record.tick_at),
-                    reason=record.reason or None,
-                )
+                copy_fields(TickView, record, tick_at=build_time(record.tick_at), reason=record.reason or None)
                 for record in reversed(schedule.recent)
             ),
         )
-
-    async def _find_plan(self, name: str) -> SavedPlanLine:
-        plans = {plan.name: plan for plan in await self._plans.plans()}
-        if name not in plans:
-            hint = did_you_mean(name, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
-            raise UnknownPlan(f"there is no saved plan {name[:MAX_NAME_CHARS]!r}{hint}")
-        return plans[name]
 
     async def _load(self, schedule_id: str) -> PlanSchedule:
         schedule = await self._schedules.find(schedule_id)
@@ -224,11 +204,11 @@ class ScheduleBook:
         return schedule
 
     async def _change(
-        self, schedule_id: str, change: Callable[[PlanSchedule], PlanSchedule], kind: Kind
+        self, schedule_id: str, change: Callable[[PlanSchedule, float], PlanSchedule], kind: Kind
     ) -> PlanSchedule:
         for _ in range(MAX_TRIES):
             schedule = await self._load(schedule_id)
-            changed = change(schedule)
+            changed = change(schedule, self._store.clock.now())
             if changed == schedule or await self._schedules.change(changed, self._build_entry(kind, schedule_id)):
                 return changed
         raise _busy(schedule_id)

@@ -261,12 +261,14 @@ def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
 
 
 def pause(schedule: PlanSchedule, now: float) -> PlanSchedule:
-    """Return the state in which no tick is decided; ticks that wait are given up."""
-    return replace(schedule, paused_at=now, queued=())
+    """Return the state in which no tick is decided; ticks that wait are given up. A paused one stays as it is."""
+    return schedule if schedule.paused_at is not None else replace(schedule, paused_at=now, queued=())
 
 
 def resume(schedule: PlanSchedule, now: float) -> PlanSchedule:
     """Return the state in which ticks after `now` are decided. Those while it was paused were not missed."""
+    if schedule.paused_at is None:
+        return schedule
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, paused_at=None, next_at=next_at)
 

@@ -308,7 +308,6 @@ def _cut_words(question: Question) -> str:
 
 
 def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator[str]:
-    """Yield what planwarden found, one sentence each."""
     yield from map(escape_text, question.found)
     if (rule := question.rule) is not None:
         matched = f"; here {', '.join(map(escape_text, rule.matched))}" if rule.matched else ""

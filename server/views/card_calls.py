@@ -111,18 +111,16 @@ def find_call(execution: ExecutionState, call_id: str) -> Call | None:
 
 def note_tool(tools: Definitions | None, name: str) -> ToolNote:
     """Return what is known of the tool with that name, whether it is registered or not; without `tools`, its name."""
-    definition = None if tools is None else tools.get(name)
-    source = "the host's own tool" if is_of_host(name) else "no longer registered"
+    definition, label = None if tools is None else tools.get(name), escape_text(name)
+    of_host = "the host's own tool" if is_of_host(name) else ""
     if definition is None:
-        return ToolNote(name=name, label=escape_text(name), source=source)
+        return ToolNote(name=name, label=label, source=of_host or "no longer registered")
     properties = definition.input_schema.get("properties")
     entries = properties.items() if isinstance(properties, dict) else ()
     return ToolNote(
         name=name,
-        label=escape_text(name),
-        source=source
-        if is_of_host(name)
-        else _SOURCES.get(definition.source) or f"server {format_value(definition.source)}",
+        label=label,
+        source=of_host or _SOURCES.get(definition.source) or f"server {format_value(definition.source)}",
         claim=_quote_claim(definition.source, " ".join(definition.description.split())),
         titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
     )

@@ -217,7 +217,6 @@ _NEXT = {
 
 
 def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
-    """Return what the caller should do now, in sentences."""
     match state.status:
         case "planned" | "new" | "running":
             return _NEXT[state.status]

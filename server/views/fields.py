@@ -29,7 +29,7 @@ MAX_CHOICES = 100
 HELP_CHARS = 200
 MAX_TITLE_CHARS = 80
 MAX_DIGITS = 6
-_PRIMITIVE = frozenset({"string", "integer", "number", "boolean"})
+_PRIMITIVE = ("string", "integer", "number", "boolean")
 _TRUE, _FALSE = ("true", "yes", "y", "1"), ("false", "no", "n", "0")
 _NOTHING: JsonSchema = MappingProxyType({})
 
@@ -166,11 +166,11 @@ def read_flat_fields(form: JsonSchema) -> tuple[Field, ...] | None:
     properties = form.get("properties")
     if not isinstance(properties, dict):
         return None
-    for schema in properties.values():
-        kind = schema.get("type") if isinstance(schema, dict) else None
-        if not isinstance(schema, dict) or not isinstance(kind, str) or kind not in _PRIMITIVE or "$ref" in schema:
-            return None
-    return build_fields(form)
+    is_flat = all(
+        isinstance(schema, dict) and schema.get("type") in _PRIMITIVE and "$ref" not in schema
+        for schema in properties.values()
+    )
+    return build_fields(form) if is_flat else None
 
 
 def read_inputs(inputs: JsonSchema | None, typed: Iterable[tuple[str, str]]) -> dict[str, JsonValue]:

@@ -85,7 +85,6 @@ def _build_item(state: StepState, index: int) -> LoopItem:
 
 
 def _find_status(state: StepState, calls: Sequence[Call]) -> str:
-    """Return the status that says most about the item."""
     statuses = {call.status for call in calls}
     for status in ("failed", "rejected", "outcome_unknown", "suspended", "running", "decided", "rehearsed"):
         if status in statuses:

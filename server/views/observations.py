@@ -14,6 +14,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.views.instants import to_utc
 
 _MAX_TEXT = 2_000
+Getter = Callable[[Any], Any]
 _ABOUT_A_QUESTION = (
     ev.SuspensionDecided,
     ev.SuspensionEndorsed,
@@ -45,7 +46,8 @@ def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionStat
         if type(event) not in OBSERVED:
             continue
         kind, keys = OBSERVED[type(event)]
-        data = {key: _show(find(event)) for key, find in keys.items()} | _describe_rest(event, execution)
+        data = {key: _show(part(event) if callable(part) else part) for key, part in keys.items()}
+        data |= _describe_rest(event, execution)
         step_id = _find_step_id(event, execution)
         yield Observation(sequence=entry.sequence, type=kind, at=at, step_id=step_id, data=data)
         if isinstance(event, ev.ValidationFailed) and event.enforced:
@@ -64,9 +66,8 @@ def _describe_rest(event: ev.Event, execution: ExecutionState) -> dict[str, Json
         return {"reason": event.reason}
     if isinstance(event, ev.Suspended | ev.SuspensionRevised) and event.question.edits:
         edit = event.question.edits[-1]
-        who = _keys("assurance", "channel", "principal")
-        edited: dict[str, JsonValue] = {"edited": list(edit.arguments), **{key: who[key](edit) for key in who}}
-        return edited if edit.revision == event.question.revision else {}
+        who: dict[str, JsonValue] = {"assurance": edit.assurance, "channel": edit.channel, "principal": edit.principal}
+        return {"edited": list(edit.arguments), **who} if edit.revision == event.question.revision else {}
     return {}
 
 
@@ -79,13 +80,9 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
     return call_id.rpartition(":")[0] or getattr(event, "step_id", "") or None
 
 
-def _keys(*names: str, **getters: Callable[[Any], Any]) -> Mapping[str, Callable[[Any], Any]]:
-    """Return by key, in this order, what gets it of an event: one of the `getters`, else the field with that name."""
-    return {to_camel(name.rpartition(".")[2]): getters.get(name, attrgetter(name)) for name in names}
-
-
-def _always(value: str | None) -> Callable[[object], str | None]:
-    return lambda _: value
+def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
+    """Return by key, in this order, what it is: one of the `others`, else what gets the field with that name."""
+    return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 
 _FAILURE = ("call_id", "status", "code", "message")
@@ -97,18 +94,18 @@ _QUESTION = _keys(
     "question.tool_name",
     kind=attrgetter("question.public_kind"),
 )
-OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Callable[[Any], Any]]]] = {
+OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Getter | str | None]]] = {
     ev.ToolCallIntended: (
         "TOOL_CALLED",
         _keys("call_id", "effect", "rule", rule=lambda event: None if event.rule is None else event.rule.number),
     ),
-    ev.ToolReturned: ("TOOL_RETURNED", _keys("call_id", "status", status=_always("succeeded"))),
-    ev.ToolFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status=_always("failed"))),
-    ev.CallAttemptFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status=_always("attempt_failed"))),
-    ev.CallRejected: ("TOOL_RETURNED", _keys("call_id", "status", "suspension_id", status=_always("rejected"))),
+    ev.ToolReturned: ("TOOL_RETURNED", _keys("call_id", "status", status="succeeded")),
+    ev.ToolFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status="failed")),
+    ev.CallAttemptFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status="attempt_failed")),
+    ev.CallRejected: ("TOOL_RETURNED", _keys("call_id", "status", "suspension_id", status="rejected")),
     ev.ToolOutcomeUnknown: (
         "TOOL_RETURNED",
-        _keys(*_FAILURE, status=_always("outcome_unknown"), code=_always("outcome_unknown")),
+        _keys(*_FAILURE, status="outcome_unknown", code="outcome_unknown"),
     ),
     ev.CallRehearsed: ("TOOL_REHEARSED", _keys("call_id", "asks", "needs")),
     ev.CallReportedLate: ("CALL_REPORTED_LATE", _keys("call_id", "message")),
@@ -138,7 +135,7 @@ OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Callable[[Any], Any]]]
             reminder=lambda event: {"number": event.number, "kind": event.kind, "to": list(event.to)},
         ),
     ),
-    ev.SuspensionTimedOut: ("SUSPENSION_TIMEOUT", _keys("suspension_id", "kind", "outcome", kind=_always(None))),
+    ev.SuspensionTimedOut: ("SUSPENSION_TIMEOUT", _keys("suspension_id", "kind", "outcome", kind=None)),
     ev.SuspensionWithdrawn: (
         "AGENT_RESUMED",
         {**_keys("suspension_id"), "withdrawn": attrgetter("reason")},
@@ -155,12 +152,12 @@ OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Callable[[Any], Any]]]
         },
     ),
     ev.PlanRevised: ("PLAN_REVISED", _keys("added", "changed", "removed", "moved")),
-    ev.RevisionRefused: ("VALIDATION_FAILED", _keys("code", "message", code=_always("invalid_plan"))),
+    ev.RevisionRefused: ("VALIDATION_FAILED", _keys("code", "message", code="invalid_plan")),
     ev.PlanRefused: ("VALIDATION_FAILED", _keys("code", "message")),
     ev.ExecutionCompleted: ("EXECUTION_COMPLETED", {}),
     ev.ExecutionRehearsed: ("EXECUTION_REHEARSED", {}),
     ev.ExecutionFailed: ("EXECUTION_FAILED", _keys("code", "message")),
-    ev.ExecutionExhausted: ("EXECUTION_FAILED", _keys("code", "budget", code=_always("incomplete"))),
+    ev.ExecutionExhausted: ("EXECUTION_FAILED", _keys("code", "budget", code="incomplete")),
     ev.ExecutionRejected: ("EXECUTION_REJECTED", {}),
     ev.ExecutionCancelled: ("EXECUTION_CANCELLED", _keys("reason")),
 }

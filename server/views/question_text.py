@@ -4,10 +4,10 @@ A terminal, the view of hosts with MCP Apps and prompts show these lines; a deci
 JSON, so no text can start a new line or a new field. The same question always renders the same text.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from planwarden.server.views.card import Card, Vote
-from planwarden.server.views.card_calls import Argument, CardCall, PlannedStep
+from planwarden.server.views.card_calls import CardCall, PlannedStep
 from planwarden.server.views.escaping import VALUE_CHARS, format_argument_name, format_value, hash_text
 from planwarden.server.views.instants import format_instant
 
@@ -94,13 +94,11 @@ def _format_planned_step(step: PlannedStep, limit: int | None) -> Iterator[str]:
     yield from (f"{key} = {format_value(value.value, limit)}" for key, value in step.facts)
 
 
-def _format_arguments(call: CardCall, indent: str, limit: int | None, *, is_form_shown: bool = False) -> Iterable[str]:
-    lines = [f"{indent}{_format_argument(argument, limit, is_form_shown)}" for argument in call.arguments]
-    return lines or [f"{indent}(no arguments)"]
-
-
-def _format_argument(argument: Argument, limit: int | None, is_form_shown: bool) -> str:
-    title = f" (titled {format_value(argument.schema_title)})" if argument.schema_title else ""
-    is_below = is_form_shown and argument.is_form
-    value = "(the fields below)" if is_below else format_value(argument.value.value, limit)
-    return f"{format_argument_name(argument.name, limit)}{title} = {value}"
+def _format_arguments(call: CardCall, indent: str, limit: int | None, *, is_form_shown: bool = False) -> Iterator[str]:
+    for argument in call.arguments:
+        title = f" (titled {format_value(argument.schema_title)})" if argument.schema_title else ""
+        is_below = is_form_shown and argument.is_form
+        value = "(the fields below)" if is_below else format_value(argument.value.value, limit)
+        yield f"{indent}{format_argument_name(argument.name, limit)}{title} = {value}"
+    if not call.arguments:
+        yield f"{indent}(no arguments)"

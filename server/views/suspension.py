@@ -7,8 +7,7 @@ from functools import cached_property
 import msgspec
 
 from planwarden.agent.common.struct import JsonValue, copy_fields
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.question import MatchedRule, SuspensionKind
+from planwarden.agent.core.execution.question import MatchedRule, Question, SuspensionKind
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.plan.plan_input import plan_schema
 from planwarden.agent.core.prompts import TEXT_SCHEMA, step_answer_schema, write_results
@@ -183,7 +182,8 @@ def build_suspension_view(
     question = suspension.question
     is_caller = question.addressee == "caller"
     offered = () if tools is None else map(tools.get, question.offered)
-    rows = question.rows
+    rows, step = question.rows, None if question.step_id is None else state.steps.get(question.step_id)
+    may_have_results = is_caller and question.traits.purpose != "plan"
     return copy_fields(
         Suspension,
         question,
@@ -198,7 +198,7 @@ def build_suspension_view(
         created_at=to_utc(suspension.created_at),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         goal=state.goal if is_caller else None,
-        results=_write_results(state, question) if is_caller else None,
+        results=write_results(state, step) or None if may_have_results else None,
         instructions=question.instructions or None,
         tools=tuple(build_tool_view(definition) for definition in offered if definition is not None),
         answer_schema=_find_answer_schema(question),
@@ -217,13 +217,7 @@ def build_suspension_view(
     )
 
 
-def _write_results(state: ExecutionState, question: ev.Question) -> str | None:
-    if question.traits.purpose == "plan":
-        return None
-    return write_results(state, None if question.step_id is None else state.steps[question.step_id]) or None
-
-
-def _find_answer_schema(question: ev.Question) -> dict[str, JsonValue] | None:
+def _find_answer_schema(question: Question) -> dict[str, JsonValue] | None:
     match question.traits.purpose:
         case "plan":
             return plan_schema()

@@ -26,7 +26,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.api.observer import build_observer
+from planwarden.server.api.home import build_observer
 from planwarden.server.telemetry.settings import TelemetrySettings
 from tests.kit import MemoryStore, ScriptedModel, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.telemetry.support import list_spans, spans_of
@@ -143,7 +143,7 @@ def test_a_missing_extra_is_named() -> None:
     program = """
 import sys
 sys.modules["opentelemetry.exporter"] = None
-from planwarden.server.api.observer import build_observer
+from planwarden.server.api.home import build_observer
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
 for protocol in ("grpc", "http/protobuf"):
     target = ExportTarget(url="http://127.0.0.1:1", protocol=protocol)
