@@ -24,9 +24,8 @@ from tests.harness.ledger import Ledger
 from tests.harness.process import STAGE, poll
 from tests.harness.records import Records, read_file
 from tests.harness.stage import SHOP
-from tests.kit import Client, Settings, confirm, first_only, plan, requirement, tool_step
+from tests.kit import Client, Settings, confirm, first_only, ok, plan, requirement, tool_step
 from tests.server.mcp.http_support import HEADERS, bearing, serving, token_for
-from tests.server.mcp.support import ok
 from tests.support.forking import forked_command_line
 from tests.support.paths import ROOT
 
