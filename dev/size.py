@@ -61,22 +61,18 @@ def _modules(*folders: str) -> Callable[[], int]:
     return lambda: sum(1 for _ in _files(*folders))
 
 
-def _nodes(pattern: str) -> Iterator[ast.AST]:
-    paths = (path for path in _files(*ROOTS) if re.search(pattern, path.read_text(encoding="utf-8")))
-    return (node for path in paths for node in ast.walk(ast.parse(path.read_bytes())))
-
-
 def _count_late_imports() -> int:
-    functions = (
-        node for node in _nodes(r"\n +(import|from) ") if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    nodes = (node for function in functions for node in ast.walk(function))
-    return len({node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)})
+    paths = (path for path in _files(*ROOTS) if re.search(r"\n +(import|from) ", path.read_text(encoding="utf-8")))
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_bytes())))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = (node for function in functions for node in ast.walk(function))
+    return len({node for node in inner if isinstance(node, ast.Import | ast.ImportFrom)})
 
 
 def _count_type_checking() -> int:
-    nodes = (node for node in _nodes("TYPE_CHECKING") if isinstance(node, ast.If))
-    return sum(ast.unparse(node.test).endswith("TYPE_CHECKING") for node in nodes)
+    paths = (path for path in _files(*ROOTS) if "TYPE_CHECKING" in path.read_text(encoding="utf-8"))
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_bytes())))
+    return sum(isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") for node in nodes)
 
 
 def _count_words() -> int:
