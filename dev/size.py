@@ -61,20 +61,18 @@ def _modules(*folders: str) -> Callable[[], int]:
     return lambda: sum(1 for _ in _files(*folders))
 
 
-def _nodes() -> Iterator[ast.AST]:
-    return (node for path in _files(*ROOTS) for node in ast.walk(ast.parse(path.read_bytes())))
-
-
 def _count_late_imports() -> int:
-    functions = (node for node in _nodes() if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    imports = (
-        node for function in functions for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)
-    )
-    return len(set(imports))
+    paths = (path for path in _files(*ROOTS) if re.search(r"\n +(import|from) ", path.read_text(encoding="utf-8")))
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_bytes())))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = (node for function in functions for node in ast.walk(function))
+    return len({node for node in inner if isinstance(node, ast.Import | ast.ImportFrom)})
 
 
 def _count_type_checking() -> int:
-    return sum(isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") for node in _nodes())
+    paths = (path for path in _files(*ROOTS) if "TYPE_CHECKING" in path.read_text(encoding="utf-8"))
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_bytes())))
+    return sum(isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") for node in nodes)
 
 
 def _count_words() -> int:

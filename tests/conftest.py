@@ -1,6 +1,7 @@
 """What every test module shares: one event loop back end, every store, no network, campaigns only on request."""
 
 import asyncio
+import atexit
 import gc
 import json
 import os
@@ -207,6 +208,7 @@ def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
 def _make_tables_once(patch: pytest.MonkeyPatch) -> None:
     """Each store in memory makes all tables, which copying takes a fiftieth of."""
     empty = sqlite3.connect(sqlite_store.PLACE, isolation_level=None, check_same_thread=False)
+    atexit.register(empty.close)
     migrate(empty, sqlite_store.PLACE)
 
     def copy(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads of the file: what one lookup finds at once, on the caller's own thread; what may take long on another one.
+"""Reads of the file: what one lookup finds at once, on the caller's own thread; what may take long through aiosqlite.
 
 A lookup in cached pages takes some 20 microseconds, and handing it to a thread and back ten times as long. A long read
 opens a connection of its own, so that no thread stays behind and nobody waits for it.
@@ -8,15 +8,14 @@ opens a connection of its own, so that no thread stays behind and nobody waits f
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import TypeVar
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.storage.clock import SystemClock
@@ -35,7 +34,8 @@ from planwarden.storage.sqlite.database import (
 )
 from planwarden.storage.sqlite.pace import Pace
 
-Result = TypeVar("Result")
+if TYPE_CHECKING:
+    import aiosqlite
 
 MAX_AT_ONCE = 64
 """Rows that the caller's own thread reads; the rest of a longer answer is read like a long one."""
@@ -87,35 +87,41 @@ class Reader:
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a read that may take long."""
-        return await self._use(lambda direct: direct.read(name, parameters))
+        async with self._open() as connection:
+            return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
         """Return the rows of each of several such reads, all as of one moment."""
-        return await self._use(lambda direct: direct.read_all(reads))
+        async with self._open() as connection:
+            await connection.execute("BEGIN")
+            return [
+                cast("Rows", await connection.execute_fetchall(SQL[name], parameters)) for name, parameters in reads
+            ]
 
     async def copy_into(self, target: sqlite3.Connection) -> None:
         """Copy the database as of one moment, through SQLite's online backup, while others go on writing."""
-        await self._use(lambda direct: direct.copy(target))
+        async with self._open() as connection:
+            await connection.backup(target)
 
-    async def _use(self, work: Callable[["DirectReader"], Result]) -> Result:
-        """Return the result of `work`, which gets a connection of its own, on a thread; cancelling interrupts it."""
+    @asynccontextmanager
+    async def _open(self) -> "AsyncGenerator[aiosqlite.Connection]":
+        """Give a connection that only reads, on a thread of its own. Raises `StoreError` when it fails."""
+        import aiosqlite
+
         self._check_open()
-        connections: list[sqlite3.Connection] = []
-
-        def run() -> Result:
-            with closing(connect(self._path, readonly=True)) as connection:
-                connections.append(connection)
-                return work(DirectReader(connection, self._path))
-
+        connection = aiosqlite.Connection(lambda: connect(self._path, readonly=True), MAX_AT_ONCE)
         try:
-            # The threads of all others may be taken by tools that block.
-            return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
-        except anyio.get_cancelled_exc_class():
-            for connection in connections:
-                # It may be closed already.
-                with suppress(sqlite3.ProgrammingError):
-                    connection.interrupt()
-            raise
+            # Cancelled in the middle, neither opening nor closing would end what its thread holds.
+            with anyio.CancelScope(shield=True):
+                await connection
+            try:
+                yield connection
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await connection.interrupt()
+                    await connection.close()
+        except FAULTS as error:
+            raise store_error(error, self._path) from error
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -136,41 +142,37 @@ class DirectReader:
         self._connection = connection
         self._path = path
 
-    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        return self.read(name, parameters)
+    def read_version(self) -> int:
+        """Return the version of the schema."""
+        try:
+            return int(self._read("user_version")[0][0])
+        except StoreError:
+            self.close_now()
+            raise
 
-    fetch_long = fetch
+    async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        return self._read(name, parameters)
+
+    async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        return self._read(name, parameters)
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        return self.read_all(reads)
+        self._execute("BEGIN")
+        try:
+            return [self._read(name, parameters) for name, parameters in reads]
+        finally:
+            if self._connection.in_transaction:
+                self._execute("COMMIT")
 
     async def copy_into(self, target: sqlite3.Connection) -> None:
-        self.copy(target)
+        self._connection.backup(target)
 
-    def copy(self, target: sqlite3.Connection) -> None:
-        """Copy the database through SQLite's online backup."""
-        with self._translating():
-            self._connection.backup(target)
+    def _read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+        return self._execute(SQL[name], parameters)
 
-    def read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return the rows of a statement."""
-        with self._translating():
-            return self._connection.execute(SQL[name], parameters).fetchall()
-
-    def read_all(self, reads: Sequence[tuple[str, Sequence[object]]]) -> list[Rows]:
-        """Return the rows of each statement, all as of one moment."""
-        with self._translating():
-            self._connection.execute("BEGIN")
-            try:
-                return [self.read(name, parameters) for name, parameters in reads]
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("COMMIT")
-
-    @contextmanager
-    def _translating(self) -> Generator[None]:
+    def _execute(self, sql: str, parameters: Sequence[object] = ()) -> Rows:
         try:
-            yield
+            return self._connection.execute(sql, parameters).fetchall()
         except FAULTS as error:
             raise store_error(error, self._path) from error
 
@@ -199,9 +201,7 @@ def open_lookups(path: Path) -> SqlLookups | None:
     """
     prepare(path)
     reader = DirectReader(connect(path, readonly=True), path)
-    with ExitStack() as opened:
-        opened.callback(reader.close_now)
-        if reader.read("user_version")[0][0] != latest_version():
-            return None
-        opened.pop_all()
-    return SqlLookups(reader, SystemClock())
+    if reader.read_version() == latest_version():
+        return SqlLookups(reader, SystemClock())
+    reader.close_now()
+    return None

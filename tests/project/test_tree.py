@@ -32,9 +32,8 @@ def modules() -> Iterator[Path]:
 def test_a_public_class_name_stands_for_one_class_in_the_whole_package() -> None:
     places: defaultdict[str, list[str]] = defaultdict(list)
     for path in modules():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(path.relative_to(ROOT)))
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            places[name].append(str(path.relative_to(ROOT)))
     assert len(places) > 300
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 

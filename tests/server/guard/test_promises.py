@@ -16,9 +16,8 @@ from planwarden.server.guard.calls import Verdict
 from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
 from planwarden.server.guard.install.hook_files import build_done_entry
 from planwarden.server.guard.receipts import build_receipt
-from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.promises import CallPattern, Promise, RecordedCall, judge_promises
-from tests.kit import Settings, requirement
+from tests.kit import Settings, load_settings, requirement
 from tests.server.guard.test_guard import Guarded, guarded
 from tests.server.guard.test_hook import answering, has_sockets  # pyright: ignore[reportUnusedImport]  # fixture
 from tests.server.inbox.support import visit

@@ -25,7 +25,7 @@ from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
 from tests.server.mcp.tasks_support import TakesTasks, code_of
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
-from tests.tools.test_registry import build_tool
+from tests.tools.test_python_tools import build_tool
 
 NOTED: dict[str, JsonValue] = plan(tool_step("a", "note", {"text": "y"}))
 CONFIRMED: JsonValue = plan(confirm("a"), tool_step("b", "note", {"text": "x"}))

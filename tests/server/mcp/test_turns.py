@@ -13,14 +13,13 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
-from planwarden.agent.models.caller import CallerModel
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.turns import MAX_AT_ONCE, Turns
 from planwarden.server.settings.secrets import STATE_KEY, find_request_state_key, load_request_state_key
 from planwarden.storage.secret_files import SecretFiles
-from tests.kit import Client, MemoryStore, Service, Settings, ok, refused, requirement
+from tests.kit import CallerModel, Client, MemoryStore, Service, Settings, ok, refused, requirement
 
 
 @dataclass
