@@ -40,11 +40,7 @@ CREATED = """\
 """
 EDITS = {
     "agent/core/execution/events.py": [
-        (
-            "class CancelRequested(",
-            'class Footnote(StoredStruct, tag="FN"):\n    text: str = ""\n\n\nclass CancelRequested(',
-        ),
-        ("    | StepSkipped\n", "    | StepSkipped\n    | Footnote\n"),
+        ("class CancelRequested(", 'class Footnote(Event, tag="FN"):\n    text: str = ""\n\n\nclass CancelRequested('),
     ],
     # It notes something whenever an execution is cancelled, and at the start of those with a goal.
     "agent/runtime/commands.py": [
