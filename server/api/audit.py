@@ -200,8 +200,11 @@ class Verification:
 
     async def _read_said(self, execution_id: str) -> bytes:
         """As in `_said`, from the audit as it is now."""
-        rows = [row.entry async for row in read_rows(self._store, execution_id=execution_id)]
-        return reduce(_add_to, (entry for entry in rows if entry.kind in LOG_KINDS), b"")
+        audit_digest = b""
+        async for row in read_rows(self._store, execution_id=execution_id):
+            if row.entry.kind in LOG_KINDS:
+                audit_digest = _add_to(audit_digest, row.entry)
+        return audit_digest
 
 
 class GrantCheck:

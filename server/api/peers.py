@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.task_groups import run_beside
@@ -88,21 +89,23 @@ class StorePeers:
             await self.refresh()
             yield
             return
-        started_at = self._clock.now()
+        # The version is that of the code that runs, also when another one is being installed by now.
+        begun = ProcessFacts(
+            owner=owner,
+            role=role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version("planwarden"),
+            started_at=self._clock.now(),
+            policy=self._policy,
+            tools={},
+        )
         published: ProcessFacts | None = None
 
         async def look() -> None:
             nonlocal published
-            facts = ProcessFacts(
-                owner=owner,
-                role=role,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                version=version("planwarden"),
-                started_at=started_at,
-                policy=self._policy,
-                tools={tool.name: tool.digest for tool in self._tools.definitions() if not tool.unavailable},
-            )
+            tools = {tool.name: tool.digest for tool in self._tools.definitions() if not tool.unavailable}
+            facts = replace(begun, tools=tools)
             if facts != published:
                 await self._registry.publish(facts)
                 published = facts

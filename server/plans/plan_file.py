@@ -167,8 +167,9 @@ def _read_bytes(path: Path) -> tuple[bytes, FileStamp]:
         try:
             before = os.fstat(descriptor)
             _check_kind(before)
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                data = file.read(MAX_FILE_BYTES + 1)
+            data = b""
+            while len(data) <= MAX_FILE_BYTES and (piece := os.read(descriptor, MAX_FILE_BYTES + 1)):
+                data += piece
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)

@@ -58,9 +58,9 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     tools: int
     """Number of its tools in the catalogue."""
     trusted: bool
-    reason: str | None = None
+    reason: str | None
     """Why it is down, or what was left out of its listing."""
-    log: str | None = None
+    log: str | None
     """The file with what it wrote to its standard error."""
 
 

@@ -92,8 +92,8 @@ class ProvenPromise(msgspec.Struct, frozen=True, kw_only=True):
 class PromiseVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the promises of a session; a promise that nothing owed is in neither list."""
 
-    owed: tuple[OwedPromise, ...] = ()
-    proven: tuple[ProvenPromise, ...] = ()
+    owed: tuple[OwedPromise, ...]
+    proven: tuple[ProvenPromise, ...]
 
 
 def judge_promises(

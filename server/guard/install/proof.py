@@ -77,7 +77,7 @@ class HookStatus(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     state: Literal["installed", "not installed", "damaged"]
     problem: str = ""
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[Trial, ...]
     unknown: str = ""
 
     @property
@@ -101,9 +101,9 @@ def _check_host(
         texts = [_read(file) for file in files]
         states = [file.is_in(text) for file, text in zip(files, texts, strict=True)]
     except InvalidArguments as error:
-        return HookStatus(host=host, path=path, state="damaged", problem=f"{path}: {error.message}")
+        return HookStatus(host=host, path=path, state="damaged", problem=f"{path}: {error.message}", trials=())
     if not any(states):
-        return HookStatus(host=host, path=path, state="not installed")
+        return HookStatus(host=host, path=path, state="not installed", trials=())
     problem = "" if all(states) else f"{files[states.index(False)].path} lacks its part; install it again"
     if not problem and any(file.is_outdated(text, program) for file, text in zip(files, texts, strict=True)):
         problem = "it is not what this installation of planwarden would write; install it again"

@@ -85,6 +85,7 @@ def test_a_server_that_is_down_is_named_with_its_reason_by_each_command_and_hind
     cli.write("planwarden.json", servers(d=server(cli, "good"), bad=server(cli, "breaks")))
     result, text = cli.main("tools", "--json"), cli.main("tools", "echo").out
     assert {row["name"]: row["health"] for row in result.json["servers"]} == {"d": "ready", "bad": "down"}
+    assert all({"reason", "log"} <= row.keys() for row in result.json["servers"])
     assert {"d", "builtin"} <= {tool["source"] for tool in result.json["tools"]}
     assert "d_echo" in text and "exit code 7" in text and "bad" in text
     path = cli.write("plan.json", {"todoList": [step("a", "bad_note", {"text": "x"})]})

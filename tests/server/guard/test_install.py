@@ -163,7 +163,8 @@ def test_the_status_runs_each_hook_with_broken_ones_in_its_place(
     capsys.readouterr()
     assert main(["guard", "status", "--json"]) == DONE
     found = {status["host"]: status for status in json.loads(capsys.readouterr().out)["hosts"]}
-    assert found["claude-code"]["state"] == "not installed" and found[host]["unknown"]
+    assert found["claude-code"]["state"] == "not installed" and found["claude-code"]["trials"] == []
+    assert found[host]["unknown"]
     trials = {trial["what"]: trial["blocks"] for trial in found[host]["trials"]}
     assert trials.pop("a call that only reads") is False
     assert len(trials) == 6 and all(trials.values())
