@@ -1,18 +1,18 @@
-"""The one judgement whether a call may run: `authorize` says allow, ask a person, or deny.
+"""The one judge of whether a call may run: `authorize` says allow, ask a person, or deny.
 
-What may let a call run is a `Permit`: an approval, a row of one question about many calls, a confirmation that covers
-later calls, the answer that a lost call did not happen, and what released the first attempt of a call that failed. A
+A `Permit` may let a call run: an approval, a row of one question about many calls, a confirmation that covers later
+calls, the answer that a lost call did not happen, or what released the first attempt of a call that failed. A
 permit names exactly one call; standing grants are bound to constraints instead, see `planwarden.agent.approval.grants`.
 
-The dispatcher asks it before every call, and so do the question about the rows of a loop and the forecast of a plan.
-The replay of rules and the guard have no permits and ask the policy. The order is the law:
+The dispatcher asks `authorize` before every call; so do the question about a loop's rows and the forecast of a plan.
+The guard and the replay of rules have no permits and ask the policy. The order is the law:
 
 1. A call that a rule of the operator denies does not run, even if a person allowed it.
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
-   and the answer is worth what the policy asks now. If a decision about the call itself does not count any more, the
+   and the answer is worth what the policy asks now. If a decision about the call itself no longer counts, the
    person is asked again and told why.
-3. A tool that changed since the plan was accepted is asked about, and so is every call whose execution says so.
-4. A blocking tool asks by itself; a call that needs nobody runs; then standing grants let calls run.
+3. If the tool changed since the plan was accepted, or the execution's options say so, the call is asked about.
+4. A call that needs nobody, or whose blocking tool asks, runs; then standing grants let calls run.
 5. Every other call is asked about.
 """
 
@@ -38,7 +38,7 @@ Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 MAX_CACHED = 100
 NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
-"""Answers about one call and nothing else: if they do not count any more, that person is asked again, and told why.
+"""Answers about one call and nothing else: if one no longer counts, a person is asked again, and told why.
 A row is asked about again only if its tool changed."""
 
 
@@ -50,7 +50,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
     """The question and its answer: what the answer is worth, from whom, for which risk and quorum."""
     arguments: dict[str, JsonValue]
     since: ev.Question
-    """What was shown of the tool; for a retry the wait before it, which saw the tool last."""
+    """The question that last recorded the tool; for a retry, the wait before it."""
 
     @property
     def suspension_id(self) -> str:
@@ -89,7 +89,7 @@ def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) ->
 def names_call(
     covered: ev.CoveredCall, call: Call, definition_digest: str, arguments: dict[str, JsonValue] | None
 ) -> bool:
-    """Return True when the covered call is one of this step, of the tool as it is, with these arguments."""
+    """Return True when the covered call is this step's, of the tool as it is now, with these arguments."""
     return (
         (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
         and covered.definition_digest == definition_digest
@@ -113,7 +113,7 @@ def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: 
 def find_row(request: CallRequest) -> tuple[DecidedBatch, Permit | None] | None:
     """Return the latest answered question that has a row for the call, and what the row allows.
 
-    It allows nothing where the person left it out, and where its answer cannot count any more.
+    A row that the person left out, or whose answer can no longer count, allows nothing.
     """
     call, execution = request.call, request.execution
     for suspension in reversed(execution.find_suspensions("batch")):
@@ -146,7 +146,7 @@ def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension:
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The call may run: because of the permit, the grant, or the rule; without all three nobody needs to be asked."""
+    """The call may run because of the permit, the grant or the rule; with none of them, nobody needs asking."""
 
     requirement: Requirement
     permit: Permit | None = None
@@ -154,7 +154,7 @@ class Allow(msgspec.Struct, frozen=True):
 
     @property
     def shares(self) -> tuple[ev.BudgetShare, ...]:
-        """What the call takes of the budgets of the rule that lets it run."""
+        """What the call takes from budgets of the rule that lets it run."""
         return self.requirement.shares if self.permit is None and self.grant_id is None else ()
 
 
@@ -163,9 +163,9 @@ class Ask(msgspec.Struct, frozen=True):
 
     requirement: Requirement
     reason: str | None = None
-    """Why now, where something that counted before does not count any more; a sentence."""
+    """Why now, if something that counted before no longer counts; a sentence."""
     permit: Permit | None = None
-    """What does not count any more."""
+    """What no longer counts."""
 
 
 class Deny(msgspec.Struct, frozen=True):
@@ -175,15 +175,15 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """A person left the call out when they answered about many."""
+    """A person left the call out of an answer about many calls."""
 
     suspension_id: str
 
 
 def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
-    """Return what follows for a call of a loop from the answer to one question about many calls.
+    """Return what the answer to one question about many calls means for a call of a loop.
 
-    None where there is no answer, or it does not count any more; then the call is judged as it was written.
+    None if there is no answer, or it no longer counts; then the call is judged as it was written.
     """
     answered = find_row(request)
     if answered is None:
@@ -251,7 +251,7 @@ def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, 
     ):
         return False
     if suspension.status == "timed_out":
-        # Only questions of the lowest risk are ever approved by waiting; what needs nobody does not run because of it.
+        # Only questions of the lowest risk are ever approved by a timeout; a call that needs nobody runs without it.
         return requirement.risk == "confirm" or (requirement.risk == "read" and permit.source in ASKED_AGAIN)
     assurance, decider = suspension.assurance, suspension.principal
     if assurance is None or decider is None:

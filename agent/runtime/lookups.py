@@ -1,4 +1,4 @@
-"""What a judgement lacks that is not in its execution: files, plans, keys and results that only I/O can read.
+"""What a judgement needs from outside its execution: files, plans, keys and results that only I/O can read.
 
 Judgements are pure and raise what they need. Read it into the same `LookedUp` and judge again.
 """
@@ -53,14 +53,14 @@ class LookedUp:
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
         self.approval = context.approval
-        """With parts of artifacts, paths and business keys, as far as they were read."""
+        """The context, with what was read of artifacts, paths and business keys."""
         self.earlier: Mapping[Reference, EarlierResult | str] = {}
         self.spent: Mapping[str, BudgetSpent] = {}
-        """By budget, what the store refused."""
+        """What the store refused, by budget."""
         self._parsed: list[tuple[object, Parsed | Exception]] = []
 
     def build_plan_intake(self, execution: ExecutionState) -> PlanIntake:
-        """Return what reads a plan in the execution, with the earlier results that it takes values from already."""
+        """Return what reads a plan in the execution, with the earlier results that it has or that were read."""
         facts, earlier = self._context.facts(), {**self.earlier, **execution.earlier}
         return PlanIntake(tools=facts, max_steps=self._context.max_steps, parsed=self._parsed, earlier=earlier)
 
@@ -106,13 +106,13 @@ class LookupReader:
                 await self.read(needed, execution, lookups)
 
     async def run_parser(self, parse: Callable[[], Parsed]) -> Parsed:
-        """Parse a large plan in a thread, one at a time, so that other requests are answered."""
+        """Parse large plans in a worker thread, one at a time, so that other requests go on."""
         return await anyio.to_thread.run_sync(parse, limiter=self._parsers)
 
     async def find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
-        """Return for each reference what the thread and owner of the execution have for it, or why it cannot be had.
+        """Return each reference's result from the asking execution's thread and owner, or why there is none.
 
-        The newest completed step with the id counts. The execution itself need not exist yet. What is found goes into
+        The newest completed step with the id counts. The asking execution need not exist yet. What is found goes into
         the event that accepts the plan, so nothing that happens to the earlier execution afterwards changes it.
         """
         try:
@@ -132,12 +132,12 @@ class LookupReader:
                 results |= dict.fromkeys(mine, f"{text} to take: it is {status}")
             else:
                 results |= await self._read_results(source, mine)
-            # Each step may cost as much as one turn of the loop should.
+            # Each step may take as long as one event-loop turn should.
             await anyio.lowlevel.checkpoint()
         return results
 
     async def _find_sources(self, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
-        """Return the newest execution in which each step is completed, else the newest one that has it at all."""
+        """Return for each step the newest execution that completed it, else the newest one that has it at all."""
         sources: dict[str, ExecutionState] = {}
         remaining = set(step_ids)
         for header in reversed(headers[-MAX_EXECUTIONS:]):

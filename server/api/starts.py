@@ -1,6 +1,6 @@
 """Starts executions in threads, once for each key that a caller sends, and checks the plans with which they begin.
 
-A question that is asked without a plan becomes one.
+A question asked without a plan becomes a plan.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 PLAN_DIGITS = 16
 
 Create = Callable[[StartRequest | None], Awaitable[ExecutionState]]
-"""Starts or continues an execution for the request; None for a request whose key is stored already."""
+"""Starts or continues an execution for the request, which is None if its key is already stored."""
 
 STEP_ID = "ask"
 MAX_MESSAGE_CHARS = 4_000
@@ -84,13 +84,13 @@ def build_plan_request(start: StartOptions, plan: JsonValue, call: Mapping[str, 
 def add_plan(
     request: StartRequest | None, start: StartOptions, plan: JsonValue, call: Mapping[str, object]
 ) -> StartRequest:
-    """Return the request with the plan by which the store finds an unfinished run of the same plan.
+    """Return the request with the digest by which the store finds unfinished runs of the plan.
 
     A rehearsal does not count as a second run of the plan, and warns of none.
     """
     if call.get("rehearse"):
         return request or StartRequest()
-    # Only warnings come from it, and it is stored twice with every unfinished execution.
+    # Only warnings use the digits, and every unfinished execution stores them twice.
     digits = digest(_join_inputs(plan, start), context="plan")[:PLAN_DIGITS]
     return StartRequest(plan=digits, is_only=True) if request is None else replace(request, plan=digits)
 
@@ -107,11 +107,11 @@ def _join_inputs(plan: JsonValue, start: StartOptions) -> JsonValue:
 def build_question_plan(
     message: str, details: JsonValue, form: JsonValue, addressee: str | None
 ) -> dict[str, JsonValue]:
-    """Return the plan that asks for a confirmation, or with a form for an answer that fits it.
+    """Return a plan that asks for a confirmation or, with a form, for an answer that fits it.
 
     Raises:
         InvalidArguments: a text is empty, the form is not a JSON Schema of an object, or something is not JSON.
-        LimitExceeded: a text, the details or the form are too large.
+        LimitExceeded: a text, the details or the form is too large.
     """
     check_text(message, "message", MAX_MESSAGE_CHARS)
     if addressee is not None:
@@ -159,7 +159,7 @@ _CONTEXT_EFFECTS = 20
 
 
 class Starts:
-    """Where the executions of one engine begin: its threads, and the plans as a run would begin with them now.
+    """Where the executions of one engine begin: its threads, and the plans as a new run would use them.
 
     A thread of another principal looks as if it did not exist.
     """
@@ -232,7 +232,7 @@ class Starts:
     async def prepare(
         self, start: StartOptions, call: Mapping[str, object], *, makes_plan: bool = False
     ) -> PreparedThread:
-        """Return the thread of a new execution; with `makes_plan` its context, for the model that makes the plan.
+        """Return a new execution's thread; with `makes_plan`, also its context for the model that makes the plan.
 
         A goal has a final text by default, which the thread inherits only if the caller asked for it.
 
@@ -317,7 +317,7 @@ class Starts:
             await self._downstream.wait_until_listed(names)
 
     def check_servers(self, names: Iterable[str]) -> None:
-        """Raise `InvalidPlan` that says why a server's tools are missing, which `unknown tool` would not."""
+        """Raise `InvalidPlan` to say why a server's tools are missing, which `unknown tool` would not."""
         if self._downstream is None:
             return
         faults = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}

@@ -99,7 +99,7 @@ async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerato
 
 
 async def _keep(config: ServerConfig, warden: Warden) -> None:
-    """Keep in the home how the wrapped server is reached. Raises `UsageError`: another one has its name."""
+    """Record in the home how to reach the wrapped server. Raises `UsageError`: another has its name."""
     home = warden.settings.home
     other = await anyio.to_thread.run_sync(describe_other_server, home, config)
     living = await RunningGates(warden.service.store).list_living() if other is not None else ()
@@ -113,7 +113,7 @@ async def _keep(config: ServerConfig, warden: Warden) -> None:
 
 @asynccontextmanager
 async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
-    """Let other processes know of the gate while the block runs; without a `server`, of all of planwarden.json."""
+    """Tell other processes of the gate while the block runs; an empty `server` means all of planwarden.json."""
     running = RunningGates(service.store)
     await running.open(service.owner, server)
     try:

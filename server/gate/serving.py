@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 Write = Callable[[bytes], Awaitable[None]]
 
 HEADSTART_S = 0.5
-"""How long opening waits for a call: the first messages of a host need no store, and pass before it."""
+"""How long opening waits for a call: a host's first messages need no store, and pass without one."""
 
 
 class Opening:
@@ -46,7 +46,7 @@ class CallJudge(CallHandler, Protocol):
     """Judges the calls of one server while the store is open."""
 
     tools: Any
-    """`GatedTools`, which load too slowly for this module to name them."""
+    """`GatedTools`, whose import is too slow for this module."""
 
     async def find_login(self) -> LoginLocation | None:
         """Return where the login for the server is kept."""
@@ -93,14 +93,14 @@ class Gate:
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
-    """Return the settings with the wrapped server in the place of what the home remembers of it.
+    """Return the settings with the wrapped server in place of what the home remembers of it.
 
     Raises `UsageError`: planwarden.json has a server whose tools would be named alike.
     """
     others = [other for other in settings.servers.configs if other.slug != config.slug]
     if any(other.slug == config.slug and not other.is_gated for other in settings.servers.configs):
         raise UsageError(f"planwarden.json has a server {config.name!r}; choose another name with --name")
-    # It is never started by what starts the others: its one process belongs to the relay.
+    # What starts the others never starts this one: its one process belongs to the relay.
     own = dataclasses.replace(config, is_disabled=True)
     return replace(settings, servers=ServerList((*others, own), settings.servers.notes))
 
@@ -180,7 +180,7 @@ def _write(wire: TextIO, line: bytes) -> bool:
 
 
 async def _read_lines() -> AsyncGenerator[bytes]:
-    """Yield the lines of standard input, from which no child process and no tool reads any more."""
+    """Yield the lines of standard input, which child processes and tools can no longer read."""
     wire = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -191,12 +191,12 @@ async def _read_lines() -> AsyncGenerator[bytes]:
             if isinstance(line, bytes):
                 yield line
             else:
-                # It is refused as what it is, no JSON.
+                # Refused as what it is: not JSON.
                 yield line.head
 
 
 async def _end_on_signal(ended: anyio.Event, opening: Opening) -> None:
-    """End in order on a signal."""
+    """End cleanly on a signal."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
             opening.exit_code = 128 + number

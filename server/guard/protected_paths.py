@@ -1,8 +1,8 @@
 """What a model may not touch whatever the rules say: planwarden's decisions, its files, and the hooks of the host.
 
-This reads calls as well as it can and errs towards refusing. It cannot see what a script does that the call starts,
-what a variable holds, or what a program writes by itself: a command line that could hide that is asked about, and a
-person sees it. See docs/guard.md.
+This reads calls as well as it can and errs towards refusing. It cannot see what a script does once started,
+what a variable holds, or what a program writes by itself: a person is asked about a command line that could hide
+that. See docs/guard.md.
 """
 
 import os
@@ -21,9 +21,9 @@ from planwarden.tools.guarded.hosts import HostName
 from planwarden.tools.guarded.shell import list_words
 
 MAX_WORDS = 4_000
-"""Of a call; of a command line, as often as it changes the folder. For each, the disk is asked where it leads."""
+"""Of a call; in a command line, each counts once per folder. For each, the disk is asked where it leads."""
 MAX_FOLDERS = 50
-"""Of one command line: each begins in the one before, so a path of them can be long."""
+"""Of one command line: each begins in the one before, so their paths can be long."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
 PROGRAM = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
@@ -51,9 +51,9 @@ DELETING = frozenset(
 COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
 """Programs that put files into a folder which they are given."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep"})
-"""Programs that look through the folder that they run in where they are given none."""
+"""Programs that look through the folder that they run in if they are given none."""
 READING_ALL = frozenset({"rg", "ag", "ack", "ugrep", "tar", "bsdtar", "rsync", "zip", "7z", "-exec", "-execdir"})
-"""Programs and options that read all folders below the one that they are given; others with an option."""
+"""Programs and options that read all folders below the given one; `READING_MUCH` with an option."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments in which tools of hosts take the folder that they search."""
@@ -77,7 +77,7 @@ HOST_FOLDERS: Mapping[HostName, tuple[str, str]] = {
     ),
     "cursor": (".cursor", "hooks.json mcp.json cli.json agents commands extensions plugins skills"),
 }
-"""What the folder of a host is called in a project and in most homes, and what in it says what runs in the host.
+"""The name of a host's folder in a project and in most homes, and the entries that say what runs in the host.
 
 Sources: those of `planwarden.tools.guarded.hosts`, https://code.claude.com/docs/en/settings,
 https://developers.openai.com/codex/config-reference, https://geminicli.com/docs/reference/configuration,
@@ -86,7 +86,7 @@ HOST_FILES = (
     *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
     *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
 )
-"""What is code of a host outside of such a folder."""
+"""Code of a host that is not in such a folder."""
 _HOST_FOLDER_NAMES = frozenset(name for name, _ in HOST_FOLDERS.values())
 _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
@@ -102,8 +102,8 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
-    """Return why the call is refused; None if nothing is seen that would be. `home` is planwarden's, and by the
-    variables of `environment` a command may name places."""
+    """Return why the call is refused; None if no reason is seen. `home` is planwarden's; a command may name
+    places by the variables of `environment`."""
     try:
         return _CallCheck(home, environment, call).find_refusal()
     except TooMuch:
@@ -183,12 +183,12 @@ class _CallCheck:
         return None
 
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
-        """Return why one command may not have what it is given as a whole: a folder above what is refused."""
+        """Return why one command may not act on a whole folder it is given: one above what is refused."""
         programs = frozenset(word.rpartition("/")[2] for word in words)
         operands = _list_operands(words)
         refusal = None
         if programs & DELETING:
-            # What is moved is moved to the last one.
+            # `mv` moves the others to the last one.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
             refusal = self._refuse_folders(moved, folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
@@ -242,7 +242,7 @@ class _CallCheck:
 
     @cached_property
     def _above(self) -> frozenset[str]:
-        """What is above planwarden's home, and above code of hosts that is there."""
+        """What is above planwarden's home, and above code of hosts that exists."""
         code = list_code_of_hosts(self._environment, self._call.folder)
         return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
 
@@ -252,7 +252,7 @@ class _CallCheck:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
     def _list_folders(self, line: str) -> Iterator[str]:
-        """Yield where the parts of a command may run that change the folder, `MAX_FOLDERS` at most."""
+        """Yield the folders that a command may change to, by its first `MAX_FOLDERS` changes."""
         folder = self._call.folder
         changes = (words[1] for words in list_words(line) if len(words) > 1 and words[0] in ("cd", "pushd"))
         for change in islice(changes, MAX_FOLDERS):
@@ -294,7 +294,7 @@ def _list_candidates(line: str) -> frozenset[str]:
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:
-    """Return what a command is given, also behind the `=` of an option."""
+    """Return what a command is given, also after the `=` of an option."""
     return [piece for word in words[1:] for piece in dict.fromkeys((word, word.rpartition("=")[2]))]
 
 
@@ -343,13 +343,13 @@ def _only_reads(words: Sequence[str]) -> bool:
 
 
 def _list_around(path: str) -> frozenset[str]:
-    """Return the path and every folder above it, folded as file systems do that know no case."""
+    """Return the path and every folder above it, folded as on file systems that ignore case."""
     folded = Path(path.casefold())
     return frozenset(map(str, (folded, *folded.parents)))
 
 
 def is_code_of_host(path: str) -> bool:
-    """Return whether the path is called like what runs in a host, or like something in it."""
+    """Return whether the path has the name of a host's code, or is inside such a path."""
     folded = path.replace(os.sep, "/").casefold()
     return any(folded.endswith(ending) or f"{ending}/" in folded for ending in _CODE_ANYWHERE)
 

@@ -1,8 +1,8 @@
-"""Turns views into camelCase JSON: a view whole, or what a call changed, for a caller that has seen it before.
+"""Turns views into camelCase JSON: a whole view, or what a call changed, for a caller that has seen the view.
 
-Left out of the changes is what the caller wrote or was told (plan, results, instructions, schemas of tools), what it
-has no use for (usage, facts about tools) and what is empty. What is asked about a step or a plan for a second time is
-told whole again. `get_execution` has all of it.
+The changes leave out what the caller wrote or was told (plan, results, instructions, schemas of tools), what it
+has no use for (usage, facts about tools) and what is empty. A second question about a step or a plan is told
+whole again. `get_execution` has all of it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 
 def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
-    """Return a view as camelCase JSON without fields that are null or empty lists; with `lists` it keeps its own."""
+    """Return a view as camelCase JSON without null fields and empty lists; `lists` keeps the view's own lists."""
     return cast("dict[str, JsonValue]", _encode(view, is_short=True, lists=lists))
 
 
@@ -131,7 +131,7 @@ def _find_plan_part(step: Step) -> tuple[object, ...]:
 
 
 def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
-    """Yield the steps that changed, except those that a question is about, and pending ones, which the plan describes.
+    """Yield the changed steps, but neither those that a question is about nor pending ones, which the plan describes.
 
     Calls that succeeded with the arguments that the plan or the caller wrote are left out; a loop's are in its result.
     """
@@ -158,7 +158,7 @@ def _show_steps(after: Execution, before: Execution | None, documents: list[Docu
 def _show_questions(
     after: Execution, documents: list[Document], earlier: Mapping[str, Suspension], answered: str | None
 ) -> Iterator[Document]:
-    """Yield the open questions: new ones, changed ones and the one that was answered in full, the others by name."""
+    """Yield the open questions: in full if they are new, changed or the one answered, the others by name."""
     instructions = {suspension.instructions for suspension in earlier.values()}
     equipped = {tool.name for suspension in earlier.values() for tool in suspension.tools}
     again = {(suspension.kind, suspension.step_id) for suspension in earlier.values()}
@@ -184,7 +184,7 @@ def _show_questions(
 
 
 def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
-    """Return whether `steps` shows only the beginning of a result: the question says how to take values from it."""
+    """Return whether `steps` shows only a result's start; the question then says how to take values from it."""
     steps = {step.id: step for step in execution.steps}
     sources = steps if question.step_id is None else steps[question.step_id].dependencies
     results = [steps[step_id].result for step_id in sources]

@@ -1,4 +1,4 @@
-"""What a database tells of executions: lookups that change nothing, the same in both databases."""
+"""What a database says of executions: lookups that change nothing, the same in both databases."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -128,7 +128,7 @@ class SqlLookups:
         return _build_page(rows, limit, [(min(len(rows), limit),)])
 
     async def _find_place(self, cursor: str, principal: str | None = None) -> tuple[Any, ...]:
-        """Return number, rank and closing of the suspension at which a page ended. Raises `InvalidArguments`."""
+        """Return number, rank and closing time of the last suspension on a page. Raises `InvalidArguments`."""
         rows = await self._reads.fetch("place_of_suspension", (cursor, principal))
         if not rows:
             raise _describe_foreign(cursor)
@@ -146,7 +146,7 @@ def _describe_foreign(cursor: str) -> InvalidArguments:
 
 
 def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
-    """Return the page of rows that were read with one more than its limit; without a database there is no total."""
+    """Return the page of rows, read with one more than its limit; the total is 0 if a value cannot be stored."""
     suspensions = tuple(map(read_suspension, rows[:limit]))
     total = int(totals[0][0]) if totals else 0
     return SuspensionRowPage(suspensions, total, suspensions[-1].suspension_id if len(rows) > limit else None)

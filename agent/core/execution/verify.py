@@ -1,10 +1,10 @@
-"""TAEF: which required tools the log proves for a step; `control/decide.py` completes the step if none is missing.
+"""TAEF: which required tools of a step have a proven call; `control/decide.py` completes a step that lacks none.
 
 Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool does not.
 Names and rules are those of the Tool-Aware Execution Framework, described in docs/concepts.md.
 
-A rehearsal makes only calls that read, and proves nothing about the others. A step that waits for another one to be
-over goes on after it; a step that takes its result is skipped, and so is a step whose calls a model writes, because the
+A rehearsal makes only calls that read, and proves nothing about the others. A step that only has to follow another
+goes on after it; a step that takes its result is skipped, and so is a step whose calls a model writes, because the
 model would write them from that result.
 """
 
@@ -22,7 +22,7 @@ def find_missing_tools(step: StepState) -> tuple[str, ...]:
 
 
 def find_needed_tools(execution: ExecutionState) -> set[str]:
-    """Return the names of the tools that the remaining steps name."""
+    """Return the names of the tools that remaining steps use."""
     return {
         name
         for state in execution.steps.values()
@@ -37,7 +37,7 @@ def runs_in_rehearsal(definition: ToolDefinition) -> bool:
 
 
 def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool:
-    """Return True when only a real run can say how the step ends: a call of it, or of one that it needs, was not
+    """Return True when only a real run can say how the step ends: its call, or one of a step it needs, was not
     made."""
     if not execution.options.rehearse:
         return False
@@ -47,7 +47,7 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first step whose result the step takes although only a real run has it."""
+    """Return the first step whose result the step takes and only a real run produces."""
     if not execution.options.rehearse:
         return None
     return next(
@@ -61,7 +61,7 @@ def find_missing_result(execution: ExecutionState, state: StepState) -> str | No
 
 
 def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
-    """Return True when the step takes the result of the other one: by a binding, or because a model writes its
+    """Return True when the step takes the other's result: by a binding, or because a model writes the step's
     calls."""
     return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())
 

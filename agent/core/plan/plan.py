@@ -41,7 +41,7 @@ STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
 
 ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
-"""From arguments, the paths in them that are not known yet (null for now) and a limit of work: what is wrong
+"""Takes arguments, the paths in them not known yet (null for now) and a limit of work; gives what is wrong
 whatever these will be, and the work spent."""
 
 
@@ -52,9 +52,9 @@ class ToolFacts(msgspec.Struct, frozen=True):
     digest: str = ""
     """Digest of the tool's definition; an accepted plan pins it."""
     check: ArgumentCheck | None = None
-    """Checks arguments by the tool's schema; None where that is not known."""
+    """Checks arguments against the tool's schema; None if it is unknown."""
     may_ask: bool = True
-    """Whether calls may need a person by the tool's own risk."""
+    """Whether the tool's own risk may require a person."""
     returns: dict[str, JsonValue] | None = None
     """JSON Schema of what the tool returns; None where that is not known."""
     is_gated: bool = False
@@ -87,18 +87,18 @@ class Loop(StoredStruct):
 
 
 class RetryPolicy(StoredStruct):
-    """How often, and after how long, a call that failed by its tool's own word is made again."""
+    """How often, and after how long, a call that its tool reports as failed is made again."""
 
     attempts: int
     """Calls in all."""
     delay_s: float
     """Seconds before the second attempt."""
     factor: float
-    """By which each further wait is longer."""
+    """Multiplies each further wait."""
     max_delay_s: float
 
     def find_delay_s(self, attempts: int) -> float:
-        """Return the seconds to wait after so many attempts."""
+        """Return seconds to wait after that many attempts."""
         return min(self.max_delay_s, self.delay_s * self.factor ** (attempts - 1))
 
 
@@ -123,7 +123,7 @@ class PlanStep(StoredStruct):
     confirms: tuple[str, ...] = ()
     on_reject: OnReject = "skip"
     control: StepControl | None = None
-    """Conditions, a loop, further attempts; None if there are none of them."""
+    """Conditions, a loop, further attempts; None if it has none of these."""
 
     @property
     def when(self) -> tuple[Condition, ...]:
@@ -147,12 +147,12 @@ class PlanStep(StoredStruct):
 
 
 class ItemOrder(FrozenStruct):
-    """In which order the calls of a loop are made. Calls of an item are counted from 0."""
+    """The order in which a loop's calls are made. An item's calls are counted from 0."""
 
     takes: tuple[tuple[int, ...], ...] = ()
     """For each call of an item: the earlier ones whose results it takes."""
     ends: tuple[int, ...] = ()
-    """For each wave: the first call of an item that does not belong to it or to a wave before."""
+    """For each wave: an item's first call that is neither in that wave nor in one before."""
 
 
 def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
@@ -182,7 +182,7 @@ def list_step_tools(step: PlanStep) -> tuple[str, ...]:
 
 
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
-    """Return what bindings can name in addition to steps: in the step, or anywhere in the plan without one."""
+    """Return what bindings can name in addition to steps: in `step`, or with None anywhere in the plan."""
     names = set[str]() if plan.inputs is None else {INPUTS}
     if step.loop is not None if step is not None else any(other.loop is not None for other in plan.steps):
         names |= {ITEM, ITEM_INDEX}
@@ -198,7 +198,7 @@ def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierRe
 
 
 def list_foreign_references(plan: Plan) -> dict[Reference, str]:
-    """Return each binding to a step that the plan does not have, with the step that has it first."""
+    """Return each reference to a step that is not in the plan, with the first step that makes it."""
     own_ids = {step.step_id for step in plan.steps}
     foreign: dict[Reference, str] = {}
     for step in plan.steps:

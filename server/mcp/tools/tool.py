@@ -45,7 +45,7 @@ MAX_CANDIDATES = 3
 MIN_BEGINNING_CHARS = 4
 IdKind = Literal["thread", "suspension", "execution"]
 _ARGUMENTS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
-"""The arguments that name something."""
+"""The arguments that hold ids."""
 UNCHECKED_ARGUMENTS = ("options", "plan")
 """Arguments with their own check, which says more."""
 MAX_FAULTS = 20
@@ -77,7 +77,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             InvalidArguments: `_meta` has no valid list of ids.
-            LimitExceeded: the goal was delegated too often.
+            LimitExceeded: the delegation is too deep.
         """
         client = self.context.session.client_params
         host = None if client is None else (client.client_info.title or client.client_info.name)[:MAX_HOST_CHARS]
@@ -93,7 +93,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> StartOptions:
-        """How the execution starts that this call asks for. Raises as `requester`."""
+        """How to start the execution this call asks for. Raises as `requester`."""
         arguments = self.arguments
         return StartOptions(
             requester=self.requester,
@@ -116,7 +116,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def wait_s(self) -> float | None:
         """How long the caller waits for the execution; None for the execution's own option.
 
-        An execution that a key started before has options of an earlier call; each call says how long it waits itself.
+        An execution that a key started before has options of an earlier call; each call says itself how long it waits.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -127,9 +127,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
-    """Return the request with the execution as it was when the question was asked that the arguments name.
+    """Return the request with the execution as it was when the question that it names was asked.
 
-    Without it if the question is not open: who answers it again may have missed what came of the answer.
+    If that is not open, leave the execution out: a caller that answers again may have missed the outcome.
 
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.
@@ -147,14 +147,14 @@ async def wait_and_show_execution(request: ToolRequest, execution: ExecutionStat
 
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
-    """Return what the call changed, as a result. For hosts that draw apps, `_meta` carries it to a person."""
+    """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps."""
     view = _tell_ways(request, view)
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
 
 
 def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view with the ways in which a person decides, where this client has no way to ask its person."""
+    """Return the view; if this client cannot ask its person, with the ways in which a person decides."""
     if view.awaiting != "human" or find_usable_modes(request.context):
         return view
     waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
@@ -197,9 +197,9 @@ async def describe_ids(request: ToolRequest) -> str | None:
 
 
 async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
-    """Return a sentence about what the text is instead of an id of the kind; None if it is not like any id.
+    """Return a sentence about what the text is, if not an id of the kind; None if it resembles no id.
 
-    Only ids of the principal's own threads are named; for all others an id looks as if it did not exist.
+    Only ids of the principal's own threads are named; any other id looks as if it did not exist.
     """
     text = value.strip()
     if not text:
@@ -244,11 +244,11 @@ class McpTool:
     output: schemas.JsonSchema = field(default_factory=lambda: schemas.EXECUTION_OUT)
     traits: frozenset[Trait] = frozenset()
     inputs: schemas.JsonSchema | None = None
-    """For a saved plan as a tool: its own schema, and its arguments are the inputs of a run."""
+    """For a saved plan as a tool: its own schema, whose arguments are the inputs of a run."""
 
     @cached_property
     def definition(self) -> Listed:
-        """The entry in `tools/list`. `openWorldHint` is false: planwarden confirms what a plan does outside."""
+        """The entry in `tools/list`. `openWorldHint` is false: planwarden controls what a plan does outside."""
         return Listed(
             name=self.name,
             title=self.title,
@@ -292,7 +292,7 @@ class McpTool:
 
     @cached_property
     def _read_form(self) -> SentForm:
-        """The input schema, with the form of an answer to a question to the caller."""
+        """The input schema, with the form in which a caller answers a question."""
         shapes = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
         return SentForm(schemas.build_arguments_schema({**self.properties, **shapes}, self.required))
 
@@ -311,7 +311,7 @@ def mcp_tool(
     required: tuple[str, ...] = (),
     output: schemas.JsonSchema = schemas.EXECUTION_OUT,
 ) -> Callable[[Handler], McpTool]:
-    """Make a tool of the handler below, whose name it has."""
+    """Make a tool of the handler below, under its name."""
 
     def make(handler: Handler) -> McpTool:
         name = handler.__name__

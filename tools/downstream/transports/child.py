@@ -1,6 +1,6 @@
 """A downstream server as a child process: its start, its lines within a limit, its log and its end.
 
-What it says is read elsewhere: `stdio.py` speaks MCP with it by the SDK, and the gate passes its lines on.
+What it says is read elsewhere: `stdio.py` speaks MCP to it with the SDK, and the gate passes its lines on.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""Of each end of an oversized line, which may hold the id of the request that it answers."""
+"""Of each end of an oversized line: either may hold the id of the request it answers."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -35,7 +35,7 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 OnLost = Callable[[str], None]
-"""Takes why the connection cannot continue."""
+"""Takes the reason the connection is lost."""
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class LineReader:
         self._limit = limit
         self._buffer = bytearray()
         self._head: bytes | None = None
-        """The head of the current line, if the line is too long already."""
+        """The head of the current line, if that is already too long."""
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ends, rest = chunk.split(b"\n")
@@ -98,7 +98,7 @@ def shorten_sdk_log() -> None:
 
 
 def _drop_traceback(record: logging.LogRecord) -> bool:
-    """Take the traceback off a record about a message that does not validate: a server sent it, and we are whole."""
+    """Take the traceback off a record about a message that does not validate: the fault is the server's."""
     if record.exc_info and isinstance(record.exc_info[1], ValueError):
         record.exc_info = None
     return True
@@ -156,7 +156,7 @@ class Child(msgspec.Struct, kw_only=True):
     on_lost: OnLost
 
     async def report_loss(self, why: str) -> None:
-        """Say why the connection is lost, before the session sees it; that the process has ended explains more."""
+        """Say why the connection is lost, before the session sees it; an exit code, if any, explains more."""
         is_over = await self._ends_within(END_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
 
