@@ -71,7 +71,7 @@ class SecretFiles:
     async def delete(self, name: str) -> bool:
         """Also deletes what processes that died while they wrote the file left beside it."""
         path = self._path(name)
-        files = [*path.parent.glob(f".{escape(path.stem)}.*.tmp"), *([path] if path.exists() else [])]
+        files = [*path.parent.glob(f".{escape(path.name)}.*.tmp"), *([path] if path.exists() else [])]
         try:
             for leftover in files:
                 leftover.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, is_first: boo
     With `is_first`, a file that is there stays.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}.{token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)

@@ -78,7 +78,8 @@ async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress])
             raise OSError(f"it ended with code {process.returncode}")
     # A process that ends before it has read everything breaks the pipe, which anyio reports as a group.
     except (OSError, TimeoutError, ExceptionGroup) as error:
-        reason = str(error) or type(error).__name__
+        cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        reason = str(cause) or type(cause).__name__
         raise StoreError(f"the process that reads artifact {artifact.artifact_id!r} failed: {reason}") from error
     parts: dict[PartAddress, ArtifactPart] = {}
     for address, line in zip(addresses, process.stdout.splitlines(), strict=True):
@@ -98,5 +99,5 @@ def main() -> None:
         line = json.dumps([part.value, part.fault, part.is_absent])
         chars += len(line)
         if chars > MAX_BYTES:
-            line = json.dumps([None, f"leads, with the others, to more than {MAX_BYTES} bytes", False])
+            line = json.dumps([None, f"leads, with the others, to more than {MAX_BYTES} bytes", part.is_absent])
         print(line)

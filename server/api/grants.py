@@ -288,7 +288,7 @@ class GrantService:
         return tuple(name for call in plan_step.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
-        """`versions` are those of the saved plans by name; None if they need not be looked at, or are not known."""
+        """`versions` are those of the saved plans by name; None if they need not be looked at."""
         definition = self._engine.tools.get(grant.tool_name)
         now = self._engine.store.clock.now()
         return copy_fields(

@@ -41,6 +41,11 @@ class Opening:
         self.exit_code = 0
         """Of the process, after a signal."""
 
+    def fail(self, reason: PlanwardenError) -> None:
+        """Answer each call with the reason."""
+        self.failure = reason
+        self.settled.set()
+
 
 class CallJudge(CallHandler, Protocol):
     """Judges the calls of one server while the store is open."""
@@ -109,7 +114,7 @@ async def serve_gate(settings: Settings, config: ServerConfig, wire: TextIO) -> 
     """Serve one server until the host closes standard input, or until SIGINT or SIGTERM.
 
     Raises:
-        UsageError: a setting, a tool or the name is not usable; nothing was served.
+        UsageError: the name or the list of servers is not usable; nothing was served.
     """
     await _serve(limit_servers(settings, config), [config], wire)
 
@@ -136,7 +141,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
         if configs[0].is_gated:
             host = Host(write, tasks)
         else:
-            host: Host = import_module("planwarden.server.gate.several").ServerGroup(write, tasks)
+            host: Host = import_module("planwarden.server.gate.server_group").ServerGroup(write, tasks)
         gates = [Gate(opening, config, settings.home, host) for config in configs]
 
         async def read_host() -> None:
@@ -160,8 +165,12 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
                     await ended.wait()
         except PlanwardenError as error:
             logger.error("%s", error.message)
-            opening.failure = error
-            opening.settled.set()
+            opening.fail(error)
+            await ended.wait()
+        except Exception:
+            # What cannot be loaded, too: the thread that reads the input would keep the process, and its host waiting.
+            logger.exception("planwarden failed")
+            opening.fail(StoreError("planwarden failed; see its log"))
             await ended.wait()
         tasks.cancel_scope.cancel()
     if opening.exit_code:

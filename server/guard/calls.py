@@ -94,7 +94,7 @@ def read_event(host_name: str, text: bytes) -> GuardedCall:
 def read_object(text: bytes) -> dict[str, JsonValue]:
     """Return the JSON object that a host sent. Raises as `read_event`."""
     try:
-        event = read_json(text.decode("utf-8"))
+        event = read_json(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidArguments("the host sent something that is not UTF-8") from None
     if not isinstance(event, dict):

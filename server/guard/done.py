@@ -331,7 +331,7 @@ def _build_item(payload: Any) -> RecordedCall | None:
     if item["type"] == "FileChange":
         files = tuple(str(name)[:4_096] for name in list(item["changes"])[:200])
         folder = os.path.dirname(files[0]) if files else "/"
-        return RecordedCall(tool="codex/apply_patch", at=at, succeeded=succeeded, folder=folder, paths=files)
+        return RecordedCall(tool="codex/apply_patch", at=at, succeeded=succeeded, folder=folder, paths=files, line=None)
     line = shlex.join(map(str, item["command"]))
     return RecordedCall(
         tool="codex/Bash",
@@ -339,6 +339,7 @@ def _build_item(payload: Any) -> RecordedCall | None:
         succeeded=succeeded and item["exit_code"] == 0,
         folder=unquote(str(item["cwd"]).removeprefix("file://")),
         arguments={"command": line[:MAX_VALUE_CHARS]},
+        paths=(),
         line=line if len(line) <= MAX_VALUE_CHARS * 4 else "",
     )
 
@@ -375,7 +376,10 @@ def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
 
 def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
     """Return the answer where planwarden itself failed. Closed, a stop is refused, but not twice in a row."""
-    document = read_object(event) if read_event_name(event) in STOPS else {}
+    document: dict[str, JsonValue] = {}
+    # An event that cannot be read must not catch the session.
+    with suppress(PlanwardenError):
+        document = read_object(event) if read_event_name(event) in STOPS else {}
     if not is_closed or not document or document.get("stop_hook_active"):
         return CommandAnswer("{}", f"planwarden: what was promised could not be checked: {reason}", 0)
     refusal = f"Not done: what was promised could not be checked: {reason}"

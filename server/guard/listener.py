@@ -81,7 +81,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
                     head, event = await _read(stream)
                 await stream.send(await _answer(settings, service, settings_digest, head, event))
             # A hook that went away, or something else that connected.
-            except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream, ValueError):
+            except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream, ValueError, RecursionError):
                 return
 
     async with listener, run_beside(partial(listener.serve, handle)):

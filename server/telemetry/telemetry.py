@@ -273,10 +273,10 @@ def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, who
     Raises:
         ImportError: the extra is not installed.
     """
-    traces, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+    traces = trace.get_tracer_provider()
     build = partial(Telemetry, model=model, record_arguments=observation.record_arguments)
     if not isinstance(traces, trace.ProxyTracerProvider):
-        return build(traces, meters)
+        return build(traces, metrics.get_meter_provider())
     own_providers = build_providers(observation, whole_process=whole_process)
 
     def shut_down() -> None:

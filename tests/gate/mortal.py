@@ -1,7 +1,8 @@
 """A gate that kills itself at a commit of its store: `python -m tests.gate.mortal AT WHEN AHEAD_S ARGUMENT...`.
 
-The commits are counted from its first call on; without WHEN it is not killed. Its clock is some seconds ahead. One that
-may be killed gives no host that tries again the same answer for a minute: that would hide a result that nobody got.
+The commits are counted from its first call on; without WHEN it is not killed, and with `broken` its engine cannot be
+loaded. Its clock is some seconds ahead. One that may be killed gives no host that tries again the same answer for a
+minute: that would hide a result that nobody got.
 """
 
 import os
@@ -48,7 +49,9 @@ def die_at(at: int, when: str) -> None:
 
 if __name__ == "__main__":
     at, when, ahead_s, *words = sys.argv[1:]
-    if when:
+    if when == "broken":
+        sys.modules["planwarden.server.gate.judging"] = None  # pyright: ignore[reportArgumentType] (it cannot be imported)
+    elif when:
         die_at(int(at), when)
         replace(calls, SAME_ANSWER_S=0.0)
     real = time.time

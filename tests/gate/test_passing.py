@@ -107,6 +107,15 @@ async def test_server_that_cannot_start_is_named_and_tried_again(tmp_path: Path,
         assert read_text(await host.call("look", {})) == "look {} []"
 
 
+async def test_gate_that_cannot_load_its_engine_passes_messages_and_refuses_calls(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    async with Home(tmp_path).host(tasks, dies=(0, "broken")) as host:
+        refused = await host.ask("tools/call", {"name": "look", "arguments": {}})
+        assert refused["error"]["message"] == "planwarden failed; see its log"
+        assert len((await host.ask("tools/list", {}))["result"]["tools"]) == 6
+
+
 async def test_line_that_is_no_message_is_refused_and_the_next_one_passes(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks) as host:

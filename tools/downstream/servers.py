@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 import anyio
 import anyio.to_thread
@@ -27,7 +27,6 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import SecretStore
 from planwarden.agent.ports.watchers import Commit
-from planwarden.agent.runtime.engine import Engine
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
@@ -37,6 +36,9 @@ from planwarden.tools.downstream.listing_cache import FOLDER, file_stem, load_li
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.downstream.transports.child import ServerLog
 from planwarden.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from planwarden.agent.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Agents(Protocol):
         """Tell every agent that works for this execution to stop."""
         ...
 
-    async def watch(self, executions: Engine) -> None:
+    async def watch(self, executions: "Engine") -> None:
         """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
         ...
 

@@ -36,9 +36,9 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     arguments: dict[str, JsonValue] = {}
     """What conditions can see: short values only."""
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...]
     """The files that it writes, for conditions on `file_path`."""
-    line: str | None = None
+    line: str | None
     """Its command line; None for a tool that runs none."""
     is_background: bool = False
     """The host answered before the command had ended."""

@@ -110,10 +110,13 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
             f"the plan has no step {from_step[:64]!r}; it has {', '.join(map(repr, ids[:20]))}",
             details={"steps": list[JsonValue](ids[:50])},
         )
+    followers: dict[str, list[str]] = {}
+    for step in plan.steps:
+        for dependency in step.dependencies:
+            followers.setdefault(dependency, []).append(step.step_id)
     reached, waiting = {from_step}, [from_step]
     while waiting:
-        before = waiting.pop()
-        new = [step.step_id for step in plan.steps if before in step.dependencies and step.step_id not in reached]
+        new = [name for name in followers.get(waiting.pop(), ()) if name not in reached]
         reached.update(new)
         waiting.extend(new)
     return frozenset(reached)

@@ -202,9 +202,9 @@ def list_foreign_references(plan: Plan) -> dict[Reference, str]:
     own_ids = {step.step_id for step in plan.steps}
     foreign: dict[Reference, str] = {}
     for step in plan.steps:
-        own_names = own_ids | list_own_names(plan, step)
+        own_names = list_own_names(plan, step)
         for reference in (binding.reference for binding in step.list_bindings()):
-            if reference.step_id not in own_names:
+            if reference.step_id not in own_ids and reference.step_id not in own_names:
                 foreign.setdefault(reference, step.step_id)
     return foreign
 

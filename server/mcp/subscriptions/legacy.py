@@ -175,8 +175,11 @@ class PlanListWatch:
             await self._bus.publish(event)
 
     async def _send_changes(self, session: ServerSession, key: int) -> None:
-        while True:
-            await self._changed[key].wait()
+        # The connection may be forgotten before this runs, and while it is woken.
+        while (changed := self._changed.get(key)) is not None:
+            await changed.wait()
+            if key not in self._changed:
+                return
             self._changed[key] = anyio.Event()
             await session.send_tool_list_changed()
             await session.send_prompt_list_changed()

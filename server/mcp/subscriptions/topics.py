@@ -134,7 +134,8 @@ class TopicWatcher:
 
     def _on_commit(self, commit: Commit | None) -> None:
         if commit is None:
-            self._mark_changed_where(None)
+            # The catalogue says itself when it changes.
+            self._mark_changed_where(lambda topic: topic.kind not in ("tool", "tools"))
         elif commit.execution.principal == self._principal:
             self._mark_changed_where(lambda topic: self._is_affected(topic, commit.execution))
 

@@ -28,13 +28,13 @@ PROMISE = Promise(
     when=CallPattern(("Edit",)),
     requires=CallPattern(("Bash",), {"command": {"prefix": ["make test", "pytest"]}}),
 )
-EDIT = RecordedCall(tool="claude-code/Edit", at=1.0, succeeded=True, folder="/r", paths=("/r/src/app.py",))
+EDIT = RecordedCall(tool="claude-code/Edit", at=1.0, succeeded=True, folder="/r", paths=("/r/src/app.py",), line=None)
 
 
 def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> RecordedCall:
     arguments: dict[str, JsonValue] = {"command": line}
     return RecordedCall(
-        tool="claude-code/Bash", at=2.0, succeeded=succeeded, folder=folder, line=line, arguments=arguments
+        tool="claude-code/Bash", at=2.0, succeeded=succeeded, folder=folder, paths=(), line=line, arguments=arguments
     )
 
 

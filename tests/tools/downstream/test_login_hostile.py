@@ -239,7 +239,7 @@ async def test_storing_wanted_rights_keeps_the_token_of_another_process_and_retu
     await one.save_challenge("Bearer")
     found = await StoredLogin.load(stored)
     assert found.challenge == "Bearer" and found.tokens == renewed
-    left = place.home / "downstream" / f".{next(place.home.rglob('*.login')).stem}.left.tmp"
+    left = place.home / "downstream" / f".{next(place.home.rglob('*.login')).name}.left.tmp"
     left.write_text("x", encoding="utf-8")
     await stored.forget()
     await one.save_challenge("Bearer")
