@@ -2,14 +2,13 @@
 
 import asyncio
 import atexit
-import gc
 import json
 import os
 import signal
 import sqlite3
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -71,18 +70,6 @@ def pytest_xdist_auto_num_workers() -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--exhaustive"):
         settings.load_profile("drawn" if config.getoption("--hypothesis-seed") else "exhaustive")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Let no search for garbage look through what is collected, which stays until the end: a tenth of all work."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.collect()
-        gc.freeze()
-        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
