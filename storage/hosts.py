@@ -6,7 +6,7 @@ import msgspec
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore, RecordTransaction
 
 KEEP_DELIVERIES_S = 24 * 3600.0
-KEEP_S = 7 * 86_400.0
+KEEP_SESSIONS_S = 7 * 86_400.0
 """From the last stop of a session."""
 
 

@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 
 from tests.clients.conftest import find_processes
 from tests.support.screen import Screen
 
-from dev.show.stage import LIMIT_S, PLAN_NAME, Transcript, WentWrong, read_block
+from dev.show.stage import PLAN_NAME, Transcript, WentWrong, read_block
 
 CHOICE = "Enter leaves it open]"
 INPUT = ("--input", "to=archive")
@@ -66,16 +65,7 @@ def retry(shown: Transcript) -> None:
 def run_from_python(shown: Transcript) -> None:
     """Runs the program of the page twice; the second time its key finds the first run."""
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", read_block("python")],
-            env=shown.place.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = shown.run_program([sys.executable, "-c", read_block("python")])
         expect(done.returncode == 0, "the program ends well", shown, done.stdout)
         shown.add("python", f"$ python archive.py\n{done.stdout}")
     expect(count_commits(shown) == 3, "the second run of the program did nothing", shown)

@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,8 +141,15 @@ class Transcript:
 
     def read(self, *words: str, code: int = 0) -> str:
         """Runs a command without printing it. Raises `WentWrong` for another exit code than `code`."""
-        done = subprocess.run(
-            command_line(*words),
+        done = self.run_program(command_line(*words))
+        if done.returncode != code:
+            raise WentWrong(f"planwarden {shlex.join(words)} ended with {done.returncode}: {done.stdout}")
+        return done.stdout
+
+    def run_program(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        """Runs a program in the place; its output holds what it wrote to standard error too."""
+        return subprocess.run(
+            command,
             env=self.place.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -151,9 +158,6 @@ class Transcript:
             timeout=LIMIT_S,
             check=False,
         )
-        if done.returncode != code:
-            raise WentWrong(f"planwarden {shlex.join(words)} ended with {done.returncode}: {done.stdout}")
-        return done.stdout
 
     def run_on_terminal(self, name: str, *words: str, person: Callable[[Screen], None]) -> None:
         """Runs a command on a terminal at which the person sits, and prints the screen as it is in the end."""

@@ -33,7 +33,7 @@ from planwarden.server.guard.protected_paths import FILES_OF_PATCH
 from planwarden.server.guard.quick import MAX_RECORD_BYTES, SESSIONS, STOPS, find_record, read_event_name, record_call
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_promises
-from planwarden.storage.hosts import KEEP_S, HostSession, TrustedFolder
+from planwarden.storage.hosts import KEEP_SESSIONS_S, HostSession, TrustedFolder
 from planwarden.storage.sql.records import RecordStore, RecordTransaction
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 from planwarden.tools.guarded.promises import (
@@ -135,7 +135,7 @@ class DoneKeeper:
 
         def put(transaction: RecordTransaction) -> bool:
             transaction.delete_due(HostSession, now)
-            return transaction.put(replace(session, updated_at=now, expires_at=now + KEEP_S))
+            return transaction.put(replace(session, updated_at=now, expires_at=now + KEEP_SESSIONS_S))
 
         await self._sessions.write(put)
         await anyio.to_thread.run_sync(_delete_old_records, Path(session.record).parent)
@@ -309,7 +309,7 @@ def _delete_old_records(folder: Path) -> None:
     """Delete the records of sessions that ended a week ago."""
     for file in folder.glob("*.jsonl*") if folder.name == SESSIONS else ():
         with suppress(OSError):
-            if time.time() - file.stat().st_mtime > KEEP_S:
+            if time.time() - file.stat().st_mtime > KEEP_SESSIONS_S:
                 file.unlink()
 
 

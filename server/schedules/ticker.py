@@ -5,7 +5,7 @@ start of the execution, and the record of that. The decision is conditional on t
 a key that only this tick has. So at most one execution is started, by whichever process comes first, and a process that
 is killed in between leaves a row with which another one goes on.
 
-What becomes of a tick say pure functions from one state of a schedule to the next. `decide` lets it start
+Pure functions from one state of a schedule to the next say what becomes of a tick. `decide` lets it start
 (`starting_at`), wait (`queued`), or end without a run; `settle` records what the start led to. The store keeps each
 state before anything follows from it. After a start whose record was lost, the key of the tick finds the run.
 """

@@ -16,8 +16,14 @@ from planwarden.storage.opening import open_store
 from planwarden.storage.secret_files import SECRET_KEY_VARIABLE, SecretFiles
 from planwarden.storage.sql.processes import HasProcesses
 
+logger = logging.getLogger(__name__)
+
 PASSPHRASE = "inbox.passphrase"
 """The name of the hash of the inbox's passphrase."""
+STATE_KEY = "request-state.key"
+"""The secret that seals what a client carries between two calls: one for all processes of a home, and it outlives them.
+Otherwise a restart, or a call that reaches another process, would make a question that a client holds unanswerable."""
+KEY_BYTES = 32
 
 
 def find_secrets(settings: Settings, store: object) -> SecretStore:
@@ -43,14 +49,6 @@ async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
         return
     async with open_store(settings.store) as store:
         yield find_secrets(settings, store)
-
-
-logger = logging.getLogger(__name__)
-
-STATE_KEY = "request-state.key"
-"""The secret that seals what a client carries between two calls: one for all processes of a home, and it outlives them.
-Otherwise a restart, or a call that reaches another process, would make a question that a client holds unanswerable."""
-KEY_BYTES = 32
 
 
 async def load_request_state_key(store: SecretStore) -> bytes:

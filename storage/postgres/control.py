@@ -39,7 +39,7 @@ MAX_PAYLOAD = 7_000
 """Bytes of a hint; PostgreSQL takes less than 8,000."""
 
 
-MOST = 5_000
+MAX_SEALED = 5_000
 """Rows that one transaction seals."""
 
 
@@ -51,14 +51,14 @@ def seal(connection: Connection) -> None:
     """
     while run(connection, "is_unsealed").fetchone() is not None:
         with connection.transaction():
-            if _seal_some(connection) < MOST:
+            if _seal_some(connection) < MAX_SEALED:
                 return
 
 
 def _seal_some(connection: Connection) -> int:
     # Read after the lock, so that the end of the chain is what the last one who sealed made it.
     run(connection, "lock_audit")
-    waiting = run(connection, "unsealed", (MOST,)).fetchall()
+    waiting = run(connection, "unsealed", (MAX_SEALED,)).fetchall()
     if not waiting:
         return 0
     rows = chain_audit(run(connection, "last_audit").fetchone(), map(_read_unsealed, waiting))
