@@ -15,17 +15,17 @@ from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 MAX_CHARS = 4_096
 """Of an address or a path."""
 _HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?")
-_EMAIL = re.compile(r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@" + _HOST)
-_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_URL = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?"
+_EMAIL = r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@" + _HOST
+_NAME = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*"
+_NUMBER = r"[0-9]+|0x[0-9a-f]*"
 
 
 def find_host(text: str) -> str | None:
     """Return the host of an absolute URL or an e-mail address, in lower case; None for any other text."""
     if len(text) > MAX_CHARS:
         return None
-    match = _URL.fullmatch(text) or _EMAIL.fullmatch(text)
+    match = re.fullmatch(_URL, text) or re.fullmatch(_EMAIL, text)
     return None if match is None else normalise_host(match["host"])
 
 
@@ -37,9 +37,9 @@ def normalise_host(host: str) -> str | None:
         except ValueError:
             return None
     name = host.lower().removesuffix(".")
-    if not _NAME.fullmatch(name) or len(name) > 253:
+    if not re.fullmatch(_NAME, name) or len(name) > 253:
         return None
-    if _NUMBER.fullmatch(name.rpartition(".")[2]):
+    if re.fullmatch(_NUMBER, name.rpartition(".")[2]):
         # 127.1, 0x7f.1 and 2130706433 are 127.0.0.1 for some programs.
         try:
             return str(ipaddress.IPv4Address(name))

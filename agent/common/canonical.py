@@ -106,16 +106,15 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
     values = chars = 0
     while stack:
         node = stack.pop()
-        if isinstance(node, str | bytes):
+        if isinstance(node, (str, bytes)):
             chars += len(node)
-        elif isinstance(node, dict | list | tuple | set | frozenset):
-            values += len(cast("Collection[Any]", node))
+        elif isinstance(node, (dict, list, tuple, set, frozenset)):
+            parts = cast("Collection[Any]", node)
+            values += len(parts)
+            if values <= max_values:
+                stack += chain(parts, cast("dict[Any, Any]", node).values()) if isinstance(node, dict) else parts
         if values > max_values or chars > max_chars:
             return True
-        if isinstance(node, dict):
-            stack += chain(cast("dict[Any, Any]", node), cast("dict[Any, Any]", node).values())
-        elif isinstance(node, list | tuple | set | frozenset):
-            stack += cast("Collection[Any]", node)
     return False
 
 

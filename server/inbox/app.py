@@ -4,6 +4,8 @@ Pages work without JavaScript; the script only refreshes them and moves the focu
 decision needs a session, a form that belongs to this session, and the digest of what the page showed.
 """
 
+from collections.abc import Callable
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
@@ -11,8 +13,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from planwarden.server.api.service import Service
 from planwarden.server.inbox import signing_keys
 from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import InboxSockets
 from planwarden.server.inbox.pages import (
     execution,
     grants,
@@ -27,6 +31,8 @@ from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
 from planwarden.server.inbox.security_middleware import MAX_BODY_BYTES, Hosts, SecurityMiddleware
 from planwarden.server.inbox.site import InboxSite, load_assets
+from planwarden.server.inbox.web_server import HealthMiddleware, serve_app
+from planwarden.server.settings.configuration import Settings
 
 _PAGES = (
     question,
@@ -59,6 +65,15 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
         ],
         exception_handlers={404: _serve_not_found, 405: _serve_not_found, 413: _refuse_body},
     )
+
+
+async def serve_inbox(
+    settings: Settings, service: Service, sockets: InboxSockets, on_activity: Callable[[], None] | None = None
+) -> None:
+    """Serve the inbox of one service on loopback sockets until cancelled."""
+    site = InboxSite(service=lambda: service, settings=settings, on_activity=on_activity, origin=sockets.origin)
+    app = HealthMiddleware(build_inbox_app(site, lambda: sockets.host_headers))
+    await serve_app(app, *sockets.sockets)
 
 
 async def _lead_to_inbox(request: Request) -> Response:

@@ -21,8 +21,6 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
 from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets
 from planwarden.server.inbox.sessions import InboxAccess
-from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.web_server import HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import Settings, find_operator
 
 logger = logging.getLogger(__name__)
@@ -133,17 +131,8 @@ class InboxLauncher:
     async def _serve(self, listening: InboxSockets) -> None:
         try:
             # Imported here, and on a thread: a server that never needs a person never imports the pages.
-            await anyio.to_thread.run_sync(import_module, "planwarden.server.inbox.app")
-            from planwarden.server.inbox.app import build_inbox_app
-
-            site = InboxSite(
-                service=lambda: self._service,
-                settings=self._settings,
-                on_activity=self.record_activity,
-                origin=listening.origin,
-            )
-            app = HealthMiddleware(build_inbox_app(site, lambda: listening.host_headers))
-            await serve_app(app, *listening.sockets)
+            pages = await anyio.to_thread.run_sync(import_module, "planwarden.server.inbox.app")
+            await pages.serve_inbox(self._settings, self._service, listening, self.record_activity)
         # Whatever fails here, the protocol goes on.
         except Exception:
             logger.exception("the inbox ended; another process opens it again, or this one")

@@ -31,15 +31,13 @@ UNCOUNTED_BYTES = 64 * 1024
 EDGE_BYTES = 1_024
 """Of the beginning and of the end of a message, where its id is looked for."""
 
-_HEAD = re.compile(r'\s*\{\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*,\s*)*')
-_TAIL = re.compile(
-    r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
-)
-_FOUND_ID = re.compile(r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*(?:,|\}|\Z)')
+_HEAD = r'\s*\{\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*,\s*)*'
+_TAIL = r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
+_FOUND_ID = r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*(?:,|\}|\Z)'
 
 _TRACE_CONTEXT = {
-    "traceparent": re.compile(r"(?=.{55,256}\Z)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?"),
-    "tracestate": re.compile(r"[ -~]{0,512}"),
+    "traceparent": r"(?=.{55,256}\Z)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?",
+    "tracestate": r"[ -~]{0,512}",
 }
 """Version 00 of `traceparent` has 55 characters, later ones may have more. `tracestate`:
 https://www.w3.org/TR/trace-context/#tracestate-limits."""
@@ -47,9 +45,9 @@ https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 def find_request_id(head: bytes, tail: bytes) -> str | int | None:
     """Return the id of the request that begins with `head` and ends with `tail`; None if it is none or unreadable."""
-    first, last = _HEAD.match(head.decode("utf-8", "replace")), _TAIL.search(tail.decode("utf-8", "replace"))
+    first, last = re.match(_HEAD, head.decode("utf-8", "replace")), re.search(_TAIL, tail.decode("utf-8", "replace"))
     edges = (first[0] if first else "") + (last[0] if last else "")
-    match = _FOUND_ID.search(edges)
+    match = re.search(_FOUND_ID, edges)
     # An answer to one of our own requests has an id too, but no method.
     if match is None or '"method"' not in edges:
         return None
@@ -125,7 +123,7 @@ def read_trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
     return {
         name: value
         for name, value in values.items()
-        if isinstance(value, str) and _TRACE_CONTEXT[name].fullmatch(value)
+        if isinstance(value, str) and re.fullmatch(_TRACE_CONTEXT[name], value)
     }
 
 

@@ -16,8 +16,8 @@ NOT_THERE = ""
 """The reason where no part of the line is such a command."""
 MAX_DEPTH = 4
 """Shells and groups in each other, as in `bash -c`."""
-_REDIRECTION = re.compile(r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)")
-_COMMENT = re.compile(r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)")
+_REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
+_COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
 _ASSIGNMENT = (
     r"(?!PATH=|CDPATH=|SHELL=|MAKE[A-Z]*=|[A-Z0-9_]*(?:OPT|OPTS|OPTIONS|FLAGS)=|PYTEST_PLUGINS=|BASH_ENV=|ENV=|LD_|UV_"
@@ -26,11 +26,11 @@ _ASSIGNMENT = (
 )
 """Of a variable that changes neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
-_LEADING = re.compile(rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)")
-_NOT = re.compile(rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))")
-_TEST = re.compile(rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)")
-_SAME_EXIT = re.compile(r"(?<=\|\|[ ])exit \$\?")
-_OF_WRAPPER = re.compile(
+_LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
+_NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
+_TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
+_SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
+_OF_WRAPPER = (
     r"-[nki]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--(?:foreground|preserve-status|frozen|locked|no-sync|all-extras)|-[ioe][L0]"
     rf"|--(?:signal|kill-after)=\w+|--|{_ASSIGNMENT}"
 )
@@ -52,33 +52,29 @@ _BLIND = frozenset(
 """Commands after which the rest of the line may not run, or mean something else."""
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _BLINDED = "what comes before it in the line may keep it from running"
-_ACTIVATE = re.compile(r"(?:[\w./-]*/)?\.?v?env/bin/activate")
-_SET = re.compile(r"-[eux]*o?|pipefail|errexit|nounset|xtrace")
-_SCRIPT_OPTION = re.compile(r"-[lceux]*c[lceux]*")
-_FAILURE = re.compile(r"exit [1-9][0-9]?|false")
-_RUNS_NOTHING = re.compile(
+_ACTIVATE = r"(?:[\w./-]*/)?\.?v?env/bin/activate"
+_SET = r"-[eux]*o?|pipefail|errexit|nounset|xtrace"
+_SCRIPT_OPTION = r"-[lceux]*c[lceux]*"
+_FAILURE = r"exit [1-9][0-9]?|false"
+_RUNS_NOTHING = (
     r"-h|--(?:help|version|dry-run|just-print|recon|collect-?only|co|question|ignore-errors|touch|list|list-tests"
     r"|listTests|fixtures|fixtures-per-test|funcargs|markers|cache-show|no-?run|notest|setup-?plan|setup-?only"
-    r"|if-present|pass-?with-?no-?tests|exit-zero|suppress-[a-z-]+)(?:=.*)?|-D(?:skipTests|maven\.test\.).*",
-    re.IGNORECASE,
+    r"|if-present|pass-?with-?no-?tests|exit-zero|suppress-[a-z-]+)(?:=.*)?|-D(?:skipTests|maven\.test\.).*"
 )
 """Options that keep a program from running what it is asked to, or from failing."""
 _RUNS_NOTHING_IN = {
     # `ARGS='|| true'` and `PYTEST=true` get into the lines that make runs.
-    "make": re.compile(
-        r"-.*|\.?SHELL(?:FLAGS)?[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
-        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING.pattern})(?: .*)?)",
-        re.DOTALL,
+    "make": (
+        r"(?s)-.*|\.?SHELL(?:FLAGS)?[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
+        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING})(?: .*)?)"
     ),
-    "pytest": re.compile(r"-[qsvxl]*[hV]|-o.*|--override-ini.*|@.*"),
+    "pytest": r"-[qsvxl]*[hV]|-o.*|--override-ini.*|@.*",
 }
-_HARMLESS_IN_MAKE = re.compile(
+_HARMLESS_IN_MAKE = (
     r"-[skBwrRSO]+|-[jl][0-9.]*|--(?:(?:jobs|load-average|output-sync|debug)(?:=\w+)?|silent|quiet|keep-going|trace"
     r"|always-make|(?:no-)?print-directory|no-builtin-(?:rules|variables)|warn-undefined-variables)"
 )
-_OTHER_PLACE = re.compile(
-    r"(?:-c|-C|--(?:rootdir|confcutdir|config-file|directory|project|prefix|manifest-path|cwd))=?(.*)"
-)
+_OTHER_PLACE = r"(?:-c|-C|--(?:rootdir|confcutdir|config-file|directory|project|prefix|manifest-path|cwd))=?(.*)"
 
 
 def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bool]) -> str | None:
@@ -92,8 +88,8 @@ def _explain(
 ) -> str | None:
     """Return what `explain_unproven` does for a line that runs in one of the folders."""
     # None of it hides or shows a command, and every quote stays where it is.
-    plain = line if "\\" in line else _LEADING.sub("", _REDIRECTION.sub("", _COMMENT.sub("", line)))
-    plain = _SAME_EXIT.sub("exit", _TEST.sub(r"test \1", _NOT.sub("not ", plain)))
+    plain = line if "\\" in line else re.sub(_LEADING, "", re.sub(_REDIRECTION, "", re.sub(_COMMENT, "", line)))
+    plain = re.sub(_SAME_EXIT, "exit", re.sub(_TEST, r"test \1", re.sub(_NOT, "not ", plain)))
     commands = read_commands(plain, has_groups=True)
     if commands is None:
         return "planwarden cannot read its command line (variables, substitutions, groups or loops)"
@@ -127,7 +123,7 @@ def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
             moves.append(move[1] or (rest.pop(0) if rest else ""))
         elif word in ("-j", "--jobs") and rest and rest[0].isdigit():
             rest.pop(0)
-        elif not _HARMLESS_IN_MAKE.fullmatch(word):
+        elif not re.fullmatch(_HARMLESS_IN_MAKE, word):
             others.append(word)
     return others, tuple(moves)
 
@@ -140,8 +136,8 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
     """Return why the command proves nothing, wherever it is in its line."""
-    stopping = _RUNS_NOTHING_IN.get(words[0])
-    if any(_RUNS_NOTHING.fullmatch(word) or (stopping and stopping.fullmatch(word)) for word in words[1:]):
+    stopping = _RUNS_NOTHING_IN.get(words[0], r"(?!)")
+    if any(re.fullmatch(_RUNS_NOTHING, word, re.IGNORECASE) or re.fullmatch(stopping, word) for word in words[1:]):
         return "its options keep it from running, or from failing"
     return None if _is_in(root, folders, words) else "it ran in another folder"
 
@@ -152,7 +148,7 @@ def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
     operands = [
         word if match is None else match[1]
         for word in words[1:]
-        if (match := _OTHER_PLACE.fullmatch(word)) or "/" in word or word == ".."
+        if (match := re.fullmatch(_OTHER_PLACE, word)) or "/" in word or word == ".."
     ]
     operands = [word for word in operands if not word.startswith("-")]
     places = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *operands)}
@@ -166,7 +162,7 @@ def _unwrap(words: Sequence[str]) -> Sequence[str]:
         if word and rest[:1] != [word]:
             break
         rest = rest[1:] if word else rest
-        while rest and _OF_WRAPPER.fullmatch(rest[0]):
+        while rest and re.fullmatch(_OF_WRAPPER, rest[0]):
             rest.pop(0)
         if not rest or rest[0].startswith("-"):
             break
@@ -178,11 +174,11 @@ def _find_script(words: Sequence[str]) -> str | None:
     """Return the line that a group or a shell runs, behind what its options set; None for anything else."""
     if words[0] in _GROUPS:
         return words[1]
-    if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not _SCRIPT_OPTION.fullmatch(words[-2]):
+    if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not re.fullmatch(_SCRIPT_OPTION, words[-2]):
         return None
     options = [words[-2].replace("c", "").replace("l", ""), *words[1:-2]]
     options = [option for option in options if option not in ("-", "-l", "--login")]
-    if not all(map(_SET.fullmatch, options)):
+    if not all(re.fullmatch(_SET, option) for option in options):
         return None
     return f"set {' '.join(options)}\n{words[-1]}" if options else words[-1]
 
@@ -213,7 +209,7 @@ def _explain_place(commands: Sequence[ShellCommand], place: int, *, is_group: bo
 
 def _is_blind(command: ShellCommand, root: str) -> bool:
     words = _unwrap(command.words)
-    if words[0] in ("source", ".") and len(words) == 2 and _ACTIVATE.fullmatch(words[1]):
+    if words[0] in ("source", ".") and len(words) == 2 and re.fullmatch(_ACTIVATE, words[1]):
         return not _is_in(root, frozenset({root}), words)
     if words[0] in _EXPORTS:
         return not all(re.fullmatch(_ASSIGNMENT, word) for word in words[1:])
@@ -223,11 +219,11 @@ def _is_blind(command: ShellCommand, root: str) -> bool:
 def _fails(command: ShellCommand) -> bool:
     """Return whether the command behind `||` fails whenever it runs."""
     if command.words[0] not in _GROUPS:
-        return bool(_FAILURE.fullmatch(" ".join(command.words))) or command.words == ("exit",)
+        return bool(re.fullmatch(_FAILURE, " ".join(command.words))) or command.words == ("exit",)
     inner = read_commands(command.words[1]) or ()
     return (
         bool(inner)
-        and bool(_FAILURE.fullmatch(" ".join(inner[-1].words)))
+        and bool(re.fullmatch(_FAILURE, " ".join(inner[-1].words)))
         and all(each.end in (";", "\n") and each.words[0] == "echo" for each in inner[:-1])
     )
 
@@ -238,7 +234,7 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
     for place, command in enumerate(before):
         if command.words[0] != "set":
             continue
-        if not all(_SET.fullmatch(word) for word in command.words[1:]):
+        if not all(re.fullmatch(_SET, word) for word in command.words[1:]):
             return None
         previous, ends = before[place - 1].end if place else ";", [each.end for each in before[place:]]
         is_last_waited_for = next((end for end in ends if end in (";", "\n", "&")), ";") != "&"

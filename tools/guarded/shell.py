@@ -22,7 +22,7 @@ RESERVED = frozenset(
 )
 """Where a command begins, these are words of the shell's language: of sh, bash or zsh."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"
 # A line goes on in the next one only behind a blank that separates: behind `\ ` the shell would join two words.
 _BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
 # A backslash behind a letter of a language with large alphabets may be half of that letter, where bytes are not UTF-8.
@@ -40,12 +40,11 @@ _GROUP = re.compile(
     rf"[ \t\n]*(?P<words>\((?P<apart>{_INSIDE})\)|\{{(?P<here>[ \t\n]{_INSIDE}[;\n][ \t]*)\}})"
     rf"(?:{_BLANK}{_HARMLESS})*{_BLANK}?(?P<end>&&|\|\||[;&|\n]|\Z)"
 )
-_PROGRAM = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*")
-_PIECE = re.compile(r"((?:[ \t]|\\\n)+)|\\(.)|'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\\'\" \t]+)", re.DOTALL)
-_LOOSE = re.compile(
-    r"(?P<nothing>\\\n)|\\(?P<escaped>.)|\$?'(?P<single>[^']*)'?|\$?\"(?P<double>(?:[^\"\\]|\\.)*)\"?"
-    r"|(?P<end>[`();|&\n<>])|(?P<blank>\s)|(?P<text>[^\\'\"`();|&\n<>\s]+)",
-    re.DOTALL,
+_PROGRAM = r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*"
+_PIECE = r"(?s)((?:[ \t]|\\\n)+)|\\(.)|'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\\'\" \t]+)"
+_LOOSE = (
+    r"(?s)(?P<nothing>\\\n)|\\(?P<escaped>.)|\$?'(?P<single>[^']*)'?|\$?\"(?P<double>(?:[^\"\\]|\\.)*)\"?"
+    r"|(?P<end>[`();|&\n<>])|(?P<blank>\s)|(?P<text>[^\\'\"`();|&\n<>\s]+)"
 )
 
 
@@ -65,7 +64,7 @@ def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand,
 
     With `has_groups`, a group is read as a command of two words: `(` or `{`, and the line inside.
     """
-    if len(line) > MAX_CHARS or _CONTROL.search(line):
+    if len(line) > MAX_CHARS or re.search(_CONTROL, line):
         return None
     commands: list[ShellCommand] = []
     place, end = 0, ""
@@ -78,7 +77,7 @@ def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand,
             words = ("(", group["apart"]) if group["here"] is None else ("{", group["here"])
         else:
             words = tuple(_list_plain_words(match["words"]))
-            if not _PROGRAM.fullmatch(words[0]) or words[0] in RESERVED:
+            if not re.fullmatch(_PROGRAM, words[0]) or words[0] in RESERVED:
                 return None
         commands.append(ShellCommand(match["words"], words, match["end"]))
         place, end = match.end(), match["end"]
@@ -87,7 +86,7 @@ def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand,
 
 def _list_plain_words(text: str) -> Iterator[str]:
     word = ""
-    for blank, escaped, single, double, plain in _PIECE.findall(text):
+    for blank, escaped, single, double, plain in re.findall(_PIECE, text):
         if blank:
             yield word
             word = ""
@@ -104,7 +103,7 @@ def list_words(line: str) -> Iterator[list[str]]:
     """
     words: list[str] = []
     word: str | None = None
-    for match in _LOOSE.finditer(line):
+    for match in re.finditer(_LOOSE, line):
         if match.lastgroup in ("blank", "end"):
             words += [] if word is None else [word]
             word = None

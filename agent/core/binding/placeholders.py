@@ -26,7 +26,7 @@ Owner = TypeVar("Owner")
 
 
 class _Pattern(NamedTuple):
-    regex: re.Pattern[str]
+    pattern: str
     says: str
     """What is said of the value, with the placeholder in place of `{}`."""
     is_code: bool = True
@@ -48,79 +48,54 @@ _HAS_WORDS = "has the placeholder {} in it"
 
 WHOLE = (
     _Pattern(
-        re.compile(
-            r"(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?"
-            r"|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)"
-            rf"|<?(?:{_YOURS}|(?:user|name|e-?mail|someone|recipient|customer)@"
-            r"(?:your)?(?:domain|company|e?mail)\.\w+)>?",
-            re.IGNORECASE | re.DOTALL,
-        ),
+        r"(?is)(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?"
+        r"|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)"
+        rf"|<?(?:{_YOURS}|(?:user|name|e-?mail|someone|recipient|customer)@"
+        r"(?:your)?(?:domain|company|e?mail)\.\w+)>?",
         _IS_AN_EXAMPLE,
         is_code=False,
     ),
-    _Pattern(re.compile(r"<(?![!?/]|https?:|(?:br|hr|p)>)[^<>@]{1,200}(?<!/)>"), _IS_A_PLACEHOLDER),
+    _Pattern(r"<(?![!?/]|https?:|(?:br|hr|p)>)[^<>@]{1,200}(?<!/)>", _IS_A_PLACEHOLDER),
     _Pattern(
-        re.compile(
-            rf"\{{\{{[^{{}}]{{1,200}}\}}\}}|\$\{{(?!{_ENVIRONMENT})[^{{}}]{{1,200}}\}}|\{{[A-Za-z_][\w .-]{{0,100}}\}}"
-        ),
+        rf"\{{\{{[^{{}}]{{1,200}}\}}\}}|\$\{{(?!{_ENVIRONMENT})[^{{}}]{{1,200}}\}}|\{{[A-Za-z_][\w .-]{{0,100}}\}}",
         _IS_A_PLACEHOLDER,
     ),
-    _Pattern(re.compile(rf"\[(?:[A-Z]{{3,}}[A-Z0-9 _-]{{0,60}}|(?i:{_IN_BRACKETS}))\]"), _IS_A_PLACEHOLDER),
+    _Pattern(rf"\[(?:[A-Z]{{3,}}[A-Z0-9 _-]{{0,60}}|(?i:{_IN_BRACKETS}))\]", _IS_A_PLACEHOLDER),
+    _Pattern(r"(?s)(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?|Lorem ipsum\b.*", _IS_A_VALUE, is_code=False),
     _Pattern(
-        re.compile(r"(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?|Lorem ipsum\b.*", re.DOTALL), _IS_A_VALUE, is_code=False
-    ),
-    _Pattern(
-        re.compile(
-            r"(?:change|replace|fill)[_ -]?me|to be (?:determined|decided|announced|filled(?: in)?)"
-            r"|insert[_-]\w+[_-]here"
-            rf"|your[_-](?:\w+[_-])?(?:{_NOUN}|key|token|password|domain)(?:[_-]here)?|(?:\w+[_-])?goes[_-]here",
-            re.IGNORECASE,
-        ),
+        r"(?i)(?:change|replace|fill)[_ -]?me|to be (?:determined|decided|announced|filled(?: in)?)"
+        r"|insert[_-]\w+[_-]here"
+        rf"|your[_-](?:\w+[_-])?(?:{_NOUN}|key|token|password|domain)(?:[_-]here)?|(?:\w+[_-])?goes[_-]here",
         _IS_A_VALUE,
         is_code=False,
     ),
     _Pattern(
-        re.compile(
-            r"\(?(?:the )?(?:result|output|value)s? (?:of|from) (?:the )?(?:previous )?step\b[ _-]?[\w-]*\)?",
-            re.IGNORECASE,
-        ),
+        r"(?i)\(?(?:the )?(?:result|output|value)s? (?:of|from) (?:the )?(?:previous )?step\b[ _-]?[\w-]*\)?",
         _IS_A_VALUE,
         is_code=False,
     ),
 )
 """What a value is as a whole."""
 INSIDE = (
-    _Pattern(re.compile(r"(?<!\$)\{\{[ ]?[\w .'-]{1,80}\}\}"), _HAS),
+    _Pattern(r"(?<!\$)\{\{[ ]?[\w .'-]{1,80}\}\}", _HAS),
+    _Pattern(rf"\[(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|(?i:{_IN_BRACKETS}))\](?!\()", _HAS_WORDS),
     _Pattern(
-        re.compile(rf"\[(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|(?i:{_IN_BRACKETS}))\](?!\()"),
+        rf"(?i)<(?:{_NOUN}|recipient|customer|sender|{_IN_BRACKETS}|[^<>\n]{{1,60}} from [^<>\n]{{1,60}})>",
         _HAS_WORDS,
     ),
-    _Pattern(
-        re.compile(
-            rf"<(?:{_NOUN}|recipient|customer|sender|{_IN_BRACKETS}|[^<>\n]{{1,60}} from [^<>\n]{{1,60}})>",
-            re.IGNORECASE,
-        ),
-        _HAS_WORDS,
-    ),
-    _Pattern(re.compile(rf"\b{_YOURS}", re.IGNORECASE), _HAS_WORDS, is_code=False),
+    _Pattern(rf"(?i)\b{_YOURS}", _HAS_WORDS, is_code=False),
 )
 """What a text for people has in it."""
-INSIDE_SENTENCES = (_Pattern(re.compile(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}"), _HAS),)
+INSIDE_SENTENCES = (_Pattern(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}", _HAS),)
 """As `INSIDE`, where the text is nothing but words: code of one line can look alike otherwise."""
-_CODE_NAMES = re.compile(
-    r"(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
-    r"|format|source|markup|xml|yaml|json|schema|glob)s?$",
-    re.IGNORECASE,
+_CODE_NAMES = (
+    r"(?i)(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
+    r"|format|source|markup|xml|yaml|json|schema|glob)s?$"
 )
-_CODE = re.compile(
-    r"[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^\s*(?:import|def|return|echo|export|SELECT)\b", re.MULTILINE
-)
-_NO_SENTENCE = re.compile(r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w")
-_SENTENCE = re.compile(r"(?:[^\W\d_]).*\s", re.DOTALL)
-_HINT = re.compile(
-    r"[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)",
-    re.IGNORECASE,
-)
+_CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^\s*(?:import|def|return|echo|export|SELECT)\b"
+_NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
+_SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
+_HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"
 """Texts without any of it hold no placeholder; most do not."""
 
 
@@ -140,7 +115,7 @@ def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str
     """
     chars_left = MAX_SEARCHED_CHARS
     for owner, path, text in islice(texts, MAX_VALUES):
-        if len(text) > MAX_TEXT_CHARS or not _HINT.search(text):
+        if len(text) > MAX_TEXT_CHARS or not re.search(_HINT, text):
             continue
         chars_left -= len(text)
         if chars_left < 0:
@@ -150,20 +125,20 @@ def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str
 
 
 def _find_in(path: str, text: str) -> str | None:
-    may_be_code = _CODE_NAMES.search(path.rpartition("/")[2]) is not None
+    may_be_code = re.search(_CODE_NAMES, path.rpartition("/")[2]) is not None
     for pattern in WHOLE if len(text) <= MAX_CHARS else ():
-        if not (may_be_code and pattern.is_code) and pattern.regex.fullmatch(text):
+        if not (may_be_code and pattern.is_code) and re.fullmatch(pattern.pattern, text):
             return pattern.says.format(repr(text[:MAX_QUOTED]))
     rest = text
     for pattern in (*INSIDE, *INSIDE_SENTENCES):
-        rest = pattern.regex.sub("", rest)
-    is_code = may_be_code or _CODE.search(rest) is not None
+        rest = re.sub(pattern.pattern, "", rest)
+    is_code = may_be_code or re.search(_CODE, rest) is not None
     begins_well = text[:1].isupper() or text[:6].lower().startswith(("dear ", "hi ", "hello "))
     is_sentence = (
-        not is_code and _NO_SENTENCE.search(rest) is None and _SENTENCE.match(text) is not None and begins_well
+        not is_code and re.search(_NO_SENTENCE, rest) is None and re.match(_SENTENCE, text) is not None and begins_well
     )
     for pattern in (*INSIDE, *(INSIDE_SENTENCES if is_sentence else ())):
-        match = None if is_code and pattern.is_code else pattern.regex.search(text)
+        match = None if is_code and pattern.is_code else re.search(pattern.pattern, text)
         if match is not None:
             return pattern.says.format(repr(match.group()[:MAX_QUOTED]))
     return None

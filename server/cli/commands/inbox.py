@@ -21,13 +21,12 @@ from planwarden.server.cli.home import open_home, run_with
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
-from planwarden.server.inbox.app import build_inbox_app
+from planwarden.server.inbox.app import serve_inbox
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
 from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets, open_sockets
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
-from planwarden.server.inbox.site import InboxSite
-from planwarden.server.inbox.web_server import HEALTH_PATH, HealthMiddleware, serve_app
+from planwarden.server.inbox.web_server import HEALTH_PATH
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.storage.sessions import RunningInboxes
@@ -92,11 +91,9 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
             if isinstance(inbox, str):
                 await _show_codes(terminal, inbox, codes, opens_browser=opens_browser)
                 return
-            site = InboxSite(service=lambda: service, settings=home.settings, origin=inbox.origin)
-            app = HealthMiddleware(build_inbox_app(site, lambda: inbox.host_headers))
             service.inbox_url = url = f"{inbox.base_url}{INBOX_PATH}"
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(serve_app, app, *inbox.sockets)
+                tasks.start_soon(serve_inbox, home.settings, service, inbox)
                 await _show_codes(terminal, url, codes, opens_browser=opens_browser)
                 terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
         finally:

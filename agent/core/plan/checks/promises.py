@@ -35,13 +35,11 @@ EFFECTS: Mapping[str, tuple[str, str]] = {
 _CLAUSE = r"(?:^|[.,:;!?\n]\s*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
 _NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|status|text|total|value)s?\b"
 """After these words, a word of the table is part of a name: `Refund amount: compute it`."""
-_EFFECT = re.compile(rf"{_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})", re.IGNORECASE)
-_INTENTION = re.compile(r"\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+)*", re.IGNORECASE)
+_EFFECT = rf"(?i){_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})"
+_INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+)*"
 """`Decide whether to send it`: the step only thinks about it."""
-_TOOL = re.compile(
-    rf"(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))", re.IGNORECASE
-)
-_NAME = re.compile(r"[_./-]|[a-z][A-Z]")
+_TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))"
+_NAME = r"[_./-]|[a-z][A-Z]"
 """Only such a name is told from a common word."""
 MAX_WARNINGS = 10
 
@@ -51,14 +49,14 @@ def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFact
     for step in steps:
         if step.required_tools or step.tool_calls:
             continue
-        description = _INTENTION.sub("", step.description)
-        effect = _EFFECT.search(description)
+        description = re.sub(_INTENTION, "", step.description)
+        effect = re.search(_EFFECT, description)
         if effect is not None:
             doing, past = EFFECTS[effect[1].lower()]
             yield f"step {step.step_id!r} speaks of {doing}, but promises no tool; nothing will be {past}"
             continue
-        names = (match[1].rstrip(".") for match in _TOOL.finditer(description))
-        tool = next((name for name in names if name in tools and _NAME.search(name)), None)
+        names = (match[1].rstrip(".") for match in re.finditer(_TOOL, description))
+        tool = next((name for name in names if name in tools and re.search(_NAME, name)), None)
         if tool is not None:
             yield f"step {step.step_id!r} speaks of {tool}, but promises no tool; it will not be called"
 
