@@ -1,7 +1,7 @@
 """An answer as it arrives: what somebody decided, whether their word counts, and whether it has the right form.
 
 A second person is somebody other than the owner of the execution. A person who started it in a channel of the operator
-is not one: that person could start a critical call and approve it alone.
+is not a second one: that person could start a critical call and approve it alone.
 """
 
 from itertools import islice
@@ -71,13 +71,13 @@ def can_decide(
 
 
 def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
-    """Return whether the person behind the principal has endorsed the question, and cannot answer differently."""
+    """Return whether the person behind the principal has endorsed the question and can add nothing to that."""
     votes = suspension.endorsements if suspension.question.form is None else ()
     return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 
 
 def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
-    """Return the caller's content in the form of a model's reply; raises `InvalidArguments` for any other shape."""
+    """Return the caller's content as a model's reply. Raises `InvalidArguments` for any other shape."""
     if isinstance(content, str) and content.strip():
         return Reply(content=content)
     expected = {

@@ -36,7 +36,7 @@ from planwarden.agent.ports.policy import Requirement
 Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 
 MAX_CACHED = 100
-NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
+NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator now matches it differently."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
 """Answers about one call and nothing else: if one no longer counts, a person is asked again, and told why.
 A row is asked about again only if its tool changed."""
