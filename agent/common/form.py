@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_TEXT_CHARS = 1024 * 1024
-"""Of JSON that is sent as text."""
+"""Characters of JSON that is sent as text."""
 MAX_TEXT_VALUES = 50_000
 MAX_QUOTED_CHARS = 60
 MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
 _FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}\s*\n(.*)\n\s*```\s*", re.DOTALL)
-"""Of Markdown, around all of a text."""
+"""A fence of Markdown around a whole text."""
 
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]
@@ -76,7 +76,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class SentForm:
-    """What a schema says of JSON that somebody sends, read once: where it has objects and lists, and which keys."""
+    """What a schema says about JSON that somebody sends, read once: its objects and lists, and their keys."""
 
     def __init__(self, schema: FormSchema) -> None:
         kind = schema.get("type")
@@ -87,7 +87,7 @@ class SentForm:
         self._entry = SentForm(entry) if entry.get("type") in _NESTED else None
 
     def tidy(self, value: JsonValue) -> JsonValue:
-        """Return the value with JSON that was sent as text read where there is an object or a list, without nulls.
+        """Return the value without nulls, and with text read as JSON where the schema has an object or a list.
 
         Other text stays, and so do values that the schema says nothing about.
 
