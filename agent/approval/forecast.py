@@ -199,10 +199,10 @@ def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[C
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
-    if not isinstance(verdict, Ask) and verdict.grant_id is not None:
-        return {"grant_id": verdict.grant_id}
     if isinstance(verdict, Ask):
         return {**_describe_ask(requirement), "rule": requirement.rule}
+    if verdict.grant_id is not None:
+        return {"grant_id": verdict.grant_id}
     if requirement.needs is None:
         return {"risk": requirement.risk, "rule": requirement.rule}
     return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}

@@ -18,6 +18,7 @@ import msgspec
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
@@ -156,8 +157,7 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
 
 def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
     """Return the names that the schema gives to arguments; others may be allowed without a name."""
-    properties = definition.input_schema.get("properties")
-    return tuple(properties) if isinstance(properties, dict) else ()
+    return tuple(read_properties(definition.input_schema))
 
 
 def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:
