@@ -143,7 +143,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     requirement: Requirement
     reason: str | None = None
-    """Why now, if something that counted before no longer counts; a sentence."""
+    """A sentence on why a person is asked now, if something that counted before no longer counts."""
     permit: Permit | None = None
     """What no longer counts."""
 

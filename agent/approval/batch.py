@@ -41,7 +41,7 @@ MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
 CHOICE = "One question for {} calls of this step, one a row: approve all, or only some."
-"""Not said of a single row: there is nothing to choose."""
+"""Not shown for a single row: there is nothing to choose."""
 
 
 class _Row(msgspec.Struct, frozen=True):

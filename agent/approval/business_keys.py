@@ -24,7 +24,7 @@ from planwarden.agent.ports.policy import OnceRule
 KEY_CHARS = 32
 """Hexadecimal digits of the digest that name a key: 128 bits."""
 SHOWN_CHARS = 200
-"""Shown of a value in a key; the digest covers all of it."""
+"""Characters shown of a value in a key; the digest covers all of it."""
 
 
 class OnceNeeded(Exception):

@@ -31,7 +31,7 @@ MAX_TEXT_CHARS = 4_096
 MAX_VALUES = 1_000
 """Entries of a list in a short form."""
 SHOWN_CHARS = 80
-"""Shown of a value in a sentence."""
+"""Characters shown of a value in a sentence."""
 TEXT_WORK = 250
 """Units of work for finding the host or the folder of a text; see `planwarden.agent.common.schema_cost`."""
 SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length", "only")

@@ -38,7 +38,7 @@ class BudgetRoom(msgspec.Struct):
             self.amounts[share.budget] = self.amounts.get(share.budget, 0.0) + share.amount
 
     def apply_to(self, requirement: Requirement, policy: Policy, definition: ToolDefinition) -> Requirement:
-        """Return the requirement; what the call needs without its rule if a budget of that has no room."""
+        """Return the requirement, or what the tool needs without its rule if a budget of the rule has no room."""
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
             if refusal is not None and self.amounts.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:

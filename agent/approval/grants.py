@@ -38,7 +38,7 @@ REFUSED_S = 60.0
 MAX_REASONS = 3
 """Sentences on why grants for a step do not let a call of it through."""
 VERSION_DIGITS = 12
-"""Shown of a plan's version."""
+"""Digits shown of a plan's version."""
 MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 
 
@@ -77,7 +77,7 @@ class GrantCache(msgspec.Struct):
         *,
         uses: Mapping[str, int] | None = None,
     ) -> str | None:
-        """Return the id of the grant that lets this call through; of several the one that ends first, of none None.
+        """Return the id of the grant that lets this call through, the first to end if several do; None if none does.
 
         `uses` counts the uses that a forecast has given to other calls already.
         """

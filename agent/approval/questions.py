@@ -34,7 +34,7 @@ MAX_PLACEHOLDERS = 5
 MAX_CONDITIONAL = 5
 """Steps with conditions that a question names."""
 CONDITION_CHARS = 200
-"""Shown of each value and each schema in a condition."""
+"""Characters shown of each value and each schema in a condition."""
 PLACEHOLDER = "A placeholder: "
 """The beginning of every sentence about a placeholder."""
 RECONCILE_FORM: dict[str, JsonValue] = {
@@ -184,7 +184,7 @@ def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
-    return (f"If the tool says that it failed, it is called again, at most {retry.attempts} times in all.",)
+    return (f"If the tool says that it failed, it is called again: at most {retry.attempts} calls in all.",)
 
 
 def wait_for_model(
@@ -258,7 +258,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
     ]
     if earlier:
         ended = _ENDED_BADLY[earlier[-1].status]
-        count = "" if len(earlier) == 1 else f" This call is number {len(earlier) + 1}."
+        count = "" if len(earlier) == 1 else f" This is call number {len(earlier) + 1}."
         yield f"This is a retry: an earlier call of {call.tool_name} in this step {ended}.{count}"
     yield from context.grants.explain_no_grant(execution, call, request.definition, context.clock.now())
 

@@ -128,30 +128,30 @@ class _Approval(NamedTuple):
         stale = revise(self.context, self.execution, question)
         if stale is not None:
             return _refuse_stale(question, *stale, guard)
-        final, revised = self._edit(question)
-        if revised:
+        final, revisions = self._edit(question)
+        if revisions:
             _check_may_void_votes(self.suspension, authority)
         worth = self._find_worth(final)
         if worth is None:
             # Only somebody who may approve a plan may edit it.
-            edits = () if question.kind == "review" else revised
+            edits = () if question.kind == "review" else revisions
             return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
-        voters = set[str]() if revised else self._find_voters()
+        voters = set[str]() if revisions else self._find_voters()
         if final.quorum > 1 and worth != "embedder":
             if self.context.policy.person(authority.principal) in voters:
                 return Ruling(is_accepted=False)
             if len(voters) + 1 < final.quorum:
                 about = _describe_answer(final, authority)
                 endorsed = ev.SuspensionEndorsed(assurance=worth, content=answer.content, **about)
-                return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
+                return Ruling(events=(*revisions, endorsed), guard=guard, is_accepted=False)
         decision = ev.RecordedDecision(
             approved=True,
             reason=answer.reason,
-            modified_args=_read_final_arguments(final, answer) if revised else None,
+            modified_args=_read_final_arguments(final, answer) if revisions else None,
             content=answer.content,
         )
         decided = _build_decided(final, decision, replace(authority, assurance=worth))
-        return Ruling(events=(*revised, decided), guard=guard)
+        return Ruling(events=(*revisions, decided), guard=guard)
 
     def _find_worth(self, question: ev.Question) -> ev.Assurance | None:
         """Return what the approval is worth; None when that is less than the question, or what it covers, needs."""

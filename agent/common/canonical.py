@@ -23,7 +23,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 def canonical_json(value: JsonValue) -> str:
-    """Return the canonical text of a JSON value. Raises `InvalidArguments` for NaN, infinities and too long numbers."""
+    """Return the canonical text of a JSON value. Raises `InvalidArguments` for NaN, infinities and overlong numbers."""
     try:
         return _ENCODER.encode(value)
     except ValueError as error:
@@ -40,7 +40,7 @@ def digest(value: JsonValue, *, context: str = "") -> str:
 def is_same_json(one: object, other: object) -> bool:
     """Return whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not
     1.0."""
-    # Values that differ for Python differ as JSON, and are found cheaply; only those equal for it are compared as JSON.
+    # Python's comparison finds most differences cheaply; only what it calls equal has to be compared as JSON.
     return one == other and canonical_json(msgspec.to_builtins(one)) == canonical_json(msgspec.to_builtins(other))
 
 

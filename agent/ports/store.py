@@ -221,7 +221,7 @@ class Lookups(Protocol):
         ...
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        """Return executions with an id above `after`, by id: callers look at every one without holding all of them."""
+        """Return executions with an id above `after`, by id: for a look at every one without holding all of them."""
         ...
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
@@ -288,14 +288,14 @@ class Store(Lookups, Protocol):
     * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
       lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
-    * What goes on from an execution starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
-    * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
+    * An execution that goes on from another starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
+    * A principal starts one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * A `ToolCallIntended` with shares of budgets is stored only while there is room for them (`BudgetSpent`), one with
       a business key only when no other call has it (`DuplicateEffect`). Both are held from that transaction on, by
-      the call's idempotency key, until their time is over or an event of the call says that nothing happened. A clock
-      that goes back ends nothing earlier.
+      the call's idempotency key, until they expire or an event of the call says that nothing happened. They expire no
+      earlier when the clock is set back.
     * Notifications are stored in the transaction of the events that they report.
     * The audit grows in the transaction of the events that it reports: rows of `core.execution.audit`, chained by hash.
     * Cancelling a caller never leaves a transaction open; its request may or may not be committed.

@@ -24,7 +24,7 @@ class Observer(Protocol):
     """Observes the engine. Nothing depends on it: it must not raise, and it must not block."""
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
-        """Return `traceparent` and `tracestate` for a new execution, if any. Called in the context of its creator."""
+        """Return `traceparent` and `tracestate` to keep with an execution, or None. Called in its creator's context."""
         ...
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
