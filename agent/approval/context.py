@@ -24,9 +24,9 @@ class BudgetRoom(msgspec.Struct):
     """What one transaction knows of budgets that the store has refused."""
 
     refused: dict[str, BudgetSpent] = {}
-    """By budget, how the store refused it."""
+    """How the store refused each budget."""
     amounts: dict[str, float] = {}
-    """By budget, what the transaction takes of it so far."""
+    """What the transaction takes of each budget so far."""
 
     def copy(self) -> "BudgetRoom":
         """Return a copy that counts further shares without effect on this one."""

@@ -58,12 +58,12 @@ EXAMPLES: Mapping[str, str] = {
     "matches": '{"exclusiveMinimum": 5000}',
     "retry": '{"attempts": 3}',
 }
-"""By key: what to write there."""
+"""What to write under each key."""
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
-"""By key at the top of a plan: what to write there, where it differs."""
+"""What to write under a key at the top of a plan, where it differs."""
 _NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
-"""By key of a list: one of its entries."""
+"""One entry of the list under each key."""
 
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "object": ("an object", (dict,)),

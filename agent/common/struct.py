@@ -37,7 +37,7 @@ def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
 
 
 def plain_value(value: object) -> object:
-    """For msgspec's `enc_hook`: what JSON has for a subclass of text or number that a tool returned."""
+    """Return what JSON has for a subclass of text or number that a tool returned, as msgspec's `enc_hook`."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float):

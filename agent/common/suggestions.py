@@ -85,13 +85,13 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "anyOf": ("or", "any", "oneOf"),
     "allOf": ("and",),
 }
-"""By right key: what is written instead. How words are joined and capitalised does not matter."""
+"""What is written instead of each right key. How words are joined and capitalised does not matter."""
 INNER_KEYS: Mapping[str, tuple[str, ...]] = {
     "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
     "plan": ("todoList", "steps"),
     "decision": ("approved", "modifiedArgs", "reason", "content"),
 }
-"""By key: what is written beside it, and belongs inside."""
+"""What is written beside each key, but belongs inside it."""
 
 _CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "call")
 """Where other APIs put a call."""

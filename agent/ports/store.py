@@ -321,7 +321,7 @@ class Store(Lookups, Protocol):
         ...
 
     async def expire_dead(self) -> None:
-        """End the leases of processes that are gone, so that nobody owns what they had."""
+        """End the leases of processes that are gone, so that their executions have no owner."""
 
     async def confirm(self, lease: Lease) -> None:
         """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
