@@ -224,10 +224,10 @@ class GrantUsedUp(GuardFailed):
 class BudgetSpent(GuardFailed):
     """A rule's budget has no room for a call that the rule would let pass."""
 
-    def __init__(self, budget: str, left: float, room_at: float | None = None) -> None:
-        """`left` is what the budget has room for now; at `room_at`, Unix seconds, it has room for the call, if ever."""
-        super().__init__(f"budget {budget!r} has room for {left:g} only")
-        self.budget, self.left, self.room_at = budget, left, room_at
+    def __init__(self, budget: str, rest: float, room_at: float | None = None) -> None:
+        """`rest` is what the budget has room for now; at `room_at`, Unix seconds, it has room for the call, if ever."""
+        super().__init__(f"budget {budget!r} has room for {rest:g} only")
+        self.budget, self.left, self.room_at = budget, rest, room_at
 
 
 class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
