@@ -186,7 +186,7 @@ class _Approval(NamedTuple):
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
-    """Raise `UndecidableHere` or `InvalidArguments` for an approval that cannot count, whoever gives it."""
+    """Raise `UndecidableHere` or `InvalidArguments` for an approval that can count from nobody."""
     if question.undecidable:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"

@@ -17,7 +17,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which executions to list: those that meet every condition that is not None or empty."""
 
     search: str = ""
-    """Words, each of which the goal, saved plan, thread or id contains; case does not matter."""
+    """Words that must each be in the goal, saved plan, thread or id; case does not matter."""
     status: ExecutionStatus | None = None
     host: str | None = None
     tool: str | None = None
