@@ -1,7 +1,7 @@
 """An answer as it arrives: what somebody decided, whether their word counts, and whether it has the right form.
 
 A second person is somebody other than the owner of the execution. A person who started it in a channel of the operator
-is not one: that person could start a critical call and approve it alone.
+is not a second one: that person could start a critical call and approve it alone.
 """
 
 from itertools import islice
@@ -71,13 +71,13 @@ def can_decide(
 
 
 def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
-    """Return whether the person behind the principal has endorsed the question, and cannot answer differently."""
+    """Return whether the person behind the principal has endorsed the question and has no other answer to give."""
     votes = suspension.endorsements if suspension.question.form is None else ()
     return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 
 
 def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
-    """Return the caller's content in the form of a model's reply; raises `InvalidArguments` for any other shape."""
+    """Return the caller's content as a model's reply. Raises `InvalidArguments` for any other shape."""
     if isinstance(content, str) and content.strip():
         return Reply(content=content)
     expected = {
@@ -92,11 +92,11 @@ def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
         # A model that is used to this form writes its plan into the text.
         return Reply(content=text) if isinstance(text, str) and len(content) == 1 else Reply(plan=content)
     faults = list(islice(find_form_faults(content, answer_form(purpose), "content"), MAX_FAULTS))
-    listed, text = content.get("toolCalls"), content.get("content")
-    if not faults and listed is None and text is None:
+    raw_calls, text = content.get("toolCalls"), content.get("content")
+    if not faults and raw_calls is None and text is None:
         faults = ["the content has neither 'toolCalls' nor 'content'"]
-    calls = read_calls(listed) if isinstance(listed, list) and not faults else ()
-    if len(calls) != len(listed if isinstance(listed, list) else ()):
+    calls = read_calls(raw_calls) if isinstance(raw_calls, list) and not faults else ()
+    if isinstance(raw_calls, list) and len(calls) != len(raw_calls):
         faults = faults or ["content.toolCalls has more than 50 calls, or a name that is too long"]
     if faults:
         raise InvalidArguments(f"{'; '.join(faults)}; send {expected}")

@@ -36,7 +36,7 @@ from planwarden.agent.ports.policy import Requirement
 Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 
 MAX_CACHED = 100
-NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator matches it otherwise."
+NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator now matches it differently."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
 """Answers about one call and nothing else: if one no longer counts, a person is asked again, and told why.
 A row is asked about again only if its tool changed."""
@@ -110,26 +110,6 @@ def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: 
     return used >= limit
 
 
-def find_row(request: CallRequest) -> tuple[DecidedBatch, Permit | None] | None:
-    """Return the latest answered question that has a row for the call, and what the row allows.
-
-    A row that the person left out, or whose answer can no longer count, allows nothing.
-    """
-    call, execution = request.call, request.execution
-    for suspension in reversed(execution.find_suspensions("batch")):
-        question = suspension.question
-        if question.step_id == call.step_id and suspension.decision is not None:
-            batch = _read_batch(request.context, execution, suspension)
-            row = batch.rows.get(call.call_id)
-            if row is None:
-                continue
-            is_usable = question.suspension_id not in call.consumed and batch.is_intact
-            since = replace(question, definition_digest=row.definition_digest)
-            permit = Permit(source="row", suspension=suspension, arguments=row.arguments, since=since)
-            return batch, permit if is_usable and call.call_id in batch.approved else None
-    return None
-
-
 def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
     question = suspension.question
     cached = context.batches.get(question.suspension_id)
@@ -163,7 +143,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     requirement: Requirement
     reason: str | None = None
-    """Why now, if something that counted before no longer counts; a sentence."""
+    """A sentence on why a person is asked now, if something that counted before no longer counts."""
     permit: Permit | None = None
     """What no longer counts."""
 
@@ -181,20 +161,28 @@ class Reject(msgspec.Struct, frozen=True):
 
 
 def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
-    """Return what the answer to one question about many calls means for a call of a loop.
+    """Return what the latest answer to a question about many calls means for a call of a loop that has a row in it.
 
     None if there is no answer, or it no longer counts; then the call is judged as it was written.
     """
-    answered = find_row(request)
-    if answered is None:
-        return None
-    batch, permit = answered
-    if request.call.call_id not in batch.approved:
-        return Reject(batch.suspension.question.suspension_id)
-    if permit is None:
-        return None
-    verdict = authorize(request, permit.arguments, (permit,))
-    return verdict if isinstance(verdict, Deny) or verdict.permit is permit else None
+    call, execution = request.call, request.execution
+    for suspension in reversed(execution.find_suspensions("batch")):
+        question = suspension.question
+        if question.step_id != call.step_id or suspension.decision is None:
+            continue
+        batch = _read_batch(request.context, execution, suspension)
+        row = batch.rows.get(call.call_id)
+        if row is None:
+            continue
+        if call.call_id not in batch.approved:
+            return Reject(question.suspension_id)
+        if question.suspension_id in call.consumed or not batch.is_intact:
+            return None
+        since = replace(question, definition_digest=row.definition_digest)
+        permit = Permit(source="row", suspension=suspension, arguments=row.arguments, since=since)
+        verdict = authorize(request, permit.arguments, (permit,))
+        return verdict if isinstance(verdict, Deny) or verdict.permit is permit else None
+    return None
 
 
 def authorize(

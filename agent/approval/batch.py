@@ -1,6 +1,6 @@
 """The one question about many calls of a loop: a row for each call that needs a person, answered row by row.
 
-`covers` of the question has the rows, with the arguments exactly as they will run. Approving covers all rows, or those
+The question's `covers` are the rows, with the arguments exactly as they will run. Approving covers all rows, or those
 that the answer names in `content.items`; each row releases its own call once. The other rows are rejected.
 """
 
@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row, list_confirmations
-from planwarden.agent.approval.business_keys import find_duplicate, find_key, look_up
+from planwarden.agent.approval.business_keys import check_looked_up, find_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering import name_call
@@ -33,15 +33,15 @@ from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement
 
 MAX_ROWS = 1_000
-"""Of one question; a longer loop asks again when these calls are over."""
+"""Rows of one question; a longer loop asks again when their calls are over."""
 MAX_ROWS_BYTES = 1024 * 1024
 MAX_RULES = 5
-"""Of those that a question about rows names."""
+"""Rules that a question about rows names."""
 MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
 CHOICE = "One question for {} calls of this step, one a row: approve all, or only some."
-"""A single row is not worth a sentence: there is nothing to choose."""
+"""Not shown for a single row: there is nothing to choose."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -54,20 +54,19 @@ class _Row(msgspec.Struct, frozen=True):
 def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> tuple[ev.Event, ...]:
     """Return the question about the calls of the loop that have not begun and need a person, at most `MAX_ROWS`.
 
-    At least one of them does. Calls that cannot work, whatever the answer is, fail before anybody is asked.
+    At least one call needs a person. Calls that would fail whatever the answer is fail before anybody is asked.
     """
-    rows: list[_Row] = []
-    size = 0
     if context.room is not None:
-        # Calls that need no row take their shares one after the other; what does not fit in beside them has a row.
+        # Calls that need no row take their budget shares in turn; a call for which too little is left gets a row.
         context = replace(context, room=context.room.copy())
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
         # An item fails once.
-        size = len(state.step.tool_calls)
-        by_item = {execution.call(failed.call_id).place // size: failed for failed in reversed(failures)}
+        calls_per_item = len(state.step.tool_calls)
+        by_item = {execution.call(failed.call_id).place // calls_per_item: failed for failed in reversed(failures)}
         return tuple(by_item.values())
     listed = [row for row in judged if isinstance(row, _Row)]
+    rows, size = list[_Row](), 0
     for row in _list_first_of_key(context, execution, listed):
         size += measure_at_least(row.covered.arguments, MAX_ROWS_BYTES)
         if rows and size > MAX_ROWS_BYTES:
@@ -104,7 +103,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
 
 def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
-    """Return the calls as somebody wrote them: of each row where the plan has the list itself, else of one item."""
+    """Return the calls as they were written: those of every row if the plan lists the items, else of one item."""
     loop = state.step.loop
     if loop is None or not isinstance(loop.items, list):
         return list(state.list_item_calls(0))
@@ -113,7 +112,7 @@ def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
 
 
 def _describe_gaps(state: StepState) -> Iterator[str]:
-    """Yield what the person should know of items that have no row because they failed."""
+    """Yield a sentence about the items that have no row because they failed."""
     failed = next((call for call in state.calls if call.status == "failed"), None)
     if failed is not None:
         _, index = state.find_item(failed) or (None, 0)
@@ -124,7 +123,7 @@ def _describe_gaps(state: StepState) -> Iterator[str]:
 
 
 def _describe_rules(rows: list[_Row]) -> Iterator[str]:
-    """Yield a sentence for each rule of the operator that asks about rows, the first few of them."""
+    """Yield a sentence for each of the operator's rules that asks about rows, at most `MAX_RULES` of them."""
     by_number: dict[int, tuple[ev.MatchedRule, list[int]]] = {}
     for place, row in enumerate(rows, 1):
         rule = row.requirement.rule
@@ -158,7 +157,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
-    """Yield the calls that have not begun, and whether what they take is known: not of those of a later wave."""
+    """Yield the calls that have not begun, and whether all that they take is known: False in a later wave."""
     for index in range(state.items_over, len(state.items or ())):
         if state.find_next_call(index) is not None:
             for number, call in enumerate(state.list_item_calls(index)):
@@ -167,12 +166,12 @@ def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
 
 
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
-    """Yield the rows whose call may happen: not those whose business key another call has, or a row before.
+    """Yield the rows whose business key neither another call nor an earlier row has.
 
-    Those are refused when their turn comes. Raises `OnceNeeded`.
+    The calls of the other rows are refused when their turn comes. Raises `OnceNeeded`.
     """
     keys = [find_key(context, row.covered.tool_name, row.covered.arguments) for row in rows]
-    look_up(context, keys)
+    check_looked_up(context, keys)
     earlier_keys = set[str]()
     for row, once in zip(rows, keys, strict=True):
         call = execution.call(row.covered.call_id)
@@ -185,9 +184,9 @@ def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows
 def _judge(
     context: ApprovalContext, execution: ExecutionState, call: Call, *, is_due: bool
 ) -> _Row | ev.ToolFailed | None:
-    """Return the row of a call that needs a person; None for one that does not, or that cannot run.
+    """Return the row of a call that needs a person, or the failure of a due call that cannot run, else None.
 
-    Everything that a call takes is known when it is due: if its arguments do not fit, they never will.
+    All that a due call takes is known: if its arguments do not fit now, they never will.
     """
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
@@ -218,7 +217,7 @@ def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
     if not isinstance(items, list):
         raise InvalidArguments(f"content must name the rows to approve, counted from 0, such as {EXAMPLE}")
     if not items:
-        raise InvalidArguments("content.items names no row; a rejection leaves out all of them")
+        raise InvalidArguments("content.items names no row; reject the question to leave out all of them")
     if len({*question.choose_rows(content)}) != len(items):
         last = len(question.rows) - 1
         raise InvalidArguments(f"content.items must name each row once, from 0 to {last}, such as {EXAMPLE}")

@@ -1,7 +1,7 @@
-"""The business key of a call: which one it is, who has it, and what a second call is told.
+"""The business key of a call: how it is built, which call holds it, and what a second call is told.
 
-The effect of a call with a key happens at most once over all executions. The store keeps this, in the transaction of
-the intent; what is looked up here beforehand only spares people a question about what would be refused anyway.
+A call with a key takes effect at most once over all executions. The store enforces this in the transaction of the
+intent; looking a key up beforehand only spares people a question about a call that the store would refuse.
 """
 
 import shlex
@@ -22,13 +22,13 @@ from planwarden.agent.ports.budgets_and_keys import name_holder
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32
-"""Of the digest: 128 bits."""
+"""Hexadecimal digits of the digest that name a key: 128 bits."""
 SHOWN_CHARS = 200
-"""Of a value of a key; the digest covers all of it."""
+"""Characters shown of a value in a key; the digest covers all of it."""
 
 
 class OnceNeeded(Exception):
-    """Not an error: who has these keys must be looked up first."""
+    """Not an error: the holders of these keys must be looked up first."""
 
     def __init__(self, keys: frozenset[str]) -> None:
         super().__init__(f"{len(keys)} key(s)")
@@ -51,7 +51,7 @@ def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonV
 
 
 def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:
-    """Return what names the key: the same for equal values at the same pointers, in whatever order."""
+    """Return the digest that names the key: the same for equal values at the same pointers, in any order."""
     parts: list[JsonValue] = [tool_name, {pointer: _normalize(value) for pointer, value in values.items()}]
     return digest(parts, context="once/v1")[:KEY_CHARS]
 
@@ -67,7 +67,7 @@ def _read_value(pointer: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def _normalize(value: JsonValue) -> JsonValue:
-    """1.0 as 1, wherever it is."""
+    """Return the value with each whole float in it as an integer: 1.0 as 1."""
     if isinstance(value, float) and isfinite(value) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -83,7 +83,7 @@ def _shorten(value: JsonValue) -> JsonValue:
 
 
 def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Return why nobody can know whether the call was made before, in a sentence; None when its key is there."""
+    """Return, in a sentence, why nobody can know whether the call was made before; None when it has its key."""
     try:
         build_once_key(rule, tool_name, arguments)
     except MissingKey as missing:
@@ -95,14 +95,14 @@ def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, 
 
 
 def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey | None:
-    """Return the key that the call needs; None when its tool has none, or its arguments do not have all of it."""
+    """Return the key that the call needs; None when its tool has no rule, or its arguments lack a part."""
     rule = context.policy.find_once(tool_name)
     with suppress(MissingKey):
         return None if rule is None else build_once_key(rule, tool_name, arguments)
 
 
-def look_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None:
-    """Raise `OnceNeeded` for those whose holder is not known yet."""
+def check_looked_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None:
+    """Raise `OnceNeeded` for the keys whose holder has not been looked up."""
     unknown = frozenset(once.key for once in keys if once is not None and once.key not in context.once)
     if unknown:
         raise OnceNeeded(unknown)
@@ -111,23 +111,22 @@ def look_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None
 def find_duplicate(
     context: ApprovalContext, execution: ExecutionState, call: Call, once: ev.OnceKey | None
 ) -> str | None:
-    """Return why the call must not happen because another one has its key, in sentences; None when it may.
+    """Return, in sentences, that another call has the key, so that this one must not happen; None when it may.
 
     Raises:
-        OnceNeeded: as long as nobody has looked.
+        OnceNeeded: the holder of the key has not been looked up.
     """
     if once is None:
         return None
-    look_up(context, (once,))
+    check_looked_up(context, (once,))
     first = context.once[once.key]
     if first is None or first.holder == name_holder(execution, call):
         return None
-    return describe_duplicate(execution.principal, call.tool_name, once, first)
+    return _describe_duplicate(execution.principal, call.tool_name, once, first)
 
 
-def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: DuplicateEffect) -> str:
-    """Return what the model and people are told, and what a person can do who means it. Another principal's call is not
-    named: who made it and when is that principal's business."""
+def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: DuplicateEffect) -> str:
+    """Return what the model and people are told. Only the principal of the first call learns who made it, and when."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     pairs = (shlex.quote(f"{_trim(pointer)}={canonical_json(value)}") for pointer, value in once.values.items())
     command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))
@@ -140,7 +139,7 @@ def describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: 
         once_more = f" until {_write_time(first.ends_at)}"
     return (
         f"{tool_name} was called for {values} before{who}. It happens once{once_more}, so nothing was called. A person "
-        f"who means a second one runs `{command}` at a terminal, then retries"
+        f"who wants a second call runs `{command}` at a terminal, then retries"
     )
 
 

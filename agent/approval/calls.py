@@ -1,8 +1,8 @@
 """A call as it would run now: its arguments, and whether its tool is still the one that somebody relied on.
 
-Arguments run with references resolved, defaults filled in and checked. Reliance begins when a plan is accepted. Every
-approval of the tool as it is now renews it. A tool that changed in between never runs on the old approval, even if it
-would need no approval otherwise.
+References in arguments are resolved, defaults are filled in, and the result is checked. Reliance on a tool begins when
+a plan is accepted, and every approval of the tool as it is now renews it. A tool that changed in between never runs on
+the old approval, even if it would need none otherwise.
 """
 
 from planwarden.agent.approval.context import CallRequest
@@ -20,16 +20,16 @@ from planwarden.agent.core.tool import ToolDefinition
 
 
 def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
-    """Return what will run.
+    """Return the arguments that will run.
 
     Raises:
-        InvalidArguments: with every fault.
+        InvalidArguments: with the first ten faults.
         PartsNeeded: parts of artifacts have to be read first.
     """
     context, execution, call, state = request.context, request.execution, request.call, request.state
     faults: list[str] = []
     if call.by_model:
-        # Those of a plan were checked when it was accepted.
+        # The arguments of a plan were checked when it was accepted.
         faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
         results = tuple(execution.steps[name].result for name in state.step.dependencies)
         faults.extend(find_empty_lists(call.proposed, results))

@@ -27,13 +27,13 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.ports.policy import RealPaths
 
 MAX_TEXT_CHARS = 4_096
-"""Of a text in a short form."""
+"""Characters of one text in a short form."""
 MAX_VALUES = 1_000
-"""Of `in`, `prefix`, `domain` and `under`."""
+"""Entries of a list in a short form."""
 SHOWN_CHARS = 80
-"""Of a value, in a sentence."""
+"""Characters shown of a value in a sentence."""
 TEXT_WORK = 250
-"""Units of looking at the host or the folder of a text; see `planwarden.agent.common.schema_cost`."""
+"""Units of work for finding the host or the folder of a text; see `planwarden.agent.common.schema_cost`."""
 SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length", "only")
 _OF_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
 _OF_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
@@ -44,7 +44,7 @@ _PLAIN = (
     *("required", "minProperties", "maxProperties", "dependentRequired", "title", "description", "$comment"),
 )
 KEYWORDS = (*_PLAIN, *_OF_ONE, *_OF_MANY, *_OF_NAMED)
-"""Of JSON Schema. The library ignores words that it does not know, and a rule must not match because of a slip."""
+"""Keywords of JSON Schema. The library ignores unknown ones, and a rule must not match because of a typing error."""
 
 Verdict = Literal["yes", "no", "unknown"]
 MISSING = object()
@@ -86,7 +86,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     def judge(
         self, value: JsonValue, limit: int, paths: RealPaths | None, *, loosens: bool | None
     ) -> tuple[Verdict, int]:
-        """Return whether the value is like that, and the units of work spent. `loosens` as in `is_in_folder`.
+        """Return whether the value meets the condition, and the units of work spent. `loosens` as in `is_in_folder`.
 
         Raises:
             PathsNeeded: as in `is_in_folder`.
@@ -202,10 +202,10 @@ def _list_schemas(key: str, value: object) -> Iterator[object]:
 
 def _hint_at(key: str, value: object, *, can_be_short: bool) -> str:
     if key in SHORT_FORMS:
-        return "; short forms stand only at the top"
+        return "; short forms work only at the top"
     hint = did_you_mean(key, (*SHORT_FORMS, *KEYWORDS) if can_be_short else KEYWORDS)
     if not hint and isinstance(value, dict):
-        return '; a place further inside is written as one name with slashes, such as "to/iban"'
+        return '; a nested place is written as one name with slashes, such as "to/iban"'
     return hint
 
 
@@ -261,7 +261,7 @@ def _read_pattern(value: object) -> dict[str, JsonValue]:
     if not isinstance(value, str):
         raise RuleFault(f"has matches = {_show(value)}, which is not a regular expression as text")
     [pattern] = _read_texts("matches", value)
-    # By itself first: a bracket that closes the group below would open both ends.
+    # By itself first: a pattern that closes the group below would no longer be bound to both ends.
     try:
         Schema({"pattern": pattern})
     except ValueError as error:

@@ -24,12 +24,12 @@ class BudgetRoom(msgspec.Struct):
     """What one transaction knows of budgets that the store has refused."""
 
     refused: dict[str, BudgetSpent] = {}
-    """By budget."""
+    """How the store refused each budget."""
     amounts: dict[str, float] = {}
-    """By budget, what the transaction takes of it so far."""
+    """What the transaction takes of each budget so far."""
 
     def copy(self) -> "BudgetRoom":
-        """The same, to be counted on without effect on this one."""
+        """Return a copy that counts further shares without effect on this one."""
         return BudgetRoom(self.refused, dict(self.amounts))
 
     def take(self, shares: Iterable[ev.BudgetShare]) -> None:
@@ -38,12 +38,12 @@ class BudgetRoom(msgspec.Struct):
             self.amounts[share.budget] = self.amounts.get(share.budget, 0.0) + share.amount
 
     def apply_to(self, requirement: Requirement, policy: Policy, definition: ToolDefinition) -> Requirement:
-        """Return the requirement; without what the rule takes away, if a budget of it has no room for the call."""
+        """Return the requirement, or what the tool needs without its rule if a budget of the rule has no room."""
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
             if refusal is not None and self.amounts.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:
                 fallback = policy.for_risk(definition.risk)
-                # It asks, also about what only reads.
+                # Without room a person is asked, even about a call that only reads.
                 fallback = fallback if fallback.needs is not None else policy.for_risk("dangerous")
                 return replace(fallback, rule=requirement.rule, found=_describe_spent(share, refusal))
         return requirement
@@ -86,11 +86,11 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
     """Parts of artifacts that references may take, as far as they were read. None while a call runs."""
     once: Mapping[str, DuplicateEffect | None] = {}
-    """By business key, who has it, as far as it was looked up for this transaction."""
+    """By business key, the call that has it, or None; as far as it was looked up for this transaction."""
     room: BudgetRoom | None = None
     """What is left of budgets that the store has refused for this transaction."""
     paths: RealPaths | None = None
-    """Where paths in arguments lead, as far as it was looked up. None where nobody looks it up: rules then ask."""
+    """Where paths in arguments lead, as far as it was looked up; None where nobody looks it up, so that rules ask."""
     batches: dict[str, DecidedBatch] = {}
     """Answered questions by their ids: judging all rows again for each of them would take too long."""
 
@@ -104,8 +104,8 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
         return requirement if self.room is None else self.room.apply_to(requirement, self.policy, definition)
 
     def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """As `find_requirement`, at least what the tool needs without rules: for a definition that changed, and for a
-        call whose outcome is unknown. A rule was not written for these."""
+        """Return what `find_requirement` does, but at least what the tool needs without rules: no rule was written for
+        a definition that changed, or for a call whose outcome is unknown."""
         base = self.find_requirement(definition, arguments)
         risk = highest_risk("confirm", definition.risk, base.risk)
         decides = base.needs is not None and risk == base.risk

@@ -1,8 +1,8 @@
 """One confirmation that covers several calls: which calls it names.
 
 A confirmation step may name later steps. Their calls are listed in its question, as far as their arguments are known by
-then, and each listed call may run once without another question. Of a loop whose items are known by then, these are the
-calls of all items.
+then, and each listed call may run once without another question. If the items of a loop are known by then, the calls
+of all its items are listed.
 """
 
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def list_covered_calls(
 
 
 def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
-    """Return the execution as if the loop of the step had begun, if what it goes through is known already."""
+    """Return the execution as if the loop of the step had begun, if its items are known already."""
     state = execution.steps[step_id]
     if state.step.loop is None or state.items is not None:
         return execution
@@ -60,7 +60,7 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question covers it, with its risk; None if its arguments are not known, or it asks."""
+    """Return the call as a question covers it, with its risk; None if it asks, is denied, or has unknown arguments."""
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
@@ -70,7 +70,7 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     except (InvalidArguments, PartsNeeded) as error:
         if isinstance(error, PartsNeeded) and context.parts is not None:
             raise
-        # Arguments that are not known here are asked about by themselves.
+        # A call whose arguments are not known yet asks for itself later.
         return None
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:
@@ -79,7 +79,7 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
 
 
 def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
-    """Return the call as a question about several calls names it; one of a loop by its id, too."""
+    """Return the call as a question about several calls lists it: a call of a loop with its id."""
     call = request.call
     return ev.CoveredCall(
         step_id=call.step_id,
@@ -93,10 +93,10 @@ def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.Cover
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
     """Check the later calls that a question about `call` would cover, before it is asked.
 
-    Only those whose sources are over, in steps that will certainly begin.
+    Only calls whose sources have completed are checked, in steps that will certainly begin.
 
     Raises:
-        InvalidArguments: one cannot run.
+        InvalidArguments: one of them cannot run.
         PartsNeeded: parts of artifacts have to be read first.
     """
     for step_id in execution.steps[call.step_id].step.confirms:
@@ -107,7 +107,7 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
             definition = context.tools.get(planned.tool_name)
             if definition is None or planned.status != "proposed":
                 continue
-            if not _are_over(execution, find_bindings(planned.proposed)):
+            if not _are_known(execution, find_bindings(planned.proposed)):
                 continue
             try:
                 complete_arguments(CallRequest(context, execution, planned, definition))
@@ -118,16 +118,16 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
 
 
 def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
-    """Return whether the conditions of the step hold as far as they can be judged, and they can."""
+    """Return whether all conditions of the step can be judged by now, and hold."""
     if not state.step.when:
         return True
-    if not _are_over(execution, (binding for test in state.step.when for binding in find_bindings(test.value))):
+    if not _are_known(execution, (binding for test in state.step.when for binding in find_bindings(test.value))):
         return False
     events = begin_step(execution, state.step.step_id, context.parts or {})
     return any(isinstance(event, ev.StepStarted) for event in events) and len(events) == 1
 
 
-def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
+def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
     """Return whether everything that the bindings name is known by now."""
     for binding in bindings:
         name = binding.reference.step_id
@@ -139,7 +139,7 @@ def _are_over(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
-    """Return the same call with its tool as it is now, and its risk."""
+    """Return the covered call with the present digest of its tool, and its risk."""
     definition = context.tools.get(covered.tool_name)
     if definition is None:
         return covered, "dangerous"

@@ -1,8 +1,8 @@
 """What the log of one execution proves about its questions, its decisions and the calls that they released.
 
-The digests that the log holds are not believed but computed again from what it says was asked. A call that was released
-by a decision has to be the call that was asked about, or one that the question named. The rows of the audit are derived
-once more from the same events, so that both can be compared.
+The digests in the log are not trusted but computed again from what the log says was asked. A call that a decision
+released must be the call that was asked about, or one that the question named. The rows of the audit are derived again
+from the same events, so that both can be compared.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Folds a whole log over a new `execution`. `policies` has the digests of policies by their first digits.
+    """Fold a whole log over a new `execution`. `policies` has the digests of policies by their first digits.
 
     Raises:
         IllegalTransition: an event cannot follow the one before it.
@@ -56,7 +56,7 @@ def _find_faults(execution: ExecutionState, event: ev.Event, policies: Mapping[s
         case ev.SuspensionDecided() | ev.SuspensionEndorsed():
             suspension = execution.suspensions.get(event.suspension_id)
             if suspension is not None and suspension.question.digest != event.digest:
-                yield f"suspension {event.suspension_id!r} was decided in a revision that it did not have then"
+                yield f"suspension {event.suspension_id!r} was decided in another revision than it had then"
         case ev.ToolCallIntended():
             yield from _find_faults_of_intent(execution, event)
         case _:

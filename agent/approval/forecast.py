@@ -1,8 +1,8 @@
 """What can be said of a plan before it runs: which calls will ask whom, and what only the run will know.
 
 Nothing runs, and nothing is recorded. Calls whose arguments take nothing from steps of the plan are judged as they will
-be when their turn comes, as far as tools, policy and grants stay as they are. Of the others only the risk of their tool
-is known.
+be when their turn comes, as long as tools, policy and grants stay as they are. For the others, only the risk of their
+tool is known.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ _KNOWN = ("completed", "skipped")
 """Statuses of steps whose result is known, or known to be absent."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
-"""The most arguments that one forecast looks at, because planwarden does nothing else during that time."""
+"""Bytes of arguments that one forecast looks at: planwarden does nothing else in that time."""
 
 
 class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ def forecast_calls(
 ) -> tuple[CallForecast, ...]:
     """Return a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
 
-    Without `has_inputs` nobody knows yet what the plan will be given.
+    Without `has_inputs`, nobody knows yet which inputs the plan will be given.
 
     Raises:
         PathsNeeded: as `Policy.requirement`.
@@ -95,8 +95,8 @@ def forecast_calls(
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
-    """Return the execution with those steps skipped that will be: a condition of them is known not to hold, or they
-    take a value of such a step."""
+    """Return the execution with the steps skipped that will be: those with a condition that is known not to hold, and
+    those that take a value from a skipped step."""
     steps = dict(execution.steps)
     foreseen = replace(execution, steps=steps)
     for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
@@ -179,7 +179,7 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
     takes_inputs = plan.inputs is not None
     sources = [reference.step_id for reference in find_references(call.proposed)]
     if loop is not None:
-        # How many calls there will be follows from the items.
+        # The number of calls depends on the items.
         yield ITEM
         sources += [reference.step_id for reference in find_references(loop.items)]
     for step_id in dict.fromkeys(sources):
@@ -199,10 +199,10 @@ def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[C
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
         return {"fault": describe_denial(requirement), "rule": requirement.rule}
-    if not isinstance(verdict, Ask) and verdict.grant_id is not None:
-        return {"grant_id": verdict.grant_id}
     if isinstance(verdict, Ask):
         return {**_describe_ask(requirement), "rule": requirement.rule}
+    if verdict.grant_id is not None:
+        return {"grant_id": verdict.grant_id}
     if requirement.needs is None:
         return {"risk": requirement.risk, "rule": requirement.rule}
     return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}

@@ -1,14 +1,14 @@
 """Standing grants: "this tool with these arguments, at most so often, until then", decided by a person beforehand.
 
 A grant is bound to the exact definition of the tool, to values of some or all arguments, to the names of all, to a
-number of uses, and to a time. So no call has an argument that the grant's maker did not see. It is worth what its
-maker's assurance is worth: a grant made at `human` lets no critical call through. The store counts a use in the
+number of uses, and to a time. So no granted call has an argument that the grant's maker did not see. A grant is worth
+what its maker's assurance is worth: one made at `human` lets no critical call through. The store counts a use in the
 transaction that records the intent, so several processes together cannot use a grant more often than it says. This
 module only holds a copy to choose from.
 
-A grant for a step of a saved plan lives longer, so more must hold: the run is one of exactly that version, from its
-beginning and with nothing changed, and the plan itself writes the call. Retries and forks are other runs. No such grant
-lets a critical call through, not even one that an operator made.
+A grant for a step of a saved plan lives longer, so it demands more: the run follows exactly that version, from its
+beginning and with nothing changed, and the plan itself writes the call. Retries and forks do not count as such runs. No
+such grant lets a critical call through, not even one that an operator made.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +18,7 @@ import msgspec
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
@@ -29,15 +30,15 @@ MAX_HOURS = 8
 MAX_LIFE_S = MAX_HOURS * 3600.0
 MAX_STEP_DAYS = 90
 MAX_STEP_LIFE_S = MAX_STEP_DAYS * 86_400.0
-"""Of a grant for a step of a saved plan."""
+"""The longest life of a grant for a step of a saved plan, in seconds."""
 MAX_USES = 1_000
-"""In all, or a day."""
+"""In all; for a step of a saved plan, on each day."""
 REFUSED_S = 60.0
-"""How long a grant that the store refused is not chosen again, if it counts by days."""
+"""Seconds after which a grant that counts by days is chosen again, if the store has refused it."""
 MAX_REASONS = 3
-"""Sentences about grants for a step that do not let a call of it through."""
+"""Sentences on why grants for a step do not let a call of it through."""
 VERSION_DIGITS = 12
-"""Of a plan's version, in a sentence."""
+"""Digits shown of a plan's version."""
 MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
 
 
@@ -47,7 +48,7 @@ class GrantCache(msgspec.Struct):
     policy: Policy
     _open: tuple[Grant, ...] = ()
     _refused: dict[str, float] = msgspec.field(default_factory=dict[str, float])
-    """By id, until when a grant is not chosen."""
+    """By id, the time until which a grant is not chosen."""
 
     def fill(self, grants: Iterable[Grant]) -> None:
         """Replace the copy with what the store has now."""
@@ -76,7 +77,7 @@ class GrantCache(msgspec.Struct):
         *,
         uses: Mapping[str, int] | None = None,
     ) -> str | None:
-        """Return the id of a grant that lets this call through, the one that ends first; None when there is none.
+        """Return the id of the grant that lets this call through, the first to end if several do; None if none does.
 
         `uses` counts the uses that a forecast has given to other calls already.
         """
@@ -117,7 +118,7 @@ class GrantCache(msgspec.Struct):
     def _explain_step(
         self, grant: Grant, step: GrantedStep, execution: ExecutionState, call: Call, now: float
     ) -> str | None:
-        """Return None when the grant has nothing to do with this plan and step."""
+        """Return why the grant does not let the call through; None if it is for another plan or step."""
         saved = execution.saved_plan
         if saved is None or (saved.name, call.step_id) != (step.plan_name, step.step_id):
             return None
@@ -128,20 +129,19 @@ class GrantCache(msgspec.Struct):
         if not is_from_step(step, execution, call):
             return f"{allowed}, but not in a run whose plan or calls were changed, nor calls that a model writes."
         if count_uses_left(grant, now) == 0 or self._refused.get(grant.grant_id, now) > now:
-            return f"{allowed}, {describe_uses_a_day(grant.uses)}, and today's are used."
+            return f"{allowed}, {describe_uses_a_day(grant.uses)}, and today's are used up."
         return f"{allowed}, but this call is not among them."
 
 
 def describe_uses_a_day(uses: int) -> str:
-    """Such as `3 calls a day (UTC)`."""
+    """Return the limit in words, such as `3 calls a day (UTC)`."""
     return f"{uses} call{'' if uses == 1 else 's'} a day (UTC)"
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """Return True for exactly the pinned tool, the owner it was made for, equal values of all arguments whose values it
-    names, and no argument that it does not name.
+    """Return whether the tool, the owner and every value that the grant names match, and it names all arguments.
 
-    An argument that takes a value which is not there yet equals nothing.
+    An argument whose value is not known yet equals nothing.
     """
     return (
         grant.tool_name == definition.name
@@ -157,8 +157,7 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
 
 def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
     """Return the names that the schema gives to arguments; others may be allowed without a name."""
-    properties = definition.input_schema.get("properties")
-    return tuple(properties) if isinstance(properties, dict) else ()
+    return tuple(read_properties(definition.input_schema))
 
 
 def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:

@@ -1,7 +1,7 @@
-"""Where a value of an argument leads: to which host an address, into which folder a path.
+"""Where the value of an argument leads: an address to a host, a path into a folder.
 
-A tool may later read the value in another way than this module does. So only what everybody reads in the same
-way is read here; for everything else the answer is None, nobody knows.
+A tool may later read the value differently than this module does. So this module reads only what every program reads in
+the same way; for everything else the answer is None: nobody knows.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 
 MAX_CHARS = 4_096
-"""Of an address or a path."""
+"""Characters of an address or a path; nobody knows where a longer one leads."""
 _HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
 _URL = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?"
 _EMAIL = r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@" + _HOST
@@ -56,9 +56,9 @@ def is_on_domain(host: str, domains: Sequence[str]) -> bool:
 def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, loosens: bool | None) -> bool | None:
     """Return whether the path lies below one of the folders; None when nobody knows.
 
-    Links and letters of another case may say both yes and no. A rule that `loosens` then does not match, and one that
-    is strict does; None is for a rule that may be either. Only for strict rules a folder
-    lies in itself.
+    Links and the case of letters may leave both answers open. Then a rule that `loosens` does not match, a strict rule
+    does, and nobody knows for a rule that may be either (`loosens` is None). Only for strict rules does a folder lie in
+    itself.
 
     Raises:
         PathsNeeded: `paths` lacks the path or a folder.
@@ -83,7 +83,7 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
 
 def normalise_path(path: str) -> str:
     """Return an absolute path without `.`, `..` and doubled separators, as it is written: no link is followed."""
-    # POSIX lets two separators at the start mean something else, which no current system does.
+    # POSIX lets two separators at the start mean something else, but no current system makes use of that.
     return os.path.normpath(os.path.sep + path.lstrip(os.path.sep) if path.startswith(os.path.sep) else path)
 
 
@@ -92,5 +92,5 @@ def _is_below(path: str, folders: Sequence[str]) -> bool:
 
 
 def _fold(path: str) -> str:
-    """Return the same text for paths that some file systems take for the same."""
+    """Return the same text for paths that some file systems treat as the same."""
     return unicodedata.normalize("NFC", path).casefold()

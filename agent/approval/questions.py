@@ -34,9 +34,9 @@ MAX_PLACEHOLDERS = 5
 MAX_CONDITIONAL = 5
 """Steps with conditions that a question names."""
 CONDITION_CHARS = 200
-"""Of each value and of each schema in a condition."""
+"""Characters shown of each value and each schema in a condition."""
 PLACEHOLDER = "A placeholder: "
-"""How the sentences begin that say so."""
+"""The beginning of every sentence about a placeholder."""
 RECONCILE_FORM: dict[str, JsonValue] = {
     "type": "object",
     "required": ["happened"],
@@ -57,11 +57,11 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Enough to tell a new policy from a question that was tampered with; the approval digest covers all of it."""
+"""Enough to tell a changed policy from a tampered question; the approval digest covers all digits."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
-    """Return the question that a tool asks itself."""
+    """Return the question that the tool itself asks."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
     if suspend.addressee == "clock":
@@ -106,7 +106,7 @@ def _begin_question(
     required: Requirement | None = None,
     message: str | None = None,
 ) -> ev.Question:
-    """Return a question that says which call it is about, by default in the words of its step, and what it needs."""
+    """Return a question about the call, with what it needs; its message is the step's description by default."""
     call = request.call
     return ev.Question(
         suspension_id=request.context.ids.new(),
@@ -138,7 +138,7 @@ def _wait_until(
 def ask_approval(
     request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
-    """Return the question whether the call may run with exactly these arguments; `findings` is why it is asked now."""
+    """Return the question whether the call may run with exactly these arguments; `findings` say why it is asked now."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     question = replace(
         _begin_question(request, arguments, "approval", requirement),
@@ -156,7 +156,7 @@ def ask_approval(
 
 
 def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
-    """Return the question whether a call took effect whose outcome is unknown; `findings` is why it is asked again."""
+    """Return the question whether a call of unknown outcome took effect; `findings` say why it is asked again."""
     call = request.call
     required = request.context.find_full_requirement(request.definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
@@ -180,18 +180,17 @@ def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) ->
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """Return which further attempts an approval of a call of the step covers, in at most one sentence."""
+    """Return a sentence on the further attempts that approving a call of the step covers, if it may be repeated."""
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
-    return (f"If the tool says that it failed, the call is made again, {retry.attempts} times at most in all.",)
+    return (f"If the tool says that it failed, it is called again: at most {retry.attempts} calls in all.",)
 
 
 def wait_for_model(
     context: ApprovalContext, execution: ExecutionState, step_id: str | None, attempt: int, until: float
 ) -> ev.Suspended:
-    """Return the wait before a prompt is sent again whose provider failed; without `step_id` a plan or synthesis
-    prompt."""
+    """Return the wait before a prompt is sent again after its provider failed; only step prompts have a `step_id`."""
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="wait",
@@ -204,7 +203,7 @@ def wait_for_model(
 def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
-    A model's calls have none: they are refused.
+    A model's calls have none, because such calls are refused.
     """
     sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
@@ -213,7 +212,7 @@ def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
 def drop_edited_placeholders(
     findings: tuple[str, ...], calls: Iterable[tuple[str, dict[str, JsonValue]]]
 ) -> tuple[str, ...]:
-    """Return what was found without the placeholders that edited `calls` do not hold any more."""
+    """Return the findings without the placeholders that the edited `calls` no longer hold."""
     remaining = set(_find_placeholders(calls))
     return tuple(sentence for sentence in findings if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
 
@@ -231,7 +230,7 @@ def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.Co
         conditions = (f"{_cut_json(condition.value)} fits {_cut_json(condition.matches)}" for condition in step.when)
         yield f"Step {step.step_id!r} runs only if {' and '.join(conditions)}; else its calls are not made."
     if len(conditional) > MAX_CONDITIONAL:
-        yield f"{len(conditional) - MAX_CONDITIONAL} more of the steps run only under conditions, too."
+        yield f"{len(conditional) - MAX_CONDITIONAL} more steps run only under conditions."
 
 
 def _cut_json(value: JsonValue) -> str:
@@ -240,7 +239,7 @@ def _cut_json(value: JsonValue) -> str:
 
 
 def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
-    """Return what was found about the question with one more sentence at the end; the newest `MAX_FOUND` stay."""
+    """Return the findings of the question with the sentence at the end; only the newest `MAX_FOUND` stay."""
     return (*(other for other in question.found if other != sentence), sentence)[-MAX_FOUND:]
 
 
@@ -248,7 +247,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
     """Yield what else a person who is asked about the call should know: a retry, a grant that does not fit."""
     context, execution, call = request.context, request.execution, request.call
     if is_of_host(call.tool_name):
-        yield "Approved, the identical call of the host passes once, within an hour; planwarden does not make it."
+        yield "If you approve, the host's identical call passes once within an hour; planwarden does not make it."
     if execution.options.note is not None:
         yield execution.options.note
     yield from describe_earlier_runs(execution, call.step_id)
@@ -259,7 +258,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
     ]
     if earlier:
         ended = _ENDED_BADLY[earlier[-1].status]
-        count = "" if len(earlier) == 1 else f" It is number {len(earlier) + 1}."
+        count = "" if len(earlier) == 1 else f" This is call number {len(earlier) + 1}."
         yield f"This is a retry: an earlier call of {call.tool_name} in this step {ended}.{count}"
     yield from context.grants.explain_no_grant(execution, call, request.definition, context.clock.now())
 
@@ -267,7 +266,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
     """Return the question with its approval digest and the policy that it is asked under.
 
-    What its calls repeat is said first; other arguments repeat something else, or nothing.
+    Findings on repeated calls come first, and are made anew: edited arguments may repeat other calls, or none.
     """
     others = (sentence for sentence in question.found if not sentence.startswith(REPEAT))
     question = replace(question, found=(*describe_repeats(execution, question), *others))
@@ -327,7 +326,7 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
-    """Return a new question with the alarms of its tool's schedule, bound; nobody is reminded of a clock."""
+    """Return the event of a new question, bound; one to people gets the alarms of its tool's schedule."""
     alarms: tuple[Alarm, ...] = ()
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
@@ -336,7 +335,7 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
 
 
 def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> float | None:
-    """Return the seconds for the answer to a question about the call; a host's call never waits for ever."""
+    """Return the seconds for the answer to a question about the call; a host's call never waits forever."""
     default_s = HOST_CALL_ANSWER_S if execution.options.is_literal else None
     return default_s if definition.answer_within_s is None else definition.answer_within_s
 
@@ -344,10 +343,10 @@ def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> 
 def _limit_wait(
     execution: ExecutionState, definition: ToolDefinition, suspend: Suspend, risk: Risk
 ) -> tuple[float | None, OnTimeout]:
-    """Return the seconds for the answer, and what passes then.
+    """Return the seconds for the answer, and what happens after them.
 
-    The limit of the definition is the operator's or the author's. A number in the question may come from a model: it
-    can only lengthen that limit, and then silence rejects.
+    The definition's limit comes from the operator or the author. A number in the question may come from a model: it
+    can only lengthen that limit, and silence then rejects.
     """
     limit_s = find_answer_limit(execution, definition)
     if limit_s is None and definition.is_blocking:
@@ -358,5 +357,5 @@ def _limit_wait(
 
 
 def limit_on_timeout(risk: Risk, on_timeout: OnTimeout) -> OnTimeout:
-    """Nothing above `confirm` is ever approved by waiting."""
+    """Return what a time-out does at this risk: it can approve only at `confirm`."""
     return on_timeout if risk == "confirm" else "reject"

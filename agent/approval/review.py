@@ -62,7 +62,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
             definition_digest=call.definition_digest,
         )
         for call in forecast
-        # A tool that changed since the plan was accepted is asked about by itself, with the difference.
+        # A call whose tool changed since the plan was accepted asks for itself, and shows the difference.
         if call.asks == "approval"
         and not call.has_changed
         and call.arguments is not None
@@ -98,7 +98,7 @@ def _describe(
     if covers:
         yield f"The answer can cover {len(covers)} of them now: their arguments are known, and none is critical."
     if bound := [call.step_id for call in forecast if call.takes_from]:
-        yield f"Only the run will know the arguments of {_name(bound)}; they are asked about then, if they need it."
+        yield f"Only the run will know the arguments of {_name(bound)}; these calls ask then, if they need a person."
     if model_steps := [step_id for step_id, state in execution.steps.items() if needs_model(state.step)]:
         yield f"A model writes the calls or the text of {_name(model_steps)}."
     if failing := [call.step_id for call in forecast if call.fault is not None]:
@@ -108,7 +108,7 @@ def _describe(
 
 
 def _name(names: list[str]) -> str:
-    """Names of a plan, quoted: they cannot pass for words of planwarden."""
+    """Return names from the plan, quoted: they cannot pass for words of planwarden."""
     unique = list(dict.fromkeys(names))
     more = f" and {len(unique) - MAX_NAMED} more" if len(unique) > MAX_NAMED else ""
     return ", ".join(map(canonical_json, unique[:MAX_NAMED])) + more
@@ -117,7 +117,7 @@ def _name(names: list[str]) -> str:
 def revise_stale_review(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question
 ) -> tuple[ev.Question, str] | None:
-    """Return the next revision and why, when it no longer says what the plan will ask or cover; None when it does."""
+    """Return the next revision and the reason; None if the question still shows what the plan will ask and cover."""
     now = _look_again(context, execution, question)
     if not is_of_policy(question, context.policy):
         reason = POLICY_CHANGED
@@ -177,10 +177,10 @@ def edit_plan(
 
 
 def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
-    """Return the plan that a person wrote instead, checked as any plan; None if it is the same plan.
+    """Return the plan that a person wrote instead, checked like any other; None if it is the same plan.
 
     Raises:
-        InvalidPlan: also if its inputs or a step that began differ.
+        InvalidPlan: also if its inputs differ, or a step that has begun.
     """
     before = execution.plan
     assert before is not None

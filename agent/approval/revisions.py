@@ -1,6 +1,6 @@
 """The next revision of a question: with the tool and the policy as they are now, or with edited arguments.
 
-Silence approves only what was asked at first: a revision that nobody answers is rejected.
+Silence can approve only a question as it was first asked: a revision that nobody answers is rejected.
 """
 
 from collections.abc import Mapping
@@ -35,10 +35,9 @@ MAX_PLACE_DIGITS = 5
 def revise_stale_question(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question
 ) -> tuple[ev.Question, str] | None:
-    """Return the next revision and why, when the tool, a call that it covers or the policy is not what the question
-    showed.
+    """Return the next revision and the reason, if the tool, a covered call or the policy is not as it was shown.
 
-    None when the question still says what would run, and for questions that release no call.
+    None when the question still shows what would run, and for questions that release no call.
     """
     definition = context.tools.get(question.tool_name or "") if question.call_id is not None else None
     if question.traits.releases is None or (definition is None and not question.rows):
@@ -54,7 +53,7 @@ def revise_stale_question(
         requirement = context.find_requirement(definition, question.arguments or {})
         risks.append(requirement.risk)
         if definition.digest != question.definition_digest:
-            # No rule was written for a definition that changed. The sentence begins with the name of the tool.
+            # Rules were not written for the new definition, so the tool's risk counts. Its name begins the sentence.
             risks.append(definition.risk)
             start = reason
         if requirement.denied is not None:
@@ -69,23 +68,23 @@ def revise_stale_question(
 def _find_staleness(
     context: ApprovalContext, question: ev.Question, now: ev.Question, definition: ToolDefinition | None
 ) -> str | None:
-    """Return why the question does not say any more what would run, in words; `now` has what it covers as it is now."""
+    """Return, in words, why the question no longer shows what would run; `now` has the covered calls as they are."""
     if definition is not None and definition.digest != question.definition_digest:
         if context.tools.complete(definition.name, question.arguments or {})[1]:
-            # It cannot run as it was shown, whatever the answer is; preparing the call says so.
+            # The call cannot run as it was shown, whatever the answer is; preparing it says so.
             return None
         before = context.tools.earlier(question.definition_digest)
         return f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
     if not is_same_json(now.covers, question.covers):
-        return f"a tool that it {'asks about' if question.rows else 'covers'} changed after it was shown"
-    # Any other difference was made in the store: then the digest does not fit, and nothing will run.
+        return f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"
+    # Any other difference was made in the store: the approval digest does not fit it, so nothing will run.
     return None if is_of_policy(question, context.policy) else POLICY_CHANGED
 
 
 def _bind_for_risk(
     context: ApprovalContext, execution: ExecutionState, changed: ev.Question, risk: Risk, least_quorum: int = 1
 ) -> ev.Question:
-    """Return the changed question as its next revision, for what its risk needs now."""
+    """Return the changed question as its next revision, with what the policy now needs for the risk."""
     required = context.policy.for_risk(risk)
     revision = replace(
         changed,
@@ -114,10 +113,9 @@ def revise_arguments(
     arguments: dict[str, JsonValue],
     editor: Authority,
 ) -> ev.Question:
-    """Return the next revision of a question with arguments as `editor` wants them, or `question` itself if they are
-    the same.
+    """Return the next revision of the question with the editor's arguments, or `question` itself if they are the same.
 
-    Those of rows stand under the place of each row, counted from 0.
+    The arguments of a row are under the place of that row, counted from 0.
 
     Raises:
         InvalidArguments: the arguments do not fit the tool's schema, or the tool is gone.

@@ -2,8 +2,8 @@
 
 The first rule that matches decides. A rule matches a call when its glob fits the tool's name and every condition holds.
 When it cannot be known whether a rule matches, the call is asked about: the rule might have refused it, or let it pass.
-This module looks at the name of a tool and at values; what may be asked for at all is the policy's business, and what a
-budget has left is the store's.
+This module looks only at names of tools and at values: the policy says what a risk needs, and the store says what a
+budget has left.
 """
 
 import math
@@ -23,7 +23,7 @@ from planwarden.agent.ports.policy import RealPaths
 Then = Literal["allow", "ask", "deny"]
 
 MAX_WORK = 2_500_000
-"""Units of judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
+"""Units of work for judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
 """Shown before the values of a rule whose match or budget is not known."""
@@ -59,8 +59,8 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loosens(self) -> bool | None:
-        """Whether a call may need less because of it, and never more; None for `confirm`, which lowers the
-        risk of some tools and raises that of others."""
+        """Whether the rule lets calls need less, and never more; None for `confirm`, which lowers the risk of some
+        tools and raises that of others."""
         if self.risk == "confirm":
             return None
         return self.then == "allow" or self.risk == "read"
@@ -100,9 +100,9 @@ class RuleBook:
     def judge(
         self, tool_name: str, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Judgement | None:
-        """Return what the first rule that matches says; None when none does.
+        """Return what the first matching rule says; None when no rule matches.
 
-        Without `paths`, nobody knows where a path leads, so that a rule with `under` asks.
+        Without `paths`, nobody knows where a path leads, so a rule with `under` asks.
 
         Raises:
             PathsNeeded: `paths` lacks some that the rules need.
@@ -127,7 +127,7 @@ def _match(
 ) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
     """Return whether the rule matches, the values that it looked at by their conditions, and the units of work left.
 
-    One condition that certainly does not hold is enough; so those about paths, which need a look at the disk, are last.
+    One condition that certainly fails is enough, so conditions on paths, which need a look at the disk, come last.
     """
     verdict: Literal["yes", "no", "unknown"] = "yes"
     matched: dict[str, str] = {}
@@ -159,7 +159,7 @@ def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tupl
             counted = float(amount)
         except OverflowError:
             return None
-        # An amount below zero would give the next calls more than the operator said.
+        # A negative amount would leave more for later calls than the operator allowed.
         if not 0 <= counted < math.inf:
             return None
         shares.append(BudgetShare(budget=budget.budget, amount=counted, limit=budget.limit, window_s=budget.window_s))
@@ -173,7 +173,7 @@ def _ask_instead(rule: ArgumentRule, why: str, doubts: Iterable[str]) -> Judgeme
 
 def compile_glob(glob: str) -> re.Pattern[str]:
     """Return the pattern of a glob: `*` matches any characters and `?` matches one."""
-    # Stars beside each other mean the same as one, and would make the search slow.
+    # Adjacent stars mean the same as one, and would make matching slow.
     chars = re.sub(r"\*+", "*", glob)
     pattern = "".join(".*" if char == "*" else "." if char == "?" else re.escape(char) for char in chars)
     return re.compile(pattern, re.DOTALL)

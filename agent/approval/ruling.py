@@ -5,6 +5,7 @@ answer is accepted once: the same answer again is recognised, a different one is
 conditions again in the transaction that records it.
 """
 
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -127,30 +128,30 @@ class _Approval(NamedTuple):
         stale = revise(self.context, self.execution, question)
         if stale is not None:
             return _refuse_stale(question, *stale, guard)
-        final, revised = self._edit(question)
-        if revised:
-            _check_votes_stand(self.suspension, authority)
+        final, revisions = self._edit(question)
+        if revisions:
+            _check_may_void_votes(self.suspension, authority)
         worth = self._find_worth(final)
         if worth is None:
-            # A plan is not edited by somebody who may not approve it.
-            edits = () if question.kind == "review" else revised
+            # Only somebody who may approve a plan may edit it.
+            edits = () if question.kind == "review" else revisions
             return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
-        voters = set[str]() if revised else self._find_voters()
+        voters = set[str]() if revisions else self._find_voters()
         if final.quorum > 1 and worth != "embedder":
             if self.context.policy.person(authority.principal) in voters:
                 return Ruling(is_accepted=False)
             if len(voters) + 1 < final.quorum:
                 about = _describe_answer(final, authority)
                 endorsed = ev.SuspensionEndorsed(assurance=worth, content=answer.content, **about)
-                return Ruling(events=(*revised, endorsed), guard=guard, is_accepted=False)
+                return Ruling(events=(*revisions, endorsed), guard=guard, is_accepted=False)
         decision = ev.RecordedDecision(
             approved=True,
             reason=answer.reason,
-            modified_args=_read_final_arguments(final, answer) if revised else None,
+            modified_args=_read_final_arguments(final, answer) if revisions else None,
             content=answer.content,
         )
         decided = _build_decided(final, decision, replace(authority, assurance=worth))
-        return Ruling(events=(*revised, decided), guard=guard)
+        return Ruling(events=(*revisions, decided), guard=guard)
 
     def _find_worth(self, question: ev.Question) -> ev.Assurance | None:
         """Return what the approval is worth; None when that is less than the question, or what it covers, needs."""
@@ -185,7 +186,7 @@ class _Approval(NamedTuple):
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
-    """Raise `UndecidableHere` or `InvalidArguments` for an approval that cannot count, from anybody."""
+    """Raise `UndecidableHere` or `InvalidArguments` for an approval that can count from nobody."""
     if question.undecidable:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
@@ -207,8 +208,8 @@ def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, Jso
     return {place: final.rows[int(place)].arguments for place in answer.modified_args or {}}
 
 
-def _check_votes_stand(suspension: SuspensionState, authority: Authority) -> None:
-    """A revision voids the approvals of people, so only a person may cause one. Raises `EditRefused`."""
+def _check_may_void_votes(suspension: SuspensionState, authority: Authority) -> None:
+    """Raise `EditRefused` if the edit would void approvals of people, and no person makes it."""
     if suspension.endorsements and authority.assurance not in MAKERS:
         voters = ", ".join(repr(vote.principal) for vote in suspension.endorsements)
         raise EditRefused(
@@ -236,7 +237,7 @@ def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authori
 
 
 def _describe_answer(question: ev.Question, authority: Authority) -> dict[str, str]:
-    """Return what every answer records of the question and of who answers."""
+    """Return the fields that are recorded with every answer."""
     return {
         "suspension_id": question.suspension_id,
         "channel": authority.channel,
@@ -267,16 +268,15 @@ def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionSt
 
 def _build_already_answered(execution: ExecutionState, suspension_id: str) -> AlreadyAnswered:
     """Return the error for another answer to a closed question, which names the open ones."""
-    questions = [item.question for item in execution.open_suspensions if item.question.addressee == "caller"]
-    open_ids = [question.suspension_id for question in questions[:MAX_NAMED_QUESTIONS]]
+    addressed = (item.question for item in execution.open_suspensions if item.question.addressee == "caller")
+    questions = list(islice(addressed, MAX_NAMED_QUESTIONS))
     names = ", ".join(
-        f"{question.suspension_id}" + (f" (step {question.step_id})" if question.step_id else "")
-        for question in questions[:MAX_NAMED_QUESTIONS]
+        question.suspension_id + (f" (step {question.step_id})" if question.step_id else "") for question in questions
     )
     advice = f"answer the open question {names}" if names else "no question to you is open; call get_execution"
     return AlreadyAnswered(
         f"question {suspension_id!r} was answered before, so this answer changed nothing; {advice}",
-        details={"open": list[JsonValue](open_ids)},
+        details={"open": [question.suspension_id for question in questions]},
     )
 
 

@@ -1,4 +1,4 @@
-"""Artifacts: content that is too large for the log, or no JSON, stored whole beside it in the same transaction.
+"""Artifacts: content that is too large for the log, or not JSON, stored whole beside it in the same transaction.
 
 The log holds a stand-in instead: media type, size, the artifact's id, and the beginning of the content. The id is
 derived from the content, so that a repeated call stores nothing twice and every read detects damage.

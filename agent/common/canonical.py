@@ -23,7 +23,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 def canonical_json(value: JsonValue) -> str:
-    """Return the one text of a JSON value. Raises `InvalidArguments` for NaN, infinities and endless numbers."""
+    """Return the canonical text of a JSON value. Raises `InvalidArguments` for NaN, infinities and overlong numbers."""
     try:
         return _ENCODER.encode(value)
     except ValueError as error:
@@ -40,7 +40,7 @@ def digest(value: JsonValue, *, context: str = "") -> str:
 def is_same_json(one: object, other: object) -> bool:
     """Return whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not
     1.0."""
-    # What Python calls different is different, and cheaply found; its equals are few, and then compared as they are.
+    # Python's comparison finds most differences cheaply; only what it calls equal has to be compared as JSON.
     return one == other and canonical_json(msgspec.to_builtins(one)) == canonical_json(msgspec.to_builtins(other))
 
 
@@ -100,8 +100,7 @@ def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
 
 
 def exceeds(value: object, max_values: int, max_chars: int) -> bool:
-    """Return whether a value has more values or characters than that; stops there. Other objects count as one value
-    each."""
+    """Return whether a value exceeds one of the limits; counts no further. Other objects count as one value each."""
     stack: list[Any] = [value]
     values = chars = 0
     while stack:
@@ -149,12 +148,12 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, Json
 
 
 def refuse_constant(name: str) -> JsonValue:
-    """For `json`'s `parse_constant`: raises `ValueError`, because NaN and infinities are not JSON."""
+    """Raise `ValueError`, as `json`'s `parse_constant`: NaN and infinities are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
 def parse_finite_float(text: str) -> float:
-    """For `json`'s `parse_float`: 1e999 is JSON, but Python reads it as infinity, which is not."""
+    """Return the number, as `json`'s `parse_float`; 1e999 is JSON, but Python reads it as infinity, which is not."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")

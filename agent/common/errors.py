@@ -20,7 +20,7 @@ class PlanwardenError(Exception):
     code: ClassVar[str] = "internal_error"
 
     def __init_subclass__(cls, *, code: str | None = None) -> None:
-        """Set the code of the class, which otherwise has the one of its base."""
+        """Set the code of the class; without `code` it keeps the one of its base."""
         if code is not None:
             cls.code = code
 
@@ -99,7 +99,7 @@ class AlreadyDecided(UsageError, code="already_decided"):
 
 
 class AlreadyAnswered(UsageError, code="already_answered"):
-    """The question to the caller was answered before with another content."""
+    """The question to the caller was answered before with other content."""
 
 
 class Expired(UsageError, code="expired"):
@@ -145,7 +145,7 @@ class ModelError(PlanwardenError, code="model_error"):
         """The tokens are those of unusable answers, which the provider charges too.
 
         With `retryable` the provider failed or was out of reach: the same prompt may be answered in minutes or hours,
-        not before the `asked_s` seconds that it asks to wait.
+        but not within the `asked_s` seconds that it asks to wait.
         """
         super().__init__(message)
         self.retryable, self.asked_s = retryable, asked_s
@@ -181,11 +181,11 @@ class StoreError(PlanwardenError, code="storage_error"):
 
 
 class CommitUnknown(StoreError):
-    """Whether the storage has committed is not known; look, or ask again."""
+    """It is not known whether the storage has committed; look, or ask again."""
 
 
 class StoreReplaced(StoreError):
-    """The storage was replaced under the running process, which can only end."""
+    """The storage was replaced under the running process, which has to end."""
 
 
 class LogUnreadable(StoreError):
@@ -254,7 +254,7 @@ class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
 
 
 class StartRefused(ExecutionConflict):
-    """The store knows the request to start an execution from before."""
+    """The store refused to start an execution."""
 
 
 class KeyUsed(StartRefused):

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_TEXT_CHARS = 1024 * 1024
-"""Of JSON that is sent as text."""
+"""Characters of JSON that is sent as text."""
 MAX_TEXT_VALUES = 50_000
 MAX_QUOTED_CHARS = 60
 MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
 _FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}\s*\n(.*)\n\s*```\s*", re.DOTALL)
-"""Of Markdown, around all of a text."""
+"""A fence of Markdown around a whole text."""
 
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]
@@ -58,12 +58,12 @@ EXAMPLES: Mapping[str, str] = {
     "matches": '{"exclusiveMinimum": 5000}',
     "retry": '{"attempts": 3}',
 }
-"""By key: what to write there."""
+"""What to write under each key."""
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
-"""By key at the top of a plan: what to write there, where it differs."""
+"""What to write under a key at the top of a plan, where it differs."""
 _NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
-"""By key of a list: one of its entries."""
+"""One entry of the list under each key."""
 
 _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     "object": ("an object", (dict,)),
@@ -76,7 +76,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class SentForm:
-    """What a schema says of JSON that somebody sends, read once: where it has objects and lists, and which keys."""
+    """What a schema says about JSON that somebody sends, read once: its objects and lists, and their keys."""
 
     def __init__(self, schema: FormSchema) -> None:
         kind = schema.get("type")
@@ -87,7 +87,7 @@ class SentForm:
         self._entry = SentForm(entry) if entry.get("type") in _NESTED else None
 
     def tidy(self, value: JsonValue) -> JsonValue:
-        """Return the value with JSON that was sent as text read where there is an object or a list, without nulls.
+        """Return the value without nulls, and with text read as JSON where the schema has an object or a list.
 
         Other text stays, and so do values that the schema says nothing about.
 

@@ -1,11 +1,11 @@
-"""A border to a package that loads slowly."""
+"""Packages that load slowly, imported at their first use."""
 
 from importlib import import_module
 from typing import Any
 
 
 class LazyModule:
-    """A module that is imported when one of its attributes is first read: a border to a package that loads slowly.
+    """A module that is imported when one of its attributes is first read, because its package loads slowly.
 
     Type checkers see a plain import:
 

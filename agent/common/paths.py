@@ -19,7 +19,7 @@ def expand_home(path: str | Path) -> Path:
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, is_first: bool = False) -> None:
     """Store a file as a whole, because another process may read or write it now. Raises `OSError`.
 
-    With `is_first`, a file that is there stays.
+    With `is_first`, an existing file stays.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")

@@ -18,7 +18,7 @@ from planwarden.agent.common.imports import LazyModule
 from planwarden.agent.common.schema_cost import SchemaCost, ValueSize, measure_value
 from planwarden.agent.common.struct import JsonValue
 
-# Commands that read, and servers without work, check nothing.
+# Commands that only read, and servers without work, check nothing and need not load the library.
 if TYPE_CHECKING:
     import jsonschema_rs
 
@@ -30,23 +30,23 @@ MAX_FAULTS = 20
 MAX_WORK = 2_500_000
 """Units of one check: about 50 ms, see `schema_cost`."""
 MAX_PATTERN_BYTES = 1024 * 1024
-"""Of one compiled pattern; `.{1,1000}` takes as much."""
+"""The size of one compiled pattern at most; `.{1,1000}` takes as much."""
 MAX_PATTERNS_BYTES = 2 * 1024 * 1024
-"""Of all compiled patterns of a schema."""
+"""The size of all compiled patterns of a schema at most."""
 _PATTERN_SIZES = tuple(1024 * 4**step for step in range(6))
 _SIMPLE_UNITS = 2
-"""For each byte of text under a pattern of at most 1 KiB, or one that is in one state at a time."""
+"""Units for each byte of text under a pattern of at most 1 KiB, or one that is in one state at a time."""
 _PATTERN_UNITS = 150
-"""For each byte of text under another pattern, and 50 for each KiB that the pattern takes when it is compiled."""
+"""Units for each byte of text under another pattern, and 50 more for each KiB of the compiled pattern."""
 CHECK_UNITS = 500
-"""Of what surrounds one check."""
+"""Units of all that surrounds one check."""
 SIZE_UNITS = 5
-"""Of counting one value."""
+"""Units of counting one value."""
 MAX_EXPLAINED_WORK = 2_500
-"""Of a check whose every fault is described: describing one takes a thousand times as long as finding it."""
+"""Units of a check whose every fault is described: describing one takes a thousand times as long as finding it."""
 _EXPLAINED = 1_000
 MAX_EXPLAINED_BYTES = 2_000_000
-"""Of the values and constants that descriptions repeat."""
+"""The size at most of the values and constants that descriptions repeat."""
 TOO_MUCH_WORK = (
     f"checking it could take more than the {MAX_WORK // 50_000} ms that a check may take: "
     "the value, or the text under a pattern, is too large for its schema"
@@ -73,8 +73,8 @@ class Schema:
     ) -> None:
         """Raise `ValueError` if it is not a JSON Schema, refers to anything outside itself, or costs too much.
 
-        One that is known to be a JSON Schema is compiled by its first check. With `checks_dates` text has to keep the
-        formats `date` and `date-time`; a result that does not is a result all the same. No other format is checked.
+        With `is_known`, it is known to be a JSON Schema, and its first check compiles it. With `checks_dates`, text
+        must keep the formats `date` and `date-time`, which nobody asks of results; no other format is ever checked.
         Without `has_defaults`, `fill_in` adds none.
         """
         self._checks_dates = checks_dates
@@ -105,12 +105,12 @@ class Schema:
         return (TOO_MUCH_WORK,) if faults is None else faults
 
     def is_valid(self, value: JsonValue) -> bool:
-        """Return whether a value fits; the work of that is the caller's to bound."""
+        """Return whether a value fits; the caller has to bound the work."""
         return self._validator.is_valid(value)
 
     def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
-        """Return whether the value fits, and the units of work spent at most; None if that takes more than `limit`,
-        or cannot be known, as of text that is not Unicode.
+        """Return whether the value fits, and the units of work spent at most; None if checking takes more than
+        `limit`, or is impossible, as for text that is not Unicode.
         """
         try:
             size = measure_value(value)
@@ -124,7 +124,7 @@ class Schema:
     ) -> tuple[tuple[str, ...], int]:
         """Return a sentence per fault that the value has whatever its `unknown` parts will be, and the work spent.
 
-        The value has null in these parts. What more work than `limit` would have to find is not found.
+        The value has null in these parts. If the check takes more work than `limit`, nothing is found.
         """
         faults, work = self._check(value, unknown, limit)
         return faults or (), work

@@ -1,9 +1,9 @@
-"""What checking a value against a JSON Schema takes at most, known before the check.
+"""What checking a value against a JSON Schema costs at most, known before the check.
 
 The check runs in native code, which no cancel scope can stop, while everything else in the process waits. References
 multiply: 32 definitions that each refer to the next one twice take 2**32 steps. `SchemaCost` reads each subschema once
-and knows its load: how much work the schema does at most for one value, wherever the value is. The load times the size
-of a value bounds the check. A unit of work is about 20 ns, as measured with `jsonschema-rs`.
+and knows its load: the most work that it does for one value, wherever that value is. The load times the size of a value
+bounds the check. A unit of work is about 20 ns, as measured with `jsonschema-rs`.
 """
 
 import math
@@ -15,25 +15,25 @@ from urllib.parse import unquote
 from planwarden.agent.common.struct import JsonValue
 
 MAX_STEPS = 20_000
-"""Of following references: when a schema is accepted, and for each depth of a value."""
+"""Steps of following references: when a schema is accepted, and for each depth of a value."""
 MAX_PARTS = 10_000
 """Parts of a schema as it is written."""
 MAX_PATTERNS = 500
 MAX_PATTERN_CHARS = 4_096
 MAX_NESTING = 200
 MAX_INTEGER_BITS = 1_000
-"""Of integers in schemas and in the values that they check. The library calculates with all digits."""
+"""Bits of an integer in a schema or in a value that it checks: the library calculates with all digits."""
 MAX_VALUES = 100_000
-"""Of one value that is checked: counting more takes too long."""
+"""Values in one value that is checked: counting more takes too long."""
 MAX_DEPTH = 64
 _MOST = 1e12
-"""Units that are not told apart from more."""
+"""The most units that are counted; a larger number becomes this one."""
 _PASSES = 4
-"""How often the check goes through what is beside an `unevaluated...`; nested ones multiply."""
+"""How often the check applies the keywords beside an `unevaluated...`; nested ones multiply."""
 _CONSTANT = 20
 """Units of comparing a value with a constant that is not looked up."""
 _FRACTION = 200
-"""Units of comparing a number with a fraction: the library compares exact ones."""
+"""Units of comparing a number with a fraction: the library compares them exactly."""
 
 _BESIDE = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"))
 """Keywords whose subschemas are applied to the same value."""
@@ -48,7 +48,7 @@ _UNITS = {
     "format": 10,
     "uniqueItems": 6,
 }
-"""Of keywords that take more or less than a unit."""
+"""Units of the keywords that take more or less than one."""
 
 Subschema = dict[str, JsonValue]
 Name = str | int | None
@@ -76,7 +76,7 @@ class ValueSize(NamedTuple):
 
 class _Part(NamedTuple):
     own: Load
-    """Without what is beside and below."""
+    """Without the subschemas beside and below."""
     passes: int
     beside: list[Subschema]
     below: list[tuple[Name, Subschema]]
@@ -84,7 +84,7 @@ class _Part(NamedTuple):
 
 
 class SchemaCost:
-    """What a check costs, before the value is known."""
+    """What a check against one schema costs, by the size of the value."""
 
     def __init__(self, root: Subschema, measure_pattern: Callable[[str], float]) -> None:
         """`measure_pattern` returns the units for each byte of text.
@@ -99,11 +99,11 @@ class SchemaCost:
         self._closures: dict[int, Counter[int]] = {}
         """How often each subschema is applied to the same value as one of them, that one included."""
         self._loads: dict[int, Load | None] = {}
-        """Of the whole schema, by the depth of the value."""
+        """The load of the whole schema, by the depth of the value."""
         self._steps = 0
         self.has_branches = False
         self.constants_bytes = 0
-        """Of the longest list of constants."""
+        """The size of the longest list of constants."""
         schemas = [root]
         while schemas:
             schema = schemas.pop()
@@ -125,13 +125,13 @@ class SchemaCost:
         return self._loads[depth] or Load(_MOST)
 
     def estimate(self, size: ValueSize) -> float:
-        """Return the units of work of checking a value of that size, at most."""
+        """Return the units of work that checking a value of that size takes at most."""
         return _multiply(self.find_load(size.depth), size)
 
     def estimate_object(self, sizes: Mapping[str, ValueSize]) -> float:
         """Return the units for an object whose properties have these sizes.
 
-        This is less than `estimate` returns where a pattern is at one property, and long text at another.
+        This is less than `estimate` returns if one property has a pattern, and another one long text.
         """
         depth = 1 + max((size.depth for size in sizes.values()), default=0)
         if self.find_load(depth).values == _MOST:
@@ -145,7 +145,7 @@ class SchemaCost:
         part = _Part(Load(1), 1, [], [])
         for keyword, value in schema.items():
             if keyword in ("$id", "id") and isinstance(value, str) and schema is not self._root:
-                # References below it would be relative to it.
+                # The references below would be relative to it.
                 raise ValueError(f"it has an {keyword} inside: {value[:100]!r}")
             if keyword in _REFERENCES and isinstance(value, str):
                 target = find_target(self._root, value)
@@ -185,7 +185,7 @@ class SchemaCost:
         self.constants_bytes = max(self.constants_bytes, len(repr(constants)))
         kinds = Counter(type(constant) for constant in _walk(constants))
         numbers = kinds[int] + kinds[float]
-        # What is only text, or only integers, is looked up.
+        # Constants that are all text, or all integers, are looked up.
         is_slow = kinds[list] + kinds[dict] > 1 or kinds[float] or (kinds[int] and len(kinds) > 2)
         units = _CONSTANT * kinds.total() + _FRACTION * kinds[float] if is_slow else 10 if numbers else 1
         return Load(units, numbers * _FRACTION)

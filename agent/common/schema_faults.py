@@ -1,7 +1,7 @@
-"""What a JSON Schema finds wrong with a value, in sentences, also where parts of the value are not known yet.
+"""What a JSON Schema finds wrong with a value, in sentences, even while parts of the value are not known.
 
-A value may have unknown parts: the checker saw null there. A fault counts then only if it is one whatever these parts
-will be. What depends on them, such as the branch of an `if`, does not count.
+The checker sees null in place of unknown parts. A fault then counts only if the value has it whatever these parts will
+be. A fault that depends on them, such as one in the branch of an `if`, does not count.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -88,7 +88,7 @@ def _list_branches(error: jsonschema_rs.ValidationError) -> list[list[jsonschema
 
 
 def _name_properties(error: jsonschema_rs.ValidationError, schema: JsonValue) -> str:
-    """Return which properties there are, as the end of a sentence; empty text if that is not found."""
+    """Return which properties there are, as the end of a sentence; empty text if the schema does not say."""
     node = schema
     for part in error.schema_path[:-1]:
         if isinstance(node, dict):

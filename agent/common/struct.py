@@ -31,13 +31,13 @@ class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_
 
 
 def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
-    """Return a struct with the `others`, and with what the source has under the names of its remaining fields."""
+    """Return a struct of this kind with the `others`, and with every other field that the source has by that name."""
     names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def plain_value(value: object) -> object:
-    """For msgspec's `enc_hook`: what JSON has for a subclass of text or number that a tool returned."""
+    """Return what JSON has for a subclass of text or number that a tool returned, as msgspec's `enc_hook`."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float):

@@ -1,7 +1,7 @@
-"""What somebody may have meant by a word that is not known: a command, an option, a tool, a key.
+"""What somebody may have meant by an unknown word: a command, an option, a tool, a key.
 
 `MISNOMERS` is the one table of what models call keys. A wrong key is never taken for the right one, because a guess may
-change what runs. It is refused with the right key.
+change what runs. It is refused, and the message names the right key.
 """
 
 import json
@@ -20,7 +20,7 @@ MAX_CHARS = 100
 """A longer word is not a typing error."""
 MAX_KNOWN = 5_000
 MIN_PART_CHARS = 4
-"""Fewer letters that words have in common at their ends say nothing."""
+"""A shorter word at the end of another one says nothing."""
 
 MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "todoList": ("tasks", "todos", "todo", "items", "plan", "stepList"),
@@ -85,20 +85,20 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "anyOf": ("or", "any", "oneOf"),
     "allOf": ("and",),
 }
-"""By right key: what is written instead. How words are joined and capitalised does not matter."""
+"""What is written instead of each right key. How words are joined and capitalised does not matter."""
 INNER_KEYS: Mapping[str, tuple[str, ...]] = {
     "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
     "plan": ("todoList", "steps"),
     "decision": ("approved", "modifiedArgs", "reason", "content"),
 }
-"""By key: what is written beside it, and belongs inside."""
+"""What is written beside each key, but belongs inside it."""
 
 _CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "call")
 """Where other APIs put a call."""
 _NAMES = ("name", "recipient_name", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "input", "args", "parameters", "params")
 _CALL_MARKS = frozenset({"type", "recipient_name", "tool_use_id"})
-"""Keys by which such a call is known that is not put anywhere."""
+"""Keys of such a call that is not inside another object."""
 MAX_SHOWN_CHARS = 300
 
 
@@ -129,7 +129,7 @@ def describe_unknown_keys(where: str, unknown: Iterable[str], valid_keys: Collec
 
 
 def describe_foreign_call(where: str, document: Mapping[str, JsonValue]) -> str | None:
-    """Return how the call of a tool is written here that has the form of another API; None if it has no such form."""
+    """Return how to write here a tool call that has the form of another API; None if it has no such form."""
     inner = next((part for part in map(document.get, _CALLS) if isinstance(part, dict)), document)
     name = next((part for part in map(inner.get, _NAMES) if isinstance(part, str) and part), "")
     if not name or "toolName" in document or (inner is document and not _CALL_MARKS & document.keys()):
@@ -160,7 +160,7 @@ def _find_place(wrong: str, valid_keys: Collection[str]) -> str | None:
 def closest_word(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that was probably meant; None when none is like it.
 
-    It is written otherwise, has a prefix too many or too few, as hosts put before names of tools, or is mistyped.
+    The word is spelled differently, has or lacks a prefix, such as hosts put before names of tools, or is mistyped.
     """
     plain = _plain(word[:MAX_CHARS])
     if not plain or len(word) > MAX_CHARS:
@@ -183,5 +183,5 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
 
 
 def _plain(word: str) -> str:
-    """People write `max_iterations` for `maxIterations`, and `Fs-list` for `fs_list`."""
+    """Return letters and digits: people write `max_iterations` for `maxIterations`, and `Fs-list` for `fs_list`."""
     return "".join(filter(str.isalnum, word.casefold()))

@@ -1,4 +1,4 @@
-"""Ending the task group of something that is used as a context manager itself."""
+"""Task groups inside objects that are context managers themselves, and how to end them."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -25,8 +25,8 @@ async def run_beside(work: Callable[[], Coroutine[object, object, object]]) -> A
 async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
     """Cancel the tasks and return when they are over; `error` is what ended the body, or None.
 
-    An exception of the body stays the body's own, because a task group would wrap it in a group. A cancellation from
-    outside has to be known to the task group: anyio would chain a second one to it, in a circle without end.
+    The task group is not told of an exception of the body, because it would wrap it in a group. It must be told of a
+    cancellation from outside: otherwise anyio would chain a second one to it, in an endless circle.
     """
     tasks.cancel_scope.cancel()
     cancellation = None if isinstance(error, Exception) else error

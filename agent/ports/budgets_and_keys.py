@@ -1,7 +1,7 @@
 """What calls hold in a store, over all executions: their business keys, and their shares of budgets.
 
-A call is named by its idempotency key, so one that goes on in a retry of its execution keeps what it holds. Both end
-with time, and a clock that goes back ends nothing earlier.
+A call is named by its idempotency key, so one that goes on in a retry of its execution keeps what it holds. Keys and
+shares expire, and no earlier when the clock is set back.
 """
 
 import msgspec
@@ -13,11 +13,11 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 MAX_SHARES = 10_000
 """Calls that a budget counts within its window; it has no room for more, whatever they take."""
 SWEPT = 16
-"""Rows of each kind that are long over and that are deleted with what takes a new one: more than it usually adds."""
+"""Long expired rows of each kind that a transaction deletes when it adds some: more than it usually adds."""
 SWEEP_AFTER_S = 7 * 86_400.0
-"""How long a row is over before it is deleted, so that it counts again when the clock was ahead and is set back."""
+"""Seconds for which an expired row is kept: it counts again if the clock was ahead and is set back."""
 ROUNDING = 1.000_000_001
-"""A budget's limit times this is what its shares may come to: sums of decimal fractions are not exact."""
+"""The shares of a budget may add up to its limit times this: sums of decimal fractions are not exact."""
 
 
 class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, JsonValue]
     """As in `OnceKey`."""
     holder: str
-    """`EXECUTION:CALL`, or who took it otherwise."""
+    """`EXECUTION:CALL`, or what else took it."""
     principal: str
     """Who owns that execution."""
     taken_at: float
@@ -46,5 +46,5 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def name_holder(execution: ExecutionState, call: Call) -> str:
-    """Under which name the call holds what it takes."""
+    """Return the name under which the call holds what it takes."""
     return call.origin or f"{execution.execution_id}:{call.call_id}"

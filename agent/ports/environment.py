@@ -7,7 +7,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Unix seconds. They jump when somebody sets the time."""
+        """Return Unix seconds. They jump when somebody sets the time."""
         ...
 
     def steady(self) -> float:
@@ -18,7 +18,7 @@ class Clock(Protocol):
 
 class Ids(Protocol):
     def new(self) -> str:
-        """At least 128 random bits, derived from nothing."""
+        """Return at least 128 random bits, derived from nothing."""
         ...
 
 
@@ -34,7 +34,7 @@ class SecretStore(Protocol):
 
     Laws: a call that returned is durable; readers see a whole value, never half of one; of racing `create` calls one
     stores its value, and all return that value. Every method raises `StoreError` when the medium fails, and
-    `UsageError` when this process has not the key that a value needs.
+    `UsageError` when this process lacks the key that a value needs.
     """
 
     async def check(self) -> None:
@@ -62,7 +62,7 @@ class SecretStore(Protocol):
         ...
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Keep the other processes that lock the name waiting. Not reentrant; ends with a process that is killed.
+        """Make other processes that lock the name wait. Not reentrant; a process that is killed releases it.
 
         Entering raises `StoreError` when another process held the lock for 45 s.
         """

@@ -1,7 +1,7 @@
 """A standing grant as stores keep it, and how its uses are counted.
 
-Stores count a use in the transaction of the intent that it lets through. A grant for a step of a saved plan counts by
-calendar days in UTC, every other one counts once for all.
+Stores count a use in the transaction of the intent that the grant lets through. A grant for a step of a saved plan
+counts by calendar days in UTC, every other one over its whole life.
 """
 
 import msgspec
@@ -17,7 +17,7 @@ class GrantedStep(msgspec.Struct, frozen=True, kw_only=True):
 
     plan_name: str
     plan_digest: str
-    """Of the plan's file, as a run records it."""
+    """Digest of the plan's file, as a run records it."""
     step_id: str
 
 

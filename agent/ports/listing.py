@@ -10,19 +10,19 @@ from planwarden.agent.core.execution.state import ExecutionStatus
 
 MAX_CURSOR_CHARS = 64
 HOSTS_LOOKED_AT = 2_000
-"""Executions, the newest ones, among which hosts are looked for."""
+"""The number of executions, newest first, that are searched for hosts."""
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which executions to list: those that meet every condition that is not None or empty."""
 
     search: str = ""
-    """Words that goal, saved plan, thread or id contain, each of them; case does not matter."""
+    """Words that must each be in the goal, saved plan, thread or id; case does not matter."""
     status: ExecutionStatus | None = None
     host: str | None = None
     tool: str | None = None
     tool_prefix: str = ""
-    """With what the name of a tool begins."""
+    """The beginning of the name of a tool."""
     saved_plan: str | None = None
     principal: str | None = None
     is_gated: bool | None = None
@@ -44,7 +44,7 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
     steps_done: int
     title: str
     is_goal: bool
-    """The title is the goal, so somebody's words."""
+    """The title is the goal, in somebody's own words."""
     host: str
     saved_plan: str
     fault: str
@@ -52,7 +52,7 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
     question: str | None
     """The oldest open question to a person."""
     waits_for: Literal["human", "caller", "clock"] | None
-    """Whose answer it waits for: a person's first, then the caller's, then a time."""
+    """Whose answer it waits for: a person's first, then the caller's, then the clock's."""
 
 
 class ListedPage(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ class Model(Protocol):
     """Answers planning, step and synthesis prompts."""
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
-        """`tools` are the full definitions of the offered tools. Raises `ModelError` when there is no usable answer;
-        a `retryable` one makes the execution wait and ask again."""
+        """Answer the prompt; `tools` are the full definitions of the offered tools. Raises `ModelError` when there is
+        no usable answer; after a `retryable` one the execution waits and asks again."""
         ...
 
 

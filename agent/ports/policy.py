@@ -28,7 +28,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     found: str | None = None
     """Why a person is asked, in a sentence, where the rule alone does not say it."""
     has_no_key: bool = False
-    """It happens once, and its arguments lack the key: no grant lets it through."""
+    """The call happens once, and its arguments lack the business key: no grant lets it through."""
 
     @property
     def effective_risk(self) -> Risk:
@@ -82,7 +82,7 @@ class Policy(Protocol):
         ...
 
     def find_once(self, tool_name: str) -> OnceRule | None:
-        """By what a call of the tool is known as made before; None for most tools."""
+        """Return by what a repeated call of the tool is recognised; None for most tools."""
         ...
 
     def for_risk(self, risk: Risk) -> Requirement:
@@ -99,7 +99,7 @@ class Policy(Protocol):
         ...
 
     def schedule(self, tool_name: str) -> Schedule:
-        """When to remind people of questions about that tool; the empty name is for questions about no tool."""
+        """Return when to remind people of questions about that tool; the empty name is for questions about no tool."""
         ...
 
     @property

@@ -54,7 +54,7 @@ class Lease:
     """It was taken from a process that lives, as far as the store knows, and did not renew it."""
     left_s: float | None = field(default=None, compare=False)
     """Seconds since the last commit or renewal of the process that it was taken from, dead or silent; None when nobody
-    had it, or who had it gave it up."""
+    had it, or its owner gave it up."""
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -79,7 +79,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a store keeps of a request to start an execution, to know the request when it is sent again."""
 
     key: str | None = None
-    """The caller's idempotency key: a principal starts one execution with it, as long as that is kept."""
+    """The caller's idempotency key: a principal starts one execution with it, as long as that execution is kept."""
     request: str = ""
     """Digest of what was asked for with the key."""
     plan: str | None = None
@@ -111,7 +111,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lease: Lease | None
     """The lease that the writer holds; None writes an answer to an execution that another process owns."""
     acquire: bool = False
-    """Take the lease in the same transaction, if nobody valid holds it."""
+    """Take the lease in the same transaction, if no process holds a valid one."""
     release: bool = False
     owner: str = ""
     """The writer, for `acquire`."""
@@ -165,20 +165,20 @@ class Changes(msgspec.Struct, frozen=True):
     number: int
     """For the next look; the same number again means that nothing was committed."""
     executions: frozenset[str] | None = None
-    """Those that may have changed; None when any may have, or a grant."""
+    """The executions that may have changed; None when any of them may have, or a grant."""
     has_unowned: bool = True
     """One of them may be running without an owner."""
 
 
 class Log(msgspec.Struct, frozen=True):
-    """All that the log says of an execution."""
+    """All that the log says about an execution."""
 
     header: Header
     recorded: tuple[ev.Recorded, ...]
 
 
 class Lookups(Protocol):
-    """What a store tells of executions. Nothing here changes it, and every failure of the medium is a `StoreError`."""
+    """What a store says of executions. Nothing here changes it, and every failure of the medium is a `StoreError`."""
 
     @property
     def clock(self) -> Clock: ...
@@ -206,7 +206,7 @@ class Lookups(Protocol):
         ...
 
     async def executions(self, principal: str | None, limit: int) -> tuple[Header, ...]:
-        """Newest first."""
+        """Return executions of the principal, or of everybody, newest first."""
         ...
 
     async def list_executions(self, only: ExecutionFilter, *, limit: int = 25, cursor: str | None = None) -> ListedPage:
@@ -221,7 +221,7 @@ class Lookups(Protocol):
         ...
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        """Return executions by id, those with an id above `after`; to look at every one without holding all of them."""
+        """Return executions with an id above `after`, by id: for a look at every one without holding all of them."""
         ...
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
@@ -233,13 +233,13 @@ class Lookups(Protocol):
         ...
 
     async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
-        """Business keys of calls that are held now, of one tool or all, newest first."""
+        """Return business keys of calls that are held now, of one tool or all, newest first."""
         ...
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
 
     async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
-        """Return at most `limit` ids of each kind that begin so, of all owners, by kind and id."""
+        """Return at most `limit` ids of each kind with this beginning, of all owners, by kind and id."""
         ...
 
     async def suspensions(
@@ -263,7 +263,7 @@ class Lookups(Protocol):
         ...
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        """Return closed questions to people, the last one closed first; `total` is the number of rows of this page.
+        """Return closed questions to people, the last closed first; `total` is the number of rows of this page.
 
         Raises `InvalidArguments` for a foreign cursor.
         """
@@ -288,14 +288,14 @@ class Store(Lookups, Protocol):
     * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
       lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
-    * What goes on from an execution starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
-    * A principal starts one execution with a key (`KeyUsed`), stored in the transaction that starts it.
+    * An execution that goes on from another starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
+    * A principal starts one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * A `ToolCallIntended` with shares of budgets is stored only while there is room for them (`BudgetSpent`), one with
       a business key only when no other call has it (`DuplicateEffect`). Both are held from that transaction on, by
-      the call's idempotency key, until their time is over or an event of the call says that nothing happened. A clock
-      that goes back ends nothing earlier.
+      the call's idempotency key, until they expire or an event of the call says that nothing happened. They expire no
+      earlier when the clock is set back.
     * Notifications are stored in the transaction of the events that they report.
     * The audit grows in the transaction of the events that it reports: rows of `core.execution.audit`, chained by hash.
     * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
@@ -307,9 +307,9 @@ class Store(Lookups, Protocol):
         ...
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
-        """Take the lease of a running execution that nobody valid owns; None when there is nothing to take over.
+        """Take the lease of a running execution that has no valid one; None when there is nothing to take over.
 
-        An owner that may live loses its lease only when it ran out at least `silent_s` seconds ago.
+        An owner that may be alive loses its lease only if that expired at least `silent_s` seconds ago.
         """
         ...
 
@@ -321,24 +321,23 @@ class Store(Lookups, Protocol):
         ...
 
     async def expire_dead(self) -> None:
-        """End the leases of processes that are gone, so that nobody owns what they had."""
+        """End the leases of processes that are gone, so that their executions have no owner."""
 
     async def confirm(self, lease: Lease) -> None:
         """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
 
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
-        """Return ids of running executions that nobody valid owns, the oldest first: processes that are gone own
-        nothing.
+        """Return ids of running executions without a valid lease, the oldest first; processes that are gone have none.
 
-        With `ahead_s` also those whose lease ends within so many seconds; with `after` only those that are newer than
-        the execution of that id, which is all of them when there is none.
+        `ahead_s` adds executions whose lease ends within so many seconds. `after` leaves only those that are newer than
+        the execution with that id, or all if there is no such execution.
         """
         ...
 
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
-        """Extend the leases that `owner` has on these executions, those that run in its process.
+        """Extend the leases that `owner` has on these executions, which run in its process.
 
-        It may own others without knowing, when the answer to a takeover was lost. Those run out.
+        It may own others without knowing, if the answer to a takeover was lost. Their leases expire.
         """
 
     async def release(self, lease: Lease) -> None: ...
@@ -349,12 +348,12 @@ class Store(Lookups, Protocol):
         ...
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
-        """Return when `changes` would say something new, where the store is told of it, else after `timeout_s`."""
+        """Return when `changes` would say something new, if the store is told so, or else after `timeout_s`."""
 
     async def prune(self, before: float) -> int:
         """Delete finished executions last changed before `before`, and everything of theirs except the audit.
 
-        The audit says which, in the same transaction. Returns their number.
+        The audit names them in the same transaction. Returns their number.
         """
         ...
 
@@ -366,7 +365,7 @@ class Store(Lookups, Protocol):
         ...
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
-        """Newest first; with `only_open` those that a call may still use now."""
+        """Return grants, newest first; with `only_open` those that a call may still use now."""
         ...
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:

@@ -10,7 +10,7 @@ from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 
 class Definitions(Protocol):
-    """What the tools that exist now say of themselves."""
+    """The definitions of the tools that exist now."""
 
     def get(self, name: str) -> ToolDefinition | None: ...
 
@@ -23,7 +23,7 @@ class Toolbox(Definitions, Protocol):
         ...
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Wait a limited time until none of the tools is awaited any more."""
+        """Wait a limited time until none of the tools is still awaited."""
 
     def definitions(self) -> Sequence[ToolDefinition]:
         """Return all of them, sorted by name, unavailable ones included; the same object until something changes."""
@@ -34,8 +34,8 @@ class Toolbox(Definitions, Protocol):
         ...
 
     def earlier(self, digest: str) -> ToolDefinition | None:
-        """Return the definition whose digest begins so, before its tool changed; None when this process does not know
-        it."""
+        """Return the definition whose digest begins with `digest`, from before its tool changed; None when this process
+        does not know it."""
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:

@@ -24,7 +24,7 @@ class Observer(Protocol):
     """Observes the engine. Nothing depends on it: it must not raise, and it must not block."""
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
-        """`traceparent` and `tracestate` to store with a new execution, or None. Called in its creator's context."""
+        """Return `traceparent` and `tracestate` to keep with an execution, or None. Called in its creator's context."""
         ...
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
@@ -40,13 +40,13 @@ class Observer(Protocol):
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
-        """Called when this process continues an execution that another one left: it is dead, or lives and is silent.
+        """Called when this process continues an execution that another one left: a dead process, or a silent one.
 
-        `after_s` seconds ago that one committed to the execution or renewed its lease for the last time.
+        The other process last committed to the execution or renewed its lease `after_s` seconds ago.
         """
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
-        """Called when this process continues an execution by a decision of another one, `after_s` seconds old."""
+        """Called when this process continues an execution after another one stored a decision `after_s` seconds ago."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ _MODULES = {
     "Warden": "server.api.warden",
     "tool": "tools.function",
 }
-"""Where each name is; imported when it is asked for, because every command imports this package first."""
+"""The module of each name, imported at the first use because every command imports this package first."""
 
 
 def __getattr__(name: str) -> object:

@@ -34,13 +34,13 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
         """Return this answer with the earlier one's tokens added, and its revision of the plan unless this has one."""
-        tokens = replace(
+        reply = replace(
             self.reply,
             revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
             input_tokens=self.reply.input_tokens + earlier.reply.input_tokens,
             output_tokens=self.reply.output_tokens + earlier.reply.output_tokens,
         )
-        return replace(self, reply=tokens)
+        return replace(self, reply=reply)
 
 
 def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswer:
@@ -75,7 +75,7 @@ def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswe
 
 
 def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
-    """Return the operations of all calls that revise the plan, or None. Raise `PlanwardenError` for no list."""
+    """Return the operations of all calls that revise the plan, or None. Raises `PlanwardenError` if one has no list."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:

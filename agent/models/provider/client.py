@@ -107,14 +107,14 @@ class _BoundedBody(httpx2.AsyncByteStream):
 
 @cache
 def _load_certificates() -> ssl.SSLContext:
-    """Return the certificates, read once: reading takes longer than many a request."""
+    """Return the certificates, read once: reading them takes longer than many requests."""
     return httpx2.create_ssl_context()
 
 
 def build_client(endpoint: Endpoint) -> "Model":
     """Return the client. Raises `ImportError` if the extra is not installed."""
     timeout = httpx2.Timeout(endpoint.timeout_s, connect=min(CONNECT_TIMEOUT_S, endpoint.timeout_s))
-    # It holds no connection, so that nobody has to close it.
+    # It holds no connection, so nobody has to close it.
     http = httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
     # The clients require a key; servers that need none ignore it.
     key = endpoint.key or "no-key"
@@ -148,7 +148,7 @@ def build_client(endpoint: Endpoint) -> "Model":
 
 
 def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
-    """Return the provider whose features beyond the common ones the server has."""
+    """Return the provider with the features that the server has beyond the common ones."""
     match endpoint.provider:
         case "ollama":
             from pydantic_ai.providers.ollama import OllamaProvider

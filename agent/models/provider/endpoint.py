@@ -24,7 +24,7 @@ knows, and the first prompt fails if it does not.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -173,10 +173,9 @@ def _read_key(provider: _Provider, environment: Mapping[str, str]) -> str:
 
 def _read_mode(environment: Mapping[str, str]) -> Mode:
     word = environment.get(MODE_VARIABLE, "").strip() or "tools"
-    for mode in get_args(Mode):
-        if mode == word:
-            return mode
-    raise InvalidArguments(f"{MODE_VARIABLE} is {word[:40]!r}; use 'tools' or 'text'")
+    if word not in ("tools", "text"):
+        raise InvalidArguments(f"{MODE_VARIABLE} is {word[:40]!r}; use 'tools' or 'text'")
+    return word
 
 
 def _read_timeout_s(environment: Mapping[str, str]) -> float:

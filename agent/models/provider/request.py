@@ -41,7 +41,7 @@ _REVISE_DEFINITION = SentTool(
 )
 """Not a tool: its call becomes the `revise` of the reply. Models with tool calling know this form."""
 MAX_OUTPUT_TOKENS = 16_000
-"""For the one API without a default; a plan of fifty steps needs less than half."""
+"""For Anthropic's API, the only one without a default; a plan of fifty steps needs less than half."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class AttemptFailed(Exception):
-    """One attempt failure. Internal to this package, which raises `ModelError` to its callers."""
+    """One attempt failed. Internal to this package, which raises `ModelError` to its callers."""
 
     def __init__(
         self,

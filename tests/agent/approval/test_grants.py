@@ -91,7 +91,7 @@ async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day(tmp_pat
     assert [run.status for run in runs] == ["completed"] * 2 + ["suspended"] * 3 + ["completed"]
     assert ledger.lines == ["erase [1, 2, 3]"] * 3
     assert (spent.uses_left, spent.is_open) == (0, True)
-    assert found_in(runs[2]) == (f"{ALLOWED}, 2 calls a day (UTC), and today's are used.",)
+    assert found_in(runs[2]) == (f"{ALLOWED}, 2 calls a day (UTC), and today's are used up.",)
     [facts] = [row.facts for row in rows if row.kind == "grant_made"]
     assert made.step is not None and facts["version"] == made.step.version
     assert (facts["per"], facts["plan"], facts["step"], facts["uses"]) == ("day", "weekly", "purge", 2)

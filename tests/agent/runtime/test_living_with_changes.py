@@ -248,7 +248,7 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
             plan(confirm("ask", confirms=["do"]), tool_step("do", "g_t", {"text": "x"}))
         )
         changing.become(description="Second.")
-        with pytest.raises(StaleDefinition, match="a tool that it covers changed"):
+        with pytest.raises(StaleDefinition, match="a tool that the question covers changed"):
             await approve(warden, execution)
         execution = await warden.get_execution(execution.thread_id)
         assert execution.status == "suspended" and changing.ran == []

@@ -214,7 +214,7 @@ async def test_an_approval_shows_and_covers_the_attempts() -> None:
     clock, flaky = kit.ManualClock(), Flaky(failures=2, effect="effect", risk="dangerous", retryable=True)
     async with kit.warden(tools=[flaky.tool()], store=kit.MemoryStore(clock)) as w:
         now = await w.execute_plan(FLAKY_STEPS)
-        assert any("3 times at most in all" in sentence for sentence in now.suspensions[0].found)
+        assert any("at most 3 calls in all" in sentence for sentence in now.suspensions[0].found)
         now = await kit.decide(w, now)
         for _ in range(2):
             now = await pass_time(w, clock, now, 100)
