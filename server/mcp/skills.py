@@ -1,7 +1,7 @@
-"""Saved plans as Agent Skills, by the extension `io.modelcontextprotocol/skills`: one folder for each plan.
+"""Saved plans as Agent Skills, through the extension `io.modelcontextprotocol/skills`: one folder for each plan.
 
 `SKILL.md` says how to call `run_plan`, and `references/inputs.json` has the whole schema of the inputs, if there are
-any. Text of a plan's file is written on one line, and as JSON in the front matter, so that it ends neither.
+any. Text from a plan's file is written on one line, and in the front matter as JSON, so that it cannot end either.
 
 Source: https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx (SEP-2640).
 """
@@ -18,6 +18,7 @@ from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams, Res
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field as Limits
 
+from planwarden.agent.common.artifact import JSON_TYPE
 from planwarden.server.mcp.lazy_service import ServiceContext
 from planwarden.server.mcp.prompts import WAIT_FOR_PERSON
 from planwarden.server.mcp.saved_plans import cut_line, describe_plan, find_skill_clash, list_arguments, name_skill
@@ -25,9 +26,9 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import Field
 
 SCHEME, MANIFEST, INPUTS = "skill://", "SKILL.md", "references/inputs.json"
-MARKDOWN, JSON, FOLDER = "text/markdown", "application/json", "inode/directory"
+MARKDOWN, FOLDER = "text/markdown", "inode/directory"
 MAX_DESCRIPTION_CHARS = 1_024
-"""As the format of Agent Skills says."""
+"""The limit of the format of Agent Skills."""
 MAX_INPUT_CHARS = 200
 MAX_URI_CHARS = 300
 FRESH_MS = 5_000
@@ -109,7 +110,7 @@ class Skills(Extension):
         for skill in await self.list():
             path = uri.removeprefix(f"{skill.root}/")
             if path in skill.files:
-                return skill.files[path], MARKDOWN if path == MANIFEST else JSON
+                return skill.files[path], MARKDOWN if path == MANIFEST else JSON_TYPE
         return None
 
     async def _list(self, ctx: ServiceContext, params: PaginatedRequestParams) -> Document:
@@ -126,11 +127,11 @@ class Skills(Extension):
         _refuse_cursor(params)
         for skill in await self.list():
             folder, _, name = INPUTS.partition("/")
-            inside = Resource(uri=f"{skill.root}/{INPUTS}", name=name, mime_type=JSON)
-            below = Resource(uri=f"{skill.root}/{folder}", name=folder, mime_type=FOLDER)
-            has_inputs = INPUTS in skill.files
-            children = {skill.root: [skill.resource, *([below] if has_inputs else [])]}
-            children |= {str(below.uri): [inside]} if has_inputs else {}
+            inputs_file = Resource(uri=f"{skill.root}/{INPUTS}", name=name, mime_type=JSON_TYPE)
+            inputs_folder = Resource(uri=f"{skill.root}/{folder}", name=folder, mime_type=FOLDER)
+            children = {skill.root: [skill.resource]}
+            if INPUTS in skill.files:
+                children = {skill.root: [skill.resource, inputs_folder], inputs_folder.uri: [inputs_file]}
             if params.uri in children:
                 listed = children[params.uri]
                 dumps = [child.model_dump(by_alias=True, mode="json", exclude_none=True) for child in listed]

@@ -60,7 +60,7 @@ class TopicWatcher:
         self._bus = bus
         self._accepts_event = accepts_event
         self._fingerprints: dict[Topic, object] = {}
-        """Of each topic, when it was last yielded."""
+        """The fingerprint of each topic when it was last yielded."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
         self._changed: dict[Change, None] = {}
@@ -100,7 +100,7 @@ class TopicWatcher:
         )
         unsubscribe = self._bus.subscribe(self._on_event)
         try:
-            # What changed between `add` and now.
+            # Any topic may have changed between `add` and now.
             self._mark_changed_where(None)
             while True:
                 wakeup = self._wakeup
@@ -134,7 +134,7 @@ class TopicWatcher:
 
     def _on_commit(self, commit: Commit | None) -> None:
         if commit is None:
-            # The catalogue says itself when it changes.
+            # The catalogue announces its changes itself.
             self._mark_changed_where(lambda topic: topic.kind not in ("tool", "tools"))
         elif commit.execution.principal == self._principal:
             self._mark_changed_where(lambda topic: self._is_affected(topic, commit.execution))
