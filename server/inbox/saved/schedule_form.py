@@ -43,7 +43,6 @@ async def show_schedule_form(request: InboxRequest) -> Response:
 async def add_schedule(request: InboxRequest) -> Response:
     """Add the schedule, or only show when it would tick. The same form sent twice adds one."""
     verdict = request.read_verdict("add", "times")
-    # The form adds one schedule however often it comes.
     key = request.read_key(f"schedule {request.path('name')}")
     schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]
     book = open_book(request)
