@@ -35,11 +35,11 @@ from planwarden.server.views.decisions import (
     name_owner,
 )
 from planwarden.server.views.escaping import escape_text
+from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)
 
-OWN_SOURCES = ("builtin", "python")
 NOT_IN_ADVANCE = "calls like this one cannot be allowed in advance"
 PLAN_CHANGED = "the saved plan is no longer what this run began with, so its calls cannot be allowed in advance"
 
@@ -89,10 +89,10 @@ def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
     """
     question = record.question
     definition = request.service.tools.get(question.tool_name or "")
-    is_asked = record.card.is_open and question.traits.is_about_calls and question.risk != "critical"
-    if definition is None or not is_asked or definition.source in OWN_SOURCES or not says_it_only_reads(definition):
+    if definition is None or definition.source in RESERVED_SOURCES or not says_it_only_reads(definition):
         return ""
-    return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name]))
+    is_asked = record.card.is_open and question.traits.is_about_calls and question.risk != "critical"
+    return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name])) if is_asked else ""
 
 
 async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:

@@ -25,7 +25,6 @@ KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50
 """How many removed keys the page shows: the newest."""
 
-
 ROUTES = PageRoutes()
 
 

@@ -52,7 +52,6 @@ MAX_RESULTS = 12
 RESULT_CHARS = 300
 _STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
 
-
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
 

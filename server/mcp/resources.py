@@ -94,7 +94,7 @@ async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
-    [*tools] = (await service.get_tool_schemas([name], principal=principal)).tools
+    tools = (await service.get_tool_schemas([name], principal=principal)).tools
     if not tools:
         raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
     return to_short_json(tools[0])

@@ -53,12 +53,8 @@ def build_error_result(error: PlanwardenError) -> CallToolResult:
     repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
     details = {key: part for key, part in error.details.items() if key not in repeated}
     content: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
-    document = make_presentable(content)
-    return CallToolResult(
-        content=[TextContent(type="text", text=cut(format_error(document["error"]), MAX_TEXT))],
-        structured_content=document,
-        is_error=True,
-    )
+    result = build_result(content, lambda document: format_error(document["error"]))
+    return result.model_copy(update={"is_error": True})
 
 
 def make_presentable(document: JsonValue) -> Document:

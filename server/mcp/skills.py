@@ -102,8 +102,9 @@ class Skills(Extension):
         )
 
     async def list(self) -> Sequence[Skill]:
-        """Return the skills by name."""
-        return list_skills(await self._list_plans())
+        """Return the skills of the saved plans; none for those whose names collide."""
+        plans = await self._list_plans()
+        return [_build_skill(plan) for plan in plans if find_skill_clash(plan.name, plans) is None]
 
     async def read(self, uri: str) -> tuple[str, str] | None:
         """Return the text and the type of a file; None if there is no such file."""
@@ -137,11 +138,6 @@ class Skills(Extension):
                 dumps = [child.model_dump(by_alias=True, mode="json", exclude_none=True) for child in listed]
                 return _complete({"resources": dumps})
         raise MCPError(code=INVALID_PARAMS, message=f"{params.uri} is not a folder of a skill")
-
-
-def list_skills(plans: Sequence[SavedPlan]) -> Sequence[Skill]:
-    """Return the skills of the plans; none for those whose names collide."""
-    return [_build_skill(plan) for plan in plans if find_skill_clash(plan.name, plans) is None]
 
 
 def _build_skill(plan: SavedPlan) -> Skill:

@@ -44,13 +44,11 @@ MAX_CALLS = 50
 """Calls of one step on the page; those that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
 
-
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """Fields that a person does not need, or finds behind the link."""
 
 _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
 """What entries about a wait are called; nobody was asked."""
-
 
 ROUTES = PageRoutes()
 

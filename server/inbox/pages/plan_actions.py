@@ -30,7 +30,6 @@ WHAT_IS_LEFT = ""
 """The choice of a retry; every other one is the step of a fork."""
 _NO_INPUTS = "its plan takes no inputs"
 
-
 ROUTES = PageRoutes()
 
 

@@ -21,7 +21,7 @@ from planwarden.server.views.escaping import escape_text, format_value, shorten_
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.status_words import FORMER, STATUSES, WORDS
-from planwarden.tools.downstream.config_file import build_slug
+from planwarden.tools.downstream.config_file import RESERVED_SOURCES, build_slug
 
 PAGE_SIZE = 25
 TITLE_CHARS = 160
@@ -30,9 +30,6 @@ LARGE = "large; the page of the call has it"
 MAX_OPTIONS = 500
 """The limit of one list to choose from; a name that it leaves out can be written into the address."""
 MAX_NEXT_RUNS = 3
-NOT_SERVERS = frozenset({"builtin", "python"})
-"""Sources of tools that have no server."""
-
 
 ROUTES = PageRoutes()
 
@@ -93,7 +90,7 @@ async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) ->
     store, tools = request.service.store, request.service.tools
     hosts = (*await store.list_hosts(), selection["host"])
     names = (*(definition.name for definition in tools.definitions()), selection["tool"])
-    sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
+    sources = {definition.source for definition in tools.definitions()} - RESERVED_SOURCES
     return {
         "states": [(state, state) for state in STATUSES],
         "tools": _build_options(names),

@@ -30,7 +30,6 @@ CHANGED = "The plan has changed since you looked at it. This page shows it as it
 _OVERLAPS: Mapping[str, Overlap] = {"skip": "skip", "queue": "queue"}
 _MISSED: Mapping[str, MissedTicks] = {"latest": "latest", "none": "none"}
 
-
 ROUTES = PageRoutes()
 
 

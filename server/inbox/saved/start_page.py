@@ -52,7 +52,6 @@ DOUBLE_S = 30.0
 MAX_PERSON_CHARS = 100
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
-
 ROUTES = PageRoutes()
 
 

@@ -24,7 +24,6 @@ from planwarden.server.views.tools import build_tool_line
 MAX_TOPICS = 256
 """The limit for one listener."""
 
-
 Kind = Literal["execution", "suspensions", "suspension", "tools", "tool", "task"]
 
 
@@ -101,7 +100,7 @@ class TopicWatcher:
         unsubscribe = self._bus.subscribe(self._on_event)
         try:
             # Any topic may have changed between `add` and now.
-            self._mark_changed_where(None)
+            self._mark_changed_where(lambda topic: True)
             while True:
                 wakeup = self._wakeup
                 while self._changed:
@@ -155,8 +154,8 @@ class TopicWatcher:
             case "tool" | "tools":
                 return False
 
-    def _mark_changed_where(self, is_affected: Callable[[Topic], bool] | None) -> None:
-        affected = dict.fromkeys(topic for topic in self._fingerprints if is_affected is None or is_affected(topic))
+    def _mark_changed_where(self, is_affected: Callable[[Topic], bool]) -> None:
+        affected = dict.fromkeys(filter(is_affected, self._fingerprints))
         if affected:
             self._changed |= affected
             self._wake()
