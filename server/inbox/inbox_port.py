@@ -47,7 +47,7 @@ class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
 
     sockets: tuple[socket.socket, ...]
     has_all_addresses: bool
-    """This process listens on every address of `localhost` at this port."""
+    """Whether this process listens on every address of `localhost` at this port."""
 
     @property
     def port(self) -> int:
@@ -140,7 +140,7 @@ class InboxPlace:
 
     @property
     def is_known(self) -> bool:
-        """The home has had an inbox, so there may be links that lead to it and pages that wait for it."""
+        """Whether the home has had an inbox: then links may lead to it, and pages may wait for it."""
         return self._record_path.exists()
 
     def take(self) -> InboxSockets | None:

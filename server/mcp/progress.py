@@ -45,7 +45,7 @@ async def wait_with_progress(
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
-    """Return when the question is no longer open; reports progress until then."""
+    """Return when the question is no longer open; report progress until then."""
 
     def describe(execution: ExecutionState) -> str | None:
         state = execution.suspensions.get(suspension.suspension_id)

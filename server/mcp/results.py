@@ -22,7 +22,7 @@ from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
 LISTED_ROWS = 20
-"""Rows of a question about many calls, in lists of questions."""
+"""How many rows of a question about many calls a list of questions shows."""
 LIST_LENGTHS = (100, 20, 5, 1)
 """How many entries each list keeps; tried in turn while the result is too large."""
 VALUE_LENGTHS = (2_000, 200)

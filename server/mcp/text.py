@@ -14,7 +14,7 @@ Document = dict[str, Any]
 MAX_TEXT = 60_000
 MAX_VALUE = 4_000
 _SHORT_VALUE = 400
-"""Characters of a value when the steps would not fit otherwise."""
+"""How many characters of a value are shown if the steps would not fit otherwise."""
 MAX_STEPS_TEXT = 40_000
 
 

@@ -41,7 +41,7 @@ PAGE_CHARS = 400_000
 """The limit of all values on the page together."""
 MAX_POINTS = 5
 MAX_CALLS = 50
-"""Calls of one step on the page; those that did not succeed come first."""
+"""How many calls of one step the page shows; those that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
@@ -173,7 +173,7 @@ def _format_detail(value: object) -> str:
 
 
 class _ValueBudget:
-    """How much more of values the page can show."""
+    """How many bytes of values the page can still show."""
 
     def __init__(self) -> None:
         self._left = PAGE_CHARS
@@ -213,11 +213,11 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
         "points": list(islice(points, MAX_POINTS)),
         "can_cancel": execution.status in _CAN_STOP and not execution.cancel_requested,
         "can_retry": can_retry,
-        # To retry means to ask again about the call of a host.
+        # A retry of a host's call asks about it again.
         "asks_again": execution.options.is_literal,
         "can_fork": can_fork,
         "can_change": (can_retry or can_fork) and plan is not None and plan.inputs is not None,
-        # Its plan can be rehearsed and kept.
+        # Whether its plan can be rehearsed and kept.
         "can_repeat": is_finished and plan is not None and not execution.earlier,
         "fork_steps": begun[:MAX_ROWS],
     }

@@ -1,4 +1,4 @@
-"""What a person can do with an execution from its page: stop it, go on with it (also with other inputs), rehearse it.
+"""What a person can do with an execution from its page: stop it, continue it (also with other inputs), rehearse it.
 
 Each is what the command line does, for the owner of the execution. A form that is sent twice starts once: it carries
 the key that its page was made with.

@@ -111,5 +111,5 @@ def build_broken_plan(fault: PlanFault) -> Values:
 
 
 def flow(text: str) -> str:
-    """Return a text that its writer wrapped in a file as one line."""
+    """Return a text from a file on one line, without the line breaks of its writer."""
     return " ".join(text.split())

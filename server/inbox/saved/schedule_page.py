@@ -140,7 +140,7 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
         "timezone": escape_text(schedule.timezone),
         "owner": escape_text(schedule.owner),
         "created_by": escape_text(schedule.created_by),
-        # Of the stored row: what was shown.
+        # The version of the stored row that the page shows.
         "version": schedule.version,
         "inputs": (),
         "overlap": "",

@@ -117,7 +117,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
 
 
 def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
-    """Return the words for which inputs the forecast holds."""
+    """Return a sentence that says for which inputs the forecast is."""
     if inputs is not None:
         return "With the inputs of the form, as tools and rules are now."
     if (plan.inputs or {}).get("required"):

@@ -265,8 +265,8 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
 
 
 async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolResult | InputRequiredResult | None:
-    """Return the call's result after the client's person was asked, or what asks; None where the client can neither
-    show the question nor open its page."""
+    """Ask the person at the client. Return the result of the call, or the question that it must return; None if the
+    client can neither show the question nor open its page."""
     elicitation = build_elicitation(suspension, find_usable_modes(request.context))
     if elicitation is None:
         return None
@@ -315,7 +315,7 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
 
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
-    """Return the execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
+    """Return the execution, which says who is awaited; `attempt` counts against the limit for this question."""
     return await request.service.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
     )
