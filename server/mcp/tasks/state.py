@@ -8,7 +8,7 @@ and any decision continues it. A task also ends when the budget runs out, althou
 A task that is over stays over for all clients that can be asked in the same ways, in every process and after restarts;
 `get_execution`, and the calls that continue the execution, say what it does then.
 
-A person who agreed to open the page of a question has `PAGE_S` to decide there; until then the task is `working`.
+A person who agreed to open the page of a question has `PAGE_S` to decide there; in that time the task is `working`.
 
 The execution is the task and has the same id. A task has fewer states than an execution: every execution that has ended
 or runs no further is `completed`, successful or not, with the result that the call would have returned. `failed` is
