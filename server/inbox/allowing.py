@@ -1,8 +1,8 @@
-"""Allowing calls from a question: who may, which questions can, and the answer that the permission comes with.
+"""Allowing calls in advance from a question: who may do it, for which questions, and the answer that comes with it.
 
-The answer is stored first, and the grant before anything that the answer released is called. So a crash between the two
-leaves an answered question and nothing allowed, and never the reverse. A grant that an answer made has the id of its
-question: a form that comes twice finds it.
+The answer is stored first, then the grant, and only then is anything called that the answer released. So a crash
+between the two leaves an answered question and nothing allowed, and never the reverse. A grant made by an answer has
+the id of its question, so a form that is sent twice finds it.
 """
 
 import logging
@@ -35,11 +35,11 @@ from planwarden.server.views.decisions import (
     name_owner,
 )
 from planwarden.server.views.escaping import escape_text
+from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 from planwarden.tools.downstream.tools import says_it_only_reads
 
 logger = logging.getLogger(__name__)
 
-OWN_SOURCES = ("builtin", "python")
 NOT_IN_ADVANCE = "calls like this one cannot be allowed in advance"
 PLAN_CHANGED = "the saved plan is no longer what this run began with, so its calls cannot be allowed in advance"
 
@@ -49,7 +49,7 @@ def build_authority(request: InboxRequest) -> Authority:
 
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
-    """Return the question of the address. Raises `BadForm` when this person's word is not enough to allow what it
+    """Return the question of the address. Raises `BadForm` if this person's word is not enough to allow what it
     asks."""
     record = await find_question_of(request)
     question, policy = record.question, request.service.policy
@@ -65,7 +65,7 @@ def find_step_tool(record: QuestionRecord) -> str | None:
     """Return the tool whose calls in this step of the saved plan can be allowed; None for every other question.
 
     The run must be one of the saved plan as it is, the plan must have written the calls, and all of them must be on
-    one page, so that who allows them has seen them.
+    one page, so that the person who allows them has seen them.
     """
     question = record.question
     is_plain = question.traits.is_about_calls and not question.asker and not question.undecidable
@@ -82,21 +82,21 @@ def find_step_tool(record: QuestionRecord) -> str | None:
 
 
 def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
-    """Return the command that lets all calls of a tool run which, as its server says, only reads; empty for every other
-    tool.
+    """Return the command that lets all calls of a read-only tool run; empty unless the tool's server says that it only
+    reads.
 
-    It changes the operator's settings, which no page does.
+    The command changes the operator's settings, which no page does.
     """
     question = record.question
     definition = request.service.tools.get(question.tool_name or "")
-    is_asked = record.card.is_open and question.traits.is_about_calls and question.risk != "critical"
-    if definition is None or not is_asked or definition.source in OWN_SOURCES or not says_it_only_reads(definition):
+    if definition is None or definition.source in RESERVED_SOURCES or not says_it_only_reads(definition):
         return ""
-    return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name]))
+    is_asked = record.card.is_open and question.traits.is_about_calls and question.risk != "critical"
+    return escape_text(shlex.join(["planwarden", "trust", definition.source, definition.name])) if is_asked else ""
 
 
 async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
-    """Return the step that the question is about. Raises `BadForm` when it cannot be allowed, and why."""
+    """Return the step that the question is about. Raises `BadForm`, with the reason, if it cannot be allowed."""
     saved, tool_name = record.execution.saved_plan, find_step_tool(record)
     if saved is None or tool_name is None:
         raise BadForm(NOT_IN_ADVANCE)
@@ -110,7 +110,7 @@ async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
 
 
 async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_request: GrantRequest) -> Response:
-    """Approve what the question shows, and allow what is wanted with it; a form that comes again changes nothing.
+    """Approve what the question shows, and store the grant that is wanted; a form that comes again changes nothing.
 
     Raises:
         AlreadyDecided, StaleRevision: nothing was allowed.
@@ -118,10 +118,10 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_
         StoreError: the answer may be stored; nothing was allowed.
     """
     grants, question = request.service.grants, record.row.suspension_id
-    where = request.redirect(f"/suspensions/{question}")
+    question_page = request.redirect(f"/suspensions/{question}")
     if not record.card.is_open:
         if await grants.find(question) is not None:
-            return where
+            return question_page
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
     if request.form_value("digest") != record.question.digest:
         raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
@@ -144,7 +144,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_
         if failures:
             raise StoreError(f"the question was approved, but nothing else was allowed: {failures[0].message}")
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
-    return where
+    return question_page
 
 
 async def read_titles(service: Service) -> dict[tuple[str, str], str]:

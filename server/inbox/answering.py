@@ -1,6 +1,6 @@
-"""The page of a question, shown again with what a person sent, and the recording of what they decided.
+"""Shows the page of a question, perhaps with what a person sent, and records what they decided.
 
-The pages of one question share it: that of a call, of a plan under review, of a form, and of the rows of a loop.
+All kinds of questions share it: about a call, about a plan under review, for a form, and about the rows of a loop.
 """
 
 from starlette.responses import Response
@@ -48,8 +48,8 @@ async def render_question(
     choice: RowChoice | None = None,
     status: int | None = None,
 ) -> Response:
-    """`plan` is the text of an edited plan that the page keeps, `choice` what was chosen about rows: without it, all
-    of them on the page that the address names."""
+    """Return the page of the question. `plan` is the text of an edited plan that the page keeps. `choice` is what was
+    chosen about rows; without it, all are ticked, and the address names the page of rows."""
     service, question = request.service, record.question
     is_open, may_sign = record.card.is_open, can_sign(request, record)
     definition, rows = service.tools.get(question.tool_name or ""), None
@@ -109,7 +109,7 @@ async def record_answer(
 ) -> Response:
     """Record the decision. If another decision came first, the page shows that one.
 
-    The page keeps the choice about rows where the question stays open.
+    If the question stays open, the page keeps the choice about rows.
     """
     assurance: ev.Assurance = "human"
     # A decided question takes no signature: the same decision again returns the recorded outcome.

@@ -1,6 +1,6 @@
 """The addresses of the inbox, and how a page opens in the person's browser if the machine has a display.
 
-A short-lived process without an output starts the browser, because a browser must not write to the standard output of a
+A short-lived process without output starts the browser, because a browser must not write to the standard output of a
 server that speaks a protocol there. The address cannot be hidden: while the browser starts, other users of the machine
 may read it in the list of processes. A code in the address works once, within minutes.
 """
@@ -22,11 +22,11 @@ def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
 OPEN_PAGE_CODE = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().strip())"
 
 
-def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
+def has_display(environment: Mapping[str, str]) -> bool:
     """Return whether the environment says that this process runs on a desktop: no CI, no SSH, a display."""
     if environment.get("CI") or any(environment.get(name) for name in ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")):
         return False
-    if platform in ("darwin", "win32"):
+    if sys.platform in ("darwin", "win32"):
         return True
     return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 

@@ -29,8 +29,8 @@ _MORE = Field(
     kind="json",
     schema={"description": 'More inputs that the plan takes: an object such as {"name": "value"}. May be left empty.'},
 )
-_OF_ALL = "inputs: "
-"""Begins each fault of `fill_inputs`."""
+_FAULT_PREFIX = "inputs: "
+"""The beginning of each fault of `fill_inputs`."""
 
 
 class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +73,8 @@ def build_form_fields(
 def fill_form(
     fields: Sequence[Field], form_texts: Mapping[str, str], before: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> FilledForm:
-    """Return the values of all fields, and those `before` without a field. A field that was not sent keeps its initial
-    value."""
+    """Return the values of all fields, and those of `before` that have no field. A field that was not sent keeps its
+    initial value."""
     names = {item.name for item in fields}
     values = {name: value for name, value in before.items() if name not in names}
     texts: dict[str, str] = {}
@@ -98,7 +98,7 @@ def fill_form(
 
 
 def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> FilledForm:
-    """Return the form as somebody filled it in before, for values other than the initial ones."""
+    """Return the form, filled in so that it gives these values."""
     omitted = frozenset(item.key for item in fields if item.can_be_left_out and item.name not in values)
     texts = {
         item.key: item.write(values[item.name]) if item.name in values else item.text if item.key in omitted else ""
@@ -116,7 +116,7 @@ def build_input_fields(
 ) -> tuple[Field, ...]:
     """Return the fields of the plan's inputs, in their order; none for a plan that takes nothing.
 
-    They begin with the values of a run, and with the plan's defaults.
+    They start with these `values` of a run, and otherwise with the plan's defaults.
     """
     if inputs is None:
         return ()
@@ -136,8 +136,8 @@ def build_input_fields(
 
 
 def fill_inputs_form(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
-    """Return what the form holds, without defaults and checked by the plan's schema; a fault is at its field if it has
-    one."""
+    """Return what the form holds, without defaults and checked against the plan's schema; a fault is at its field if it
+    has one."""
     declared = [field for field in fields if field.key != MORE_KEY]
     filled = fill_form(declared, form_texts)
     more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
@@ -162,7 +162,7 @@ def fill_inputs_form(inputs: JsonSchema | None, fields: Sequence[Field], form_te
 
 
 def build_fault_remark(inputs: FilledForm) -> Remark:
-    """Return what is above a form that holds what the plan does not take."""
+    """Return the remark above a form with inputs that the plan does not take."""
     details = f" {'; '.join(inputs.other_faults[:5])}" if inputs.other_faults else ""
     return Remark(f"Some inputs need another look; nothing was started.{details}", 422, "bad")
 
@@ -177,7 +177,7 @@ def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dic
     at_fields: dict[str, str] = {}
     others: list[str] = []
     for problem in problems:
-        text = problem.removeprefix(_OF_ALL)
+        text = problem.removeprefix(_FAULT_PREFIX)
         target = next((field for field in fields if _is_about(field.name, text)), None)
         if target is None:
             others.append(escape_text(text))

@@ -1,8 +1,8 @@
-"""The one place of a home's inbox: a port that stays the same, and which of the home's processes serves there.
+"""Decides where a home's inbox is: a port that stays the same, and which of the home's processes serves there.
 
 A lock in the home admits one process. The operating system drops it when that process ends, however it ends, and the
-next one that takes it listens at the same port, which a file in the home remembers. A process that is stopped, and not
-ended, keeps both. Processes that work on another store with the settings of the same home have a place of their own.
+next one that takes it listens at the same port, which a file in the home remembers. A process that is stopped but has
+not ended keeps both. Processes that work on another store with the same home's settings have an inbox of their own.
 
 Browsers bind signing keys to a host name on a secure page. Of this machine's addresses only `localhost` qualifies, not
 127.0.0.1 (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). A browser may
@@ -32,7 +32,7 @@ PORT = 8766
 NEXT_PORTS = range(PORT + 1, PORT + 20)
 """Tried in this order when the wanted port is taken; then any free one."""
 PATIENCE_S = 3.0
-"""How long the port of a process that has just ended may stay busy before another program must have it."""
+"""How long a port may stay busy after its process has ended; after that, another program must have taken it."""
 MAX_RECORD_BYTES = 1_000
 HOSTS = ("localhost", "127.0.0.1")
 BACKLOG = 64
@@ -47,7 +47,7 @@ class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
 
     sockets: tuple[socket.socket, ...]
     has_all_addresses: bool
-    """This process listens on every address of `localhost` at this port."""
+    """Whether this process listens on every address of `localhost` at this port."""
 
     @property
     def port(self) -> int:
@@ -114,9 +114,9 @@ class PlaceRecord(msgspec.Struct, frozen=True):
 
     port: int
     host: str
-    """Of links to it: `localhost`, or `127.0.0.1` where another program may be behind that name."""
+    """The host of links to it: `localhost`, or `127.0.0.1` where another program may be behind that name."""
     pid: int
-    """Of the process that serves it, or served it last."""
+    """The process that serves the inbox, or served it last."""
 
     @property
     def url(self) -> str:
@@ -124,7 +124,7 @@ class PlaceRecord(msgspec.Struct, frozen=True):
 
 
 class InboxPlace:
-    """The place as one process sees it."""
+    """The port and the lock of an inbox, as one process sees them."""
 
     def __init__(self, settings: Settings) -> None:
         home, path = settings.home, settings.store.path
@@ -136,17 +136,17 @@ class InboxPlace:
         self._held = ExitStack()
         self._busy_since: float | None = None
         self.url: str | None = None
-        """Where the inbox was at the last `take`, whichever process serves it; None where nobody did."""
+        """Where the inbox was at the last `take`, whichever process served it; None if none did."""
 
     @property
     def is_known(self) -> bool:
-        """The home has had an inbox, so there may be links that lead to it and pages that wait for it."""
+        """Whether the home has had an inbox: then links may lead to it, and pages may wait for it."""
         return self._record_path.exists()
 
     def take(self) -> InboxSockets | None:
         """Return the sockets that this process has to serve from now on; None if another process serves the inbox.
 
-        None as well while the port of a process that has just ended is busy. Without a lock, any free port has to do.
+        Also None while the port of a process that has just ended is busy. If there can be no lock, any free port does.
 
         Raises:
             OSError: no port is free.
@@ -163,12 +163,12 @@ class InboxPlace:
         return listening
 
     def leave(self) -> None:
-        """Let the next process have the place; it finds the port free as soon as it has the lock."""
+        """Let another process serve the inbox; it finds the port free as soon as it has the lock."""
         self._held.close()
         self.url = None
 
     def read(self) -> PlaceRecord | None:
-        """Return what the home remembers; None if that is nothing, or nothing that can be read."""
+        """Return what the home remembers; None if there is no record, or none that can be read."""
         try:
             with self._record_path.open("rb") as file:
                 record = msgspec.json.decode(file.read(MAX_RECORD_BYTES), type=PlaceRecord)
@@ -215,7 +215,7 @@ class InboxPlace:
         return listening
 
     def _may_be_closing(self) -> bool:
-        """A process that is killed loses its lock a moment before its port."""
+        """Return whether a process that was killed may still hold the port: it loses its lock a moment earlier."""
         now = time.monotonic()
         if self._busy_since is None:
             self._busy_since = now
@@ -224,11 +224,11 @@ class InboxPlace:
     def _remember(self, listening: InboxSockets) -> None:
         host = HOSTS[0] if listening.has_all_addresses else HOSTS[1]
         record = PlaceRecord(port=listening.port, host=host, pid=os.getpid())
-        # Only the holder of the lock writes, so this name is its own.
-        beside = self._record_path.with_suffix(".tmp")
+        # Only the holder of the lock writes, so nobody else uses this name.
+        draft_path = self._record_path.with_suffix(".tmp")
         try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(os.open(draft_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(record))
-            os.replace(beside, self._record_path)
+            os.replace(draft_path, self._record_path)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._record_path)!r}: {error.strerror}") from error

@@ -1,9 +1,9 @@
-"""The inbox of a process without a port of its own: at one place for all of the home's processes.
+"""The inbox of processes without a port of their own: all processes of a home share one.
 
-Before a question first needs a person, no process of the home listens and none imports the pages. From then on the
-first one serves the inbox, see `inbox_port.py`; the others look once a second whether they have to go on with it: a
-page that is open goes on too, because sessions, codes and everything else that it needs are in the store. A look costs
-two calls of the operating system. A decision counts whichever process serves the page.
+Until a question needs a person, no process of the home listens and none imports the pages. From then on one of them
+serves the inbox (see `inbox_port.py`), and the others look once a second whether they have to take over. An open page
+then keeps working, because sessions, codes and everything else that it needs are in the store. A look costs two system
+calls. A decision counts whichever process serves the page.
 """
 
 import logging
@@ -26,7 +26,7 @@ from planwarden.server.settings.configuration import Settings, find_operator
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""The launcher opens no browser for so long after it opened one, or after a person used the inbox."""
+"""How long the launcher opens no browser after it has opened one, or after a person has used the inbox."""
 LOOK_AGAIN_S = 1.0
 """How often a process looks whether the one that serves the inbox has ended."""
 
@@ -69,7 +69,7 @@ class InboxLauncher:
         self._service.inbox_url = None
 
     def _look(self) -> None:
-        """Serve the inbox from now on, unless a process does; the service says where it is."""
+        """Serve the inbox from now on unless a process already does; tell the service where it is."""
         if self._is_serving:
             return
         listening, problem = None, ""
@@ -114,7 +114,7 @@ class InboxLauncher:
             self._tasks.start_soon(self._open_browser, self._opener, url, suspension_id)
 
     def record_activity(self) -> None:
-        """A person with a session has just requested a page."""
+        """Note that a person with a session has just requested a page."""
         self._active_at = anyio.current_time()
 
     async def _open_browser(self, opener: Opener, url: str, suspension_id: str) -> None:
@@ -133,7 +133,7 @@ class InboxLauncher:
             # Imported here, and on a thread: a server that never needs a person never imports the pages.
             pages = await anyio.to_thread.run_sync(import_module, "planwarden.server.inbox.app")
             await pages.serve_inbox(self._settings, self._service, listening, self.record_activity)
-        # Whatever fails here, the protocol goes on.
+        # Whatever fails here must not end the server.
         except Exception:
             logger.exception("the inbox ended; another process opens it again, or this one")
         finally:

@@ -2,7 +2,7 @@
 
 What is stored is one line, `scrypt:N:R:P:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
 With SQLite it is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that all
-inboxes ask for the same; there it counts without a setting, and the setting only makes sure that there is one.
+inboxes ask for the same passphrase; there it counts without the setting, which only makes sure that one is stored.
 """
 
 import hashlib
@@ -65,10 +65,10 @@ class InboxPassphrase:
         return self._is_wanted or (self._is_possible and await self._secrets.version(PASSPHRASE) is not None)
 
     async def read(self) -> Passphrase | None:
-        """Return the stored one, None when nobody is asked for any.
+        """Return the stored passphrase; None if nobody is asked for one.
 
         Raises:
-            UsageError: one is asked for, and there is none that anybody could know; nobody can log in.
+            UsageError: one is asked for, but none is stored that anybody could know, so nobody can log in.
             StoreError: it cannot be read.
         """
         data = await self._secrets.read(PASSPHRASE) if self._is_possible else None
@@ -82,7 +82,7 @@ class InboxPassphrase:
         return passphrase
 
     async def replace(self, text: str) -> None:
-        """Store the hash of `text` in place of what there was.
+        """Store the hash of `text` in place of any earlier one.
 
         Raises:
             UsageError: the passphrase is too short or too long.
@@ -96,7 +96,7 @@ class InboxPassphrase:
         await self._secrets.replace(PASSPHRASE, line.encode())
 
     async def forget(self) -> bool:
-        """Ask for none from now on; False when nobody was asked.
+        """Ask for no passphrase from now on; False if nobody was asked for one before.
 
         Raises:
             UsageError: the settings want one.

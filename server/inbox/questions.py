@@ -47,7 +47,7 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of questions, before anything of it is built for display."""
+    """A page of questions, before any of them is built for display."""
 
     questions: tuple[tuple[ExecutionState, SuspensionState], ...]
     total: int
@@ -129,24 +129,25 @@ async def record_decision(
     assurance: ev.Assurance = "human",
     then: Callable[[], Awaitable[None]] | None = None,
 ) -> ExecutionState:
-    """Record a decision about the revision with `digest`. Returns the execution; `then` and what it raises are those
-    of `Service.answer`.
+    """Record a decision about the revision with `digest`, and return the execution.
+
+    `then` and the errors are those of `Service.answer`.
     """
     service = request.service
     rendered = hash_question(record.card) if digest == record.question.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered
     )
-    place = (record.row.thread_id, record.row.suspension_id)
+    ids = (record.row.thread_id, record.row.suspension_id)
     if not list_unavailable_tools(service, record.execution):
-        execution, _ = await service.answer(*place, decision, authority, principal=None, then=then)
+        execution, _ = await service.answer(*ids, decision, authority, principal=None, then=then)
         return await service.wait(execution, wait_s) if wait_s else execution
     recorder = Engine(
         service.store, service.tools, CallerModel(), service.policy, ids=service.ids, adopts=False, follows=False
     )
     async with recorder:
         recording = Service(recorder, service.settings)
-        execution, _ = await recording.answer(*place, decision, authority, principal=None, then=then)
+        execution, _ = await recording.answer(*ids, decision, authority, principal=None, then=then)
         return execution
 
 

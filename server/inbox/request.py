@@ -70,7 +70,7 @@ class NotFound(UsageError):
 
 
 CONFIRMING = ("approve", "keep")
-"""What the buttons send that act on a draft."""
+"""What the buttons that act on a draft send."""
 _KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _OWN_FIELDS = frozenset({"csrf", "decision", "key"})
 Values = dict[str, Any]
@@ -94,7 +94,7 @@ _ERRORS: dict[int, tuple[type[PlanwardenError], ...]] = {
     503: (StoreError,),
     422: (UsageError,),
 }
-"""By HTTP status; the first that has a class of the error decides."""
+"""By HTTP status; the first entry with a class of the error decides."""
 
 
 class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.site.service()
 
     def path(self, name: str) -> str:
-        """The part of the address that its route calls so."""
+        """Return the part of the address that the route gives this name."""
         return self.http.path_params[name]
 
     def query(self, name: str) -> str:
@@ -120,12 +120,12 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_refresh(self) -> bool:
-        """A page that is open asks for the part of it that changes."""
+        """Whether an open page asks for its changing part."""
         return self.http.headers.get("hx-request") == "true"
 
     @property
     def wants_json(self) -> bool:
-        """The script of the page sent the request and passes the answer to the browser's key API."""
+        """Whether the script of the page sent the request; it passes the answer to the browser's key API."""
         return self.http.headers.get("accept") == "application/json"
 
     def form_value(self, name: str) -> str:
@@ -156,7 +156,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
-        """Return the page, or to the page that refreshes itself its changing part: 204 if it shows that already.
+        """Return the page; to an open page only its changing part, or 204 if it already shows that.
 
         `token` changes with what the page shows.
         """
@@ -169,14 +169,14 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     def confirm(self, draft: JsonValue, render_draft: Callable[[str], Response]) -> Response | None:
         """Return None if the form approves the draft that its page showed, else the page that shows this draft.
 
-        Only the page that shows a draft holds its hash, in the field `seen`. So nobody approves another draft.
+        Only the page that shows a draft holds its hash, in the field `seen`, so nobody can approve another draft.
         """
         draft_hash = hash_draft(draft)
         is_shown = compare_digest(self.form_value("seen").encode(), draft_hash.encode())
         return None if is_shown and self.form_value("decision") in CONFIRMING else render_draft(draft_hash)
 
     def keep_key(self, remark: Remark | None, *, is_new: bool) -> str:
-        """Return the key of a form that is shown again; a new one where the form is new, or another one by now."""
+        """Return the key of a form that is shown again; a new key if the form is new or has become another one."""
         is_other = remark is not None and remark.status == 409
         return self.new_key() if is_new or is_other else self.form_value("key")
 
@@ -185,7 +185,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.service.ids.new()
 
     def read_key(self, purpose: str) -> str:
-        """Return a key for what this form does as it is filled in: the same if it is sent again. Raises `BadForm`."""
+        """Return a key for what this form does with these fields, so the same if it is sent again. Raises `BadForm`."""
         key = self.form_value("key")
         if _KEY.fullmatch(key) is None:
             raise BadForm
@@ -218,7 +218,7 @@ class PageRoutes:
         return add
 
     def form(self, path: str) -> Callable[[Handler], Handler]:
-        """Let the function take the form that is sent to this address; it refuses GET."""
+        """Let the function take the form that is sent to this address; GET is refused."""
 
         def add(handler: Handler) -> Handler:
             self._handlers.append((path, handler, True))
@@ -262,7 +262,7 @@ async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Respons
     except HTTPException:
         # Starlette's own, for a body over the limit.
         raise
-    # The outermost place of a request: the page says that it failed, the log says why.
+    # The outermost handler of a request: the page says that it failed, the log says why.
     except Exception:
         logger.exception("the inbox failed to answer %s", http.url.path)
         return render_error_page(PlanwardenError("planwarden failed to answer this request; its log says why"))

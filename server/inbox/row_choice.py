@@ -25,16 +25,16 @@ from planwarden.server.views.fields import Field, format_ranges, read_number, re
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
-"""Of all rows of a page: browsers send each of them, and perhaps a second one that leaves it out."""
+"""The limit for all rows of a page: browsers send each field, and perhaps a second one that leaves it out."""
 MAX_PAGE_CHARS = 96 * 1024
-"""Of the arguments of a page as JSON; its form sends all of them back."""
+"""The limit for the arguments of a page as JSON; its form sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
-"""Of all edited rows; encoded for a form, they and a page fit into its limit."""
+"""The limit for all edited rows; encoded for a form, they and a page fit into the limit of a body."""
 MAX_FAULTS = 5
 MAX_COLUMNS = 12
-"""Of a table; the rows of a tool with more arguments list them one below the other."""
+"""The limit for a table; rows with more arguments list them one below the other."""
 _WHOLE = ".all"
-"""Ends the key of an input that holds all arguments of a row."""
+"""The end of the key of an input that holds all arguments of a row."""
 
 
 class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
     opened: frozenset[int] = frozenset()
     """The pages that were shown so far."""
     filled: Mapping[int, FilledForm] = msgspec.field(default_factory=dict[int, FilledForm])
-    """What was typed into rows and does not fit, with the faults of single fields."""
+    """What was typed into rows that do not fit, with the faults of single fields."""
     faults: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
     """Why a row as a whole does not fit its tool, escaped."""
 
@@ -90,7 +90,7 @@ def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbo
     """Return the inputs of the shown rows: one for each argument, or one for all of them where a page would have too
     many.
 
-    A row that is too long for a form, or whose tool is gone, has none.
+    A row that is too long for a form, or whose tool is gone, has no inputs.
     """
     fields_by_row: dict[int, tuple[Field, ...]] = {}
     for index in page_rows:
@@ -208,7 +208,7 @@ def read_page_number(text: str, count: int) -> int:
 
 
 def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequence[range]) -> Values:
-    """Return the page of rows that was chosen, counted from 1 as people count, and what was chosen on all pages."""
+    """Return the current page of rows, counted from 1 as people count, and what was chosen on all pages."""
     covers, page = card.question.covers, pages[choice.page]
     fields = list_row_fields(covers, page, tools) if card.decision is None else {}
     rows: list[Values] = []
@@ -244,9 +244,9 @@ def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequen
 
 
 def _list_columns(calls: Sequence[CardCall]) -> list[Values]:
-    """Return the arguments of the rows, each once, with where all its values come from, if that is one place.
+    """Return the arguments of the rows, each once, with the origins of its values if all of them have the same.
 
-    Empty where a table would be too wide.
+    Empty if a table would be too wide.
     """
     cells: dict[str, list[Argument]] = {}
     for call in calls:
@@ -265,7 +265,7 @@ def _list_columns(calls: Sequence[CardCall]) -> list[Values]:
 
 
 def list_row_changes(card: Card, choice: RowChoice) -> tuple[ArgumentChange, ...]:
-    """Return the differences in the edited rows that stay in, in their order, each with the number of its row."""
+    """Return the changes in the edited rows that are not left out, in their order, each with the number of its row."""
     rows = ((place, edited) for place, edited in sorted(choice.edits.items()) if place not in choice.left_out)
     return tuple(
         replace(change, label=f"row {place + 1}: {change.label}")

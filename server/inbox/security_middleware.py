@@ -36,7 +36,7 @@ Hosts = Callable[[], Collection[str]]
 
 
 class SecurityMiddleware:
-    """Checks requests and adds headers to responses. `hosts` returns the own `Host` headers, such as `127.0.0.1:8765`.
+    """Checks requests and adds headers to responses. `hosts` returns our `Host` headers, such as `127.0.0.1:8765`.
 
     `origin` is the origin that browsers see. Behind a TLS proxy it differs from the origin in the request.
     """

@@ -31,7 +31,7 @@ ATTEMPTS, ATTEMPTS_S = 5, 900.0
 PASSPHRASE_ATTEMPTS = 5
 MAX_PRINCIPAL_CHARS = 128
 _LOCK = "codes"
-"""Of operations that use or void codes."""
+"""The lock of operations that use or void codes."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's base 32, in which no two characters look alike (https://www.crockford.com/base32.html)."""

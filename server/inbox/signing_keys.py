@@ -23,8 +23,7 @@ from planwarden.storage.sql.records import HasRecords
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50
-"""Removed keys on the page, the newest."""
-
+"""How many removed keys the page shows: the newest."""
 
 ROUTES = PageRoutes()
 
@@ -68,7 +67,7 @@ def find_obstacle(request: InboxRequest, path: str) -> KeyObstacle | None:
 
 
 def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev.Assurance | None:
-    """Return the least with which this person's approval counts; None if it does not count at all."""
+    """Return the lowest assurance with which this person's approval counts; None if it does not count at all."""
     policy, suspension, name = request.service.policy, record.suspension, request.session.principal
     if suspension.question.undecidable or has_voted(policy, suspension, name):
         return None

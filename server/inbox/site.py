@@ -42,7 +42,7 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shared(self) -> bool:
-        """Several processes, each with a home of its own, may show this inbox."""
+        """Whether several processes, each with a home of its own, may show this inbox."""
         return self.settings.store.path is None
 
     @property
@@ -83,7 +83,7 @@ def build_asset_url(name: str) -> str:
 
 @cache
 def load_templates() -> Environment:
-    """Return the templates of all pages; its cache has those that were shown."""
+    """Return the templates of all pages; the environment caches those that were used."""
     environment = Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,
@@ -98,13 +98,13 @@ def load_templates() -> Environment:
 
 
 def _escape_rest(value: object) -> object:
-    """The last look at each text before it leaves. What a form sends back stays as it is: the filter `sent`."""
+    """Escape what is hidden in a text before it leaves. The filter `sent` exempts what a form sends back."""
     return escape_rest(value) if type(value) is str else value
 
 
 def render(template: str, **values: object) -> str:
-    """Return the page as text. Jinja escapes every value for HTML; what is hidden in it is escaped, by callers where it
-    must fit on one line or into one sentence, at the latest here."""
+    """Return the page as text. Jinja escapes every value for HTML. Callers escape hidden characters where a text must
+    fit on one line or into one sentence; the rest is escaped here."""
     return (
         load_templates()
         .get_template(template)

@@ -35,8 +35,8 @@ async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socke
     """Serve on the sockets until cancelled or stopped; return when open requests have ended or their grace is over."""
     stopped = anyio.Event()
     for listener in sockets:
-        # Or the second part of an answer waits for the client, up to 40 ms. Connections inherit it; asyncio sets it
-        # only on sockets that name their protocol, and those of `socket.create_server` do not.
+        # Otherwise the second part of an answer waits for the client, up to 40 ms. Connections inherit this option;
+        # asyncio sets it only on sockets that name their protocol, and those of `socket.create_server` do not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def run() -> None:

@@ -1,14 +1,13 @@
-"""The view of a plan and its open questions that hosts with MCP Apps draw: `ui://planwarden/suspension`.
+"""The view `ui://planwarden/suspension`, in which hosts with MCP Apps show a plan and its open questions.
 
 A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
-and not to the model. While the plan is not over, the view asks again with `app_show`, where the host lets it.
+and not to the model. Until the plan is over, the view asks again with `app_show`, if the host allows it.
 
-Each question has the three voices of every channel, in fields of their own. A question that a form may decide also has
-that form and a nonce. `app_decide` accepts a decision only with the nonce, for that revision of the question and from
-that principal. So a model that calls the tool itself decides nothing, even if its host ignores
+Each question has the same three voices as in every channel, each in its own field. A question that a form may decide
+also has that form and a nonce. `app_decide` accepts a decision only with the nonce, for that revision of the question
+and from that principal. So a model that calls the tool itself decides nothing, even if its host ignores
 `visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
-press its buttons
-(https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
+press its buttons (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
 """
 
 import base64
@@ -42,17 +41,16 @@ from planwarden.server.views.svg import draw_svg, read_rules
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
-"""In one result."""
+"""The limit for one result."""
 QUESTION_CHARS = 4_000
-"""The view shows a longer question, but takes no decision about it; nor about a question that is cut anywhere."""
+"""The view shows a longer question but takes no decision about it, nor about a question that is cut anywhere."""
 PLAN_KEY = "planwarden/plan"
 WIDTH = 620
-"""Pixels of the drawing: what most hosts have room for in a conversation."""
+"""The width of the drawing in pixels, which fits into a conversation in most hosts."""
 MAX_RESULTS = 12
-"""Steps whose results the view shows; the latest ones."""
+"""How many results the view shows: those of the latest steps."""
 RESULT_CHARS = 300
 _STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
-
 
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """True when the client that sent the current message draws apps; `record_app_support` sets it."""
@@ -62,7 +60,7 @@ _LABEL = b"planwarden app nonce/v1"
 
 
 async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
-    """Middleware that sets `client_shows_apps`, because the SDK calls `list_tools` without a context."""
+    """Set `client_shows_apps`, as a middleware, because the SDK calls `list_tools` without a context."""
     reset = client_shows_apps.set(client_supports_apps(ctx))
     try:
         return await call_next(ctx)
@@ -73,8 +71,8 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
 class Nonces:
     """The nonces with which views decide: one for each revision of a question and each principal, for an hour.
 
-    Each is sealed with the secret key of its home, so that every process of a home takes what another one issued, also
-    after a restart. Nothing is kept: the store takes one decision about a question, and a nonce is worth nothing after.
+    Each nonce is sealed with the secret key of its home, so every process of that home accepts it, even after a
+    restart. No nonce is stored: the store takes only one decision about a question, and then the nonce is worthless.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -96,13 +94,13 @@ class Nonces:
         return digest if int(expires_at) > now else None
 
     def _seal(self, principal: str, suspension_id: str, parts: str) -> str:
-        # JSON keeps the three apart, whatever they hold.
+        # JSON keeps the three values apart, whatever they contain.
         sealed = json.dumps([principal, suspension_id, parts]).encode()
         return hmac.new(self._key, sealed, hashlib.sha256).hexdigest()
 
 
 def build_suspension_app() -> Apps:
-    """Return the extension with the view. The host may let the view load nothing from elsewhere."""
+    """Return the extension with the view, whose policy forbids it to load anything from elsewhere."""
     apps = Apps()
     apps.add_html_resource(
         URI,
@@ -184,7 +182,7 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
 
 
 def name_version(execution: ExecutionState) -> str:
-    """Return a name for what the view shows of the execution; another one after each event."""
+    """Return a name for what the view shows of the execution; it changes with each event."""
     return f"{execution.execution_id}:{execution.version}"
 
 

@@ -1,10 +1,10 @@
 """The compact message of a question for small forms: findings and facts on three short lines, then the words.
 
 Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
-cuts each line at the terminal's width less six columns. So the facts must fit on `MAX_FACT_LINES` lines of `LINE_CELLS`
-columns. If they do not fit, there is no compact message and the question does not become a form. All further text is on
-one last line, so that there are never more than `MAX_LINES`. A line that continues the one before begins with a bar, so
-that text from outside never begins a line. The same question always has the same message.
+cuts each line at the terminal's width minus six columns. So the facts must fit on `MAX_FACT_LINES` lines of
+`LINE_CELLS` columns. If they do not, there is no compact message and the question does not become a form. All further
+text is on one last line, so that there are never more than `MAX_LINES`. A line that continues the one before begins
+with a bar, so that text from outside never begins a line. The same question always has the same message.
 """
 
 import unicodedata
@@ -24,16 +24,16 @@ from planwarden.server.views.instants import format_instant
 MAX_LINES = 4
 MAX_FACT_LINES = 3
 LINE_CELLS = 74
-"""The room that a terminal of 80 columns leaves."""
+"""The columns of a line that a terminal of 80 columns shows."""
 CONTINUATION = "| "
 
 
 def build_compact_message(card: Card) -> str | None:
     """Return facts and the agent's words on at most `MAX_LINES` lines; None when the facts do not fit.
 
-    Words that an argument repeats are a fact and stand there. Unless the question is about a call alone, the decision
-    is about the words, so those must fit too. Otherwise they prove nothing: they may run beyond the visible part of
-    the last line, and then their length is given before them.
+    Words that repeat an argument are not written again, because the argument is a fact. Unless the question is about a
+    call alone, the decision is about the words, so they must fit too. In a question about a call alone the words prove
+    nothing: they may run beyond the visible part of the last line, and then their length precedes them.
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"
@@ -96,7 +96,7 @@ def _format_headline(card: Card) -> str:
 
 
 def _format_arguments(card: Card) -> list[str]:
-    """Return every argument with its value, or every step of a plan; for the form itself, its fields stand below."""
+    """Return every argument with its value, or every step of a plan; instead of a form, refer to the fields below."""
     if card.call is not None:
         return _format_values(card.call) or ["no arguments"]
     return [
@@ -112,9 +112,9 @@ def _format_arguments(card: Card) -> list[str]:
 
 
 def _format_covered_calls(card: Card) -> list[str]:
-    """Return every call that the same decision releases, here or there; the first entry begins with their number."""
+    """Return every call that the decision releases, here or at another agent; the first entry begins with a count."""
     if card.plan is not None:
-        # No form covers anything; the page and the terminal do.
+        # A form cannot cover the calls of a plan; the page and the terminal can.
         return []
     covered = card.covered or card.rows
     calls = list(map(_format_call, covered or card.released))
@@ -184,6 +184,6 @@ def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
 
 def _count_cells(character: str) -> int:
     if unicodedata.category(character) == "Cf":
-        # Everything else of this category is escaped; the isolation of right-to-left words takes no room.
+        # All others of this category are escaped; those that isolate right-to-left words have no width.
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

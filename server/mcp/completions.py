@@ -28,9 +28,9 @@ Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
 
 async def complete(
-    context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan] = ()
+    context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan]
 ) -> CompleteResult:
-    """Serve `completion/complete`; `plans` are those that are prompts."""
+    """Serve `completion/complete`; `plans` are the saved plans."""
     candidates, source = _list_choices(params, plans), _find_source(params)
     if source is not None:
         lazy_service = context.lifespan_context
@@ -47,16 +47,16 @@ def _find_source(params: CompleteRequestParams) -> Source | None:
     ref, name = params.ref, params.argument.name
     if isinstance(ref, PromptReference):
         prompt = next((prompt for prompt in PROMPTS if prompt.name == ref.name), None)
-        is_taken = prompt is not None and any(argument.name == name for argument in prompt.arguments or ())
+        has_argument = prompt is not None and any(argument.name == name for argument in prompt.arguments or ())
     else:
-        is_taken = f"{{{name}}}" in ref.uri and any(template.uri_template == ref.uri for template in TEMPLATES)
-    return _SOURCES.get(name) if is_taken else None
+        has_argument = f"{{{name}}}" in ref.uri and any(template.uri_template == ref.uri for template in TEMPLATES)
+    return _SOURCES.get(name) if has_argument else None
 
 
 def _list_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Iterable[str]:
     """Return the values that the schema of a plan's input lists."""
-    names = (plan.inputs for plan in plans if isinstance(params.ref, PromptReference) and plan.name == params.ref.name)
-    fields = (field for field in build_fields(next(names, None)) if field.name == params.argument.name)
+    forms = (plan.inputs for plan in plans if isinstance(params.ref, PromptReference) and plan.name == params.ref.name)
+    fields = (field for field in build_fields(next(forms, None)) if field.name == params.argument.name)
     listed = next((field.schema.get("enum") for field in fields), None)
     values = listed if isinstance(listed, list) else []
     return [value if isinstance(value, str) else canonical_json(value) for value in values]

@@ -1,16 +1,16 @@
-"""Asks the client's person by a form or an address, in both eras of the protocol, and reads the answer.
+"""Asks the person at the client with a form or an address, in both eras of the protocol, and reads the answer.
 
 A form always has `decision` (approve or reject, required, no default), so accepting an empty or pre-filled form decides
-nothing. A person may edit arguments that are shown whole in `arg_NAME`. A `requestInput` adds its own fields if they
+nothing. A person may edit arguments that are shown whole, in `arg_NAME`. A `requestInput` adds its own fields if they
 are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
 A question that does not fit into the few lines that clients show of a form (see `compact_message`) does not become one.
 The same question always has the same form, rendered from the stored suspension. Its accepted content has the assurance
 `client` and no more.
 
-Since 2026-07-28 a call returns the question, and the client repeats the call with the answer. Before, the server pushes
-the question while the call waits. To decline or close it decides nothing, because unattended hosts do that by
-themselves. To accept an address means "agreed to open it"; the decision made there, outside of MCP, is read from the
-store. The sealed request state holds only ids, a digest and the mode, so sending an answer twice changes nothing
+Since 2026-07-28 a call returns the question, and the client repeats the call with the answer. In older revisions the
+server pushes the question while the call waits. Declining or closing it decides nothing, because unattended hosts do
+that by themselves. Accepting an address means "agreed to open it"; the decision is made there, outside of MCP, and read
+from the store. The sealed request state holds only ids, a digest and the mode, so repeating an answer changes nothing
 (https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr).
 """
 
@@ -57,7 +57,7 @@ RESPONSE_KEY = "decision"
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
 MAX_LABEL_CHARS = LINE_CELLS
-"""Of a label, a choice or a default: one line, which no client cuts. A longer one makes no form."""
+"""The limit of a label, a choice or a default: one line, which no client cuts. A longer one rules out a form."""
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -95,11 +95,11 @@ class QuestionReference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 Answer = tuple[QuestionReference, ElicitResult]
-"""The client's answer; what it has to say about an address but the action counts for nothing."""
+"""A question and the client's answer to it; of an answer to an address, only the action counts."""
 
 
 def build_link(suspension: Suspension) -> ElicitationLink | None:
-    """Return the address where a person decides this question; None while no inbox runs. It has the id and no
+    """Return the address where a person decides this question; None while no inbox runs. It holds the id but no
     secret."""
     url, card = suspension.how_to_answer.inbox_url, suspension.card
     if url is None:
@@ -185,7 +185,7 @@ def _build_argument_fields(card: Card) -> dict[str, dict[str, JsonValue]]:
 
 
 def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """A number becomes a text field, because Codex 0.169.0 shows no fields at all of a form that has a number."""
+    """Return a field for a number as a text field: Codex 0.169.0 shows no field of a form that asks for a number."""
     if field["type"] not in ("number", "integer"):
         return field
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
@@ -238,7 +238,7 @@ def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
 
 
 def _name_title(title: str, name: str) -> str | None:
-    """Return the title that a schema claims with the name of its field; None without a title, or if both do not fit."""
+    """Return a schema's title with the name of its field; None without a title, or if the two do not fit."""
     label = f"{escape_text(title)} ({name})" if title else ""
     return label if 0 < len(label) <= MAX_LABEL_CHARS else None
 
@@ -271,7 +271,7 @@ def read_reference(context: AnyContext) -> QuestionReference | None:
     try:
         return msgspec.json.decode(context.request_state or "", type=QuestionReference)
     except msgspec.DecodeError:
-        # None as well where another version sealed another form.
+        # Another version of planwarden may have sealed another form.
         return None
 
 

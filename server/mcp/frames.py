@@ -1,10 +1,10 @@
-"""Messages of clients, within limits before they are parsed: bytes, and values, because a value costs more than a byte.
+"""Limits on clients' messages before they are parsed: on bytes, and on values, because a value costs more than a byte.
 
 A request that exceeds them is answered with an error under its own id, and the connection lives on. The id is read
 without parsing, from the beginning or the end of the message, where clients write it.
 
 Malformed trace context in `_meta` counts as absent, as https://www.w3.org/TR/trace-context/#processing-model demands:
-OpenTelemetry's readers would log whole headers that they refuse. Baggage is not read. Which keys there are:
+OpenTelemetry's readers would log whole headers that they refuse. Baggage is dropped. For the keys see
 https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
@@ -29,7 +29,7 @@ MAX_FRAME_BYTES = 8 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
 """A message that is not larger cannot have too many values."""
 EDGE_BYTES = 1_024
-"""Of the beginning and of the end of a message, where its id is looked for."""
+"""How much of the beginning, and of the end, of a message is searched for its id."""
 
 _HEAD = r'\s*\{\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*,\s*)*'
 _TAIL = r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
@@ -44,7 +44,7 @@ https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 
 def find_request_id(head: bytes, tail: bytes) -> str | int | None:
-    """Return the id of the request that begins with `head` and ends with `tail`; None if it is none or unreadable."""
+    """Return the id of the request that begins with `head` and ends with `tail`; None if it has no readable id."""
     first, last = re.match(_HEAD, head.decode("utf-8", "replace")), re.search(_TAIL, tail.decode("utf-8", "replace"))
     edges = (first[0] if first else "") + (last[0] if last else "")
     match = re.search(_FOUND_ID, edges)
@@ -68,28 +68,28 @@ def has_too_many_values(message: bytes) -> bool:
 
 
 class StandardInput:
-    """The lines of standard input. Nobody else reads from descriptor 0 while it is open, no child process either."""
+    """The lines of standard input. While it is open, nothing else reads descriptor 0, not even a child process."""
 
     def __init__(self) -> None:
         self.send: Callable[[SessionMessage], Awaitable[None]] | None = None
         """Sends a refusal."""
         self._stream: BinaryIO = sys.stdin.buffer
-        self._kept: int | None = None
+        self._own_descriptor: int | None = None
 
     def __enter__(self) -> Self:
         with suppress(OSError, ValueError):
             if self._stream.fileno() == 0:
-                self._kept = os.dup(0)
-                nothing = os.open(os.devnull, os.O_RDONLY)
-                os.dup2(nothing, 0)
-                os.close(nothing)
+                self._own_descriptor = os.dup(0)
+                null = os.open(os.devnull, os.O_RDONLY)
+                os.dup2(null, 0)
+                os.close(null)
                 # A thread may still read from it when the server has ended.
-                self._stream = open(self._kept, "rb", closefd=False)
+                self._stream = open(self._own_descriptor, "rb", closefd=False)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._kept is not None:
-            os.dup2(self._kept, 0)
+        if self._own_descriptor is not None:
+            os.dup2(self._own_descriptor, 0)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         while True:
@@ -103,7 +103,7 @@ class StandardInput:
                     await self.send(SessionMessage(refusal))
 
     def _read(self) -> tuple[str, JSONRPCError | None]:
-        """Return the next line, empty at the end, or why it is not parsed. Runs on a thread."""
+        """Return the next line (empty at the end), or the answer to one that is not parsed. Runs on a thread."""
         line = self._stream.readline(MAX_FRAME_BYTES + 1)
         tail, why = line, ""
         if len(line) > MAX_FRAME_BYTES and not line.endswith(b"\n"):
@@ -118,7 +118,7 @@ class StandardInput:
 
 
 def read_trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the well-formed ones of `traceparent` and `tracestate`."""
+    """Return those of `traceparent` and `tracestate` that are well-formed."""
     values = {name: (meta or {}).get(name) for name in _TRACE_CONTEXT}
     return {
         name: value
@@ -128,7 +128,7 @@ def read_trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 async def drop_malformed_trace_context(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Middleware that removes malformed trace context before any other code reads it."""
+    """Remove malformed trace context, as a middleware, before any other code reads it."""
     meta: Mapping[str, Any] = ctx.meta or {}
     others = {name: value for name, value in meta.items() if name not in (*_TRACE_CONTEXT, "baggage")}
     cleaned: Any = {**others, **read_trace_context(meta)}

@@ -71,7 +71,8 @@ class LazyService:
                 self._wanted.set()
 
     async def _open_until_closed(self) -> None:
-        """Shielded, so that a cancelled server still closes its store; the engine limits how long that takes."""
+        """Open and close the service, shielded: a cancelled server still closes its store, for as long as the engine
+        allows."""
         try:
             with anyio.move_on_after(HEADSTART_S):
                 await self._wanted.wait()

@@ -1,4 +1,4 @@
-"""Waits for a request until the execution stops or a person decides, and reports progress to clients that asked for it.
+"""Lets a request wait until the execution stops or a person decides, and reports progress to clients that ask for it.
 
 The engine runs the execution. A request that is cancelled, or whose client has gone, only stops waiting.
 """
@@ -24,7 +24,7 @@ HEARTBEAT_S = 3.0
 """How often progress is repeated, for clients whose time limit restarts with every report."""
 
 STREAMED_CHARS = 200
-"""How many of the last characters of an unfinished answer a report shows."""
+"""How many characters of the end of an unfinished answer a report shows."""
 
 AnyContext = Context[Any, Any]
 
@@ -45,7 +45,7 @@ async def wait_with_progress(
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
-    """Return when the question is no longer open; reports progress until then."""
+    """Return when the question is no longer open; report progress until then."""
 
     def describe(execution: ExecutionState) -> str | None:
         state = execution.suspensions.get(suspension.suspension_id)
@@ -78,7 +78,7 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
 async def _report_until(
     service: Service, execution_id: str, context: AnyContext, describe: Callable[[ExecutionState], str | None]
 ) -> None:
-    """Send one notification for each change, and as a heartbeat, until there is nothing to say; its number grows."""
+    """Send a notification, with a growing number, for each change and heartbeat until `describe` returns None."""
     for beats in count(1):
         execution = await service.find(execution_id)
         message = describe(execution)

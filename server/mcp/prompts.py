@@ -1,4 +1,4 @@
-"""Prompts, which hosts offer to their person as commands: start a goal, and review the questions that wait.
+"""Prompts, which hosts offer to people as commands: start a goal, and review the questions that wait.
 
 Their text goes to the host's model. Neither prompt tells it to approve anything: a person decides the questions that
 `review_pending` lists, at the address or with the command beside each.

@@ -18,7 +18,6 @@ from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
-JSON = "application/json"
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
 ARTIFACTS, PLANS = "planwarden://artifacts", "planwarden://plans"
 
@@ -35,13 +34,13 @@ and dark backgrounds."""
 
 _MODELS = Annotations(audience=["assistant"], priority=0.3)
 _BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
-"""Without `lastModified`: the content has it, and clients can cache a listing that does not change."""
+"""They have no `lastModified`: the content has it, and clients can cache a listing that does not change."""
 
 
 def _resource(uri: str, title: str, description: str, readers: Annotations) -> Resource:
     name = uri.rpartition("/")[2]
     return Resource(
-        uri=uri, name=name, title=title, description=description, mime_type=JSON, icons=ICONS, annotations=readers
+        uri=uri, name=name, title=title, description=description, mime_type=JSON_TYPE, icons=ICONS, annotations=readers
     )
 
 
@@ -51,7 +50,7 @@ def _template(uri: str, name: str, title: str, description: str, readers: Annota
         name=name,
         title=title,
         description=description,
-        mime_type=JSON,
+        mime_type=JSON_TYPE,
         icons=ICONS,
         annotations=readers,
     )
@@ -95,7 +94,7 @@ async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
-    [*tools] = (await service.get_tool_schemas([name], principal=principal)).tools
+    tools = (await service.get_tool_schemas([name], principal=principal)).tools
     if not tools:
         raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
     return to_short_json(tools[0])

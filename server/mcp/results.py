@@ -1,9 +1,9 @@
 """What an MCP tool returns: structured content and the same as text, because hosts show the model only one of them.
 
 Both have a limit. In a result of more than `MAX_STRUCTURED` characters, `{"truncated": true, "sizeBytes", "preview"}`
-replaces each long value; if that is not enough, lists keep as many entries as fit, beside their count (`stepsCount` for
-`steps`), and then long texts their beginning. Errors are results with `isError`, so that the model can read and correct
-them; text and structured content have the same sentence.
+replaces each long value; if that is not enough, lists keep as many entries as fit, next to their count (`stepsCount`
+for `steps`), and then long texts keep only their beginning. Errors are results with `isError`, so that the model can
+read and correct them; text and structured content have the same sentence.
 """
 
 import json
@@ -22,11 +22,11 @@ from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
 LISTED_ROWS = 20
-"""Rows of a question about many calls, in lists of questions."""
+"""How many rows of a question about many calls a list of questions shows."""
 LIST_LENGTHS = (100, 20, 5, 1)
-"""Entries that each list keeps, as long as the result is too large."""
+"""How many entries each list keeps; tried in turn while the result is too large."""
 VALUE_LENGTHS = (2_000, 200)
-"""Characters of a value that stays whole, as long as the result is too large."""
+"""How many characters a value may have and stay whole; tried in turn while the result is too large."""
 _LONG = frozenset({"result", "arguments"})
 INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
 """Codes that no caller can act on; a result has `internal_error` instead."""
@@ -48,17 +48,13 @@ def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToo
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """Return the error as a result with `isError`. What its message says is not said again in its details."""
+    """Return the error as a result with `isError`. Its details leave out what its message says."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
     repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
     details = {key: part for key, part in error.details.items() if key not in repeated}
     content: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
-    document = make_presentable(content)
-    return CallToolResult(
-        content=[TextContent(type="text", text=cut(format_error(document["error"]), MAX_TEXT))],
-        structured_content=document,
-        is_error=True,
-    )
+    result = build_result(content, lambda document: format_error(document["error"]))
+    return result.model_copy(update={"is_error": True})
 
 
 def make_presentable(document: JsonValue) -> Document:
@@ -78,7 +74,7 @@ def make_presentable(document: JsonValue) -> Document:
 
 
 def _cut_lists(value: JsonValue, length: int) -> JsonValue:
-    """Keep the first entries of each list; an object says how many its list had."""
+    """Return the value with the first entries of each list; an object says how many entries its list had."""
     if isinstance(value, list):
         return [_cut_lists(child, length) for child in value[:length]]
     if not isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Saved plans as hosts see them: the list in `run_plan`, one prompt for each, and a tool for each if the operator says.
+"""Saved plans as hosts see them: a list in `run_plan`, a prompt for each, and a tool for each if the operator says so.
 
-Titles, descriptions and schemas come from the plans' files. They are cut, and stand on one line, where planwarden's own
-words are around them.
+Titles, descriptions and schemas come from the plans' files. They are cut and put on one line wherever planwarden's own
+words surround them.
 """
 
 import json
@@ -22,11 +22,11 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import Field, build_fields, read_inputs
 
 MAX_LIST_CHARS = 600
-"""Of the list of plans in the description of `run_plan`, which every conversation pays for."""
+"""The limit of the list of plans in the description of `run_plan`, which every conversation pays for."""
 MAX_TITLE_CHARS = 80
 MAX_NAMED_INPUTS = 6
 MAX_TOOL_NAME_CHARS = 40
-"""Hosts put their own prefix before it, and models take 64 characters together."""
+"""Hosts put their own prefix before it, and models take at most 64 characters in all."""
 MAX_DESCRIPTION_CHARS = 500
 MAX_ARGUMENT_DESCRIPTION_CHARS = 200
 
@@ -87,17 +87,17 @@ def find_prompt_clash(name: str) -> str | None:
 
 
 def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptResult:
-    """Return what a host sends its model when its person chose the plan.
+    """Return what a host sends to its model when a person has chosen the plan.
 
     Raises:
         MCPError: the arguments do not fit the plan's inputs.
     """
     if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
-        # Some hosts, as opencode, ask once for a text in which they replace `$1`, `$2` by what their person types.
+        # Some hosts, such as opencode, ask once for a text, and replace `$1` and `$2` in it with what the person types.
         call = _write_template(plan, arguments)
     else:
         optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
-        # Forms of hosts send empty text for what was left out.
+        # Hosts' forms send empty text for what was left out.
         inputs = read_inputs(plan.inputs, [item for item in arguments.items() if item[1] or item[0] not in optional])
         with translate_errors(INVALID_PARAMS):
             fill_inputs(plan.inputs, inputs)
@@ -114,7 +114,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Only the model sees the values, so it leaves out those that are empty, and `run_plan` checks the others."""
+    """Return the call for values that only the model sees: it leaves out the empty ones, `run_plan` checks the rest."""
     inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
@@ -152,7 +152,7 @@ def _build_prompt(plan: SavedPlan) -> Prompt:
 
 
 def list_arguments(plan: SavedPlan) -> list[Field]:
-    """Return the inputs, required ones first: hosts fill arguments in by their place."""
+    """Return the inputs, required ones first, because hosts fill in arguments by position."""
     return sorted(build_fields(plan.inputs), key=lambda field: not field.must_be_given)
 
 
@@ -170,6 +170,6 @@ def describe_plan(plan: SavedPlan, limit: int) -> str:
 
 
 def cut_line(text: str, limit: int) -> str:
-    """Return the text on one line, without what cannot be printed, and not longer than that."""
+    """Return the text on one line of at most `limit` characters, without what cannot be printed."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

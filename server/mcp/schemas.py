@@ -74,7 +74,7 @@ CALLER_ANSWER = _object(
     content=STRING,
     revise=_array(OBJECT),
 )
-"""The form of `content`, whatever the caller's question asks for; to read text in it, not to check it."""
+"""The form of `content` for every question to the caller, used to parse text in it and not to check it."""
 
 TOOLS_OUT = _object(
     tools=_array(_object(name=STRING, description=STRING)), total=INTEGER, nextCursor=STRING, error=OBJECT

@@ -1,4 +1,4 @@
-"""The MCP server object: planwarden's tools, its resources and prompts on the SDK's `MCPServer`.
+"""The MCP server object: planwarden's tools, resources and prompts on the SDK's `MCPServer`.
 
 Anything else that is registered on it (extensions, fixtures of a conformance suite) works as on any `MCPServer`. Each
 request acts for the principal that `identify` returns: `local` over stdio and on loopback addresses, and the owner of
@@ -48,6 +48,7 @@ from mcp.types import (
 )
 from pydantic import AnyUrl
 
+from planwarden.agent.common.artifact import JSON_TYPE
 from planwarden.agent.common.errors import (
     PlanwardenError,
     StoreError,
@@ -89,7 +90,7 @@ from planwarden.server.settings.configuration import Settings
 logger = logging.getLogger(__name__)
 
 GUARD_TOOL = "guard_call"
-"""What a host's hook calls. It is in no list, so that hosts do not offer it to a model."""
+"""The tool that a host's hook calls. It is not listed, so that hosts do not offer it to a model."""
 INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Otherwise use run_goal. Then do \
 what nextAction says until status is completed. Only a person approves; nextAction says how they are asked.
 
@@ -115,7 +116,7 @@ QUESTION_TTL_S = 30 * 24 * 3600.0
 
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
 _WITH_PLANS_MS = 5_000
-"""How long lists may be kept that follow the files of saved plans."""
+"""How long clients may cache the lists that contain saved plans."""
 _DEFINITIONS = [tool.definition for tool in TOOLS]
 
 
@@ -142,10 +143,10 @@ class PlanwardenServer(MCPServer[LazyService]):
         warden: Warden | None = None,
         auth: BearerAuth | None = None,
     ) -> None:
-        """The key seals request states and the nonces of views; without one, a key that lives as long as the server.
+        """The key seals request states and the nonces of views; without one, the server makes a key for its lifetime.
 
-        `extensions` are added to our own; a `Tasks` among them replaces ours. It lists the saved plans of the `warden`,
-        and by its settings it judges the calls of hosts, for `guard_call`; without one it does neither.
+        `extensions` are added to our own; a `Tasks` among them replaces ours. The server lists the saved plans of
+        `warden` and judges the calls of hosts (`guard_call`) by its settings; without a `warden` it does neither.
         """
         self.identify: Identify = identify_operator if auth is None else identify_bearer
         """Returns the caller of the request that is being served."""
@@ -184,7 +185,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             auth=None if auth is None else auth.settings,
             token_verifier=None if auth is None else auth.verifier,
         )
-        # Before the SDK's own middleware for OpenTelemetry, which does nothing until a provider is set for the process.
+        # It runs before the SDK's middleware for OpenTelemetry, which does nothing until the process has a provider.
         self.middleware.insert(0, drop_malformed_trace_context)
         for prompt in PROMPTS:
             self.add_prompt(prompt)
@@ -220,7 +221,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         text = TextIOWrapper(wire.buffer, encoding="utf-8", newline="\n")
         try:
             with StandardInput() as lines:
-                # The SDK only iterates over it.
+                # The SDK only iterates over this object.
                 stdin = cast("anyio.AsyncFile[str]", lines)
                 async with stdio_server(stdin, anyio.wrap_file(text)) as (received, sending):
                     lines.send = sending.send
@@ -230,9 +231,9 @@ class PlanwardenServer(MCPServer[LazyService]):
             text.detach()
 
     async def list_tools(self) -> list[Tool]:
-        """Our tools; for hosts that draw apps, with their view and with the tool that only the view calls.
+        """Return our tools, and each saved plan as a tool if the operator says so.
 
-        If the operator says so, each saved plan is a tool too.
+        Hosts that draw apps also get the views of the tools, and the tools that only a view calls.
         """
         ours = [tool.definition_with_app for tool in (*TOOLS, *APP_TOOLS)] if client_shows_apps.get() else _DEFINITIONS
         others = await super().list_tools()
@@ -264,7 +265,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             return build_error_result(InternalFailure())
 
     async def list_prompts(self) -> list[Prompt]:
-        """Our prompts, and one for each saved plan."""
+        """Return our prompts, and one for each saved plan."""
         return [*await super().list_prompts(), *list_prompts(await self._list_plans())]
 
     async def get_prompt(
@@ -283,7 +284,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
-        """Our resources, a skill for each saved plan, and all others; the app's view only for hosts that draw apps."""
+        """Return our resources, a skill for each saved plan, and all others; the view only for hosts that draw apps."""
         others = await super().list_resources()
         return [
             *resources.RESOURCES,
@@ -310,7 +311,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         except PlanwardenError as error:
             raise ResourceError(f"{error.code}: {error.message}") from None
         text = json.dumps(make_presentable(document), ensure_ascii=False)
-        return [ReadResourceContents(content=text, mime_type=resources.JSON)]
+        return [ReadResourceContents(content=text, mime_type=JSON_TYPE)]
 
     async def _run_tool(
         self, tool: McpTool, arguments: dict[str, Any], context: Context[LazyService, Any] | None
@@ -347,7 +348,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return CallToolResult(content=[TextContent(type="text", text=answer)])
 
     async def _list_plans(self) -> tuple[SavedPlan, ...]:
-        """Return the saved plans, as they were some seconds ago at most."""
+        """Return the saved plans as of a few seconds ago at most."""
         library = None if self._warden is None else self._warden.library
         return () if library is None else (await library.list()).plans
 
@@ -361,7 +362,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await complete(ctx, params, await self._list_plans())
 
     async def _explain_unknown_tool(self, name: str, context: Context[LazyService, Any] | None) -> str:
-        """Models often call tools for plans directly, so it explains those."""
+        """Return why no tool has this name; models often call a tool for plans directly."""
         service = await _find_lazy_service(context).service()
         if service.tools.get(name) is not None:
             return f"{name!r} is a tool for plans; put it into a step of a plan and call execute_plan"
@@ -372,8 +373,8 @@ class PlanwardenServer(MCPServer[LazyService]):
 
 
 async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
-    """Middleware that says in the handshake of older revisions that lists change; the SDK asks its transports for it,
-    and not the server."""
+    """Say in the handshake of older revisions that lists change, as a middleware: the SDK takes this from its
+    transports, not from the server."""
     result = await call_next(ctx)
     if ctx.method == "initialize" and isinstance(result, dict):
         capabilities: dict[str, Any] = result["capabilities"]

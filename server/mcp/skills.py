@@ -1,7 +1,7 @@
-"""Saved plans as Agent Skills, by the extension `io.modelcontextprotocol/skills`: one folder for each plan.
+"""Saved plans as Agent Skills, through the extension `io.modelcontextprotocol/skills`: one folder for each plan.
 
 `SKILL.md` says how to call `run_plan`, and `references/inputs.json` has the whole schema of the inputs, if there are
-any. Text of a plan's file is written on one line, and as JSON in the front matter, so that it ends neither.
+any. Text from a plan's file is written on one line, and in the front matter as JSON, so that it cannot end either.
 
 Source: https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx (SEP-2640).
 """
@@ -18,6 +18,7 @@ from mcp.types import INVALID_PARAMS, PaginatedRequestParams, RequestParams, Res
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field as Limits
 
+from planwarden.agent.common.artifact import JSON_TYPE
 from planwarden.server.mcp.lazy_service import ServiceContext
 from planwarden.server.mcp.prompts import WAIT_FOR_PERSON
 from planwarden.server.mcp.saved_plans import cut_line, describe_plan, find_skill_clash, list_arguments, name_skill
@@ -25,9 +26,9 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import Field
 
 SCHEME, MANIFEST, INPUTS = "skill://", "SKILL.md", "references/inputs.json"
-MARKDOWN, JSON, FOLDER = "text/markdown", "application/json", "inode/directory"
+MARKDOWN, FOLDER = "text/markdown", "inode/directory"
 MAX_DESCRIPTION_CHARS = 1_024
-"""As the format of Agent Skills says."""
+"""The limit of the format of Agent Skills."""
 MAX_INPUT_CHARS = 200
 MAX_URI_CHARS = 300
 FRESH_MS = 5_000
@@ -101,15 +102,16 @@ class Skills(Extension):
         )
 
     async def list(self) -> Sequence[Skill]:
-        """Return the skills by name."""
-        return list_skills(await self._list_plans())
+        """Return the skills of the saved plans; none for those whose names collide."""
+        plans = await self._list_plans()
+        return [_build_skill(plan) for plan in plans if find_skill_clash(plan.name, plans) is None]
 
     async def read(self, uri: str) -> tuple[str, str] | None:
         """Return the text and the type of a file; None if there is no such file."""
         for skill in await self.list():
             path = uri.removeprefix(f"{skill.root}/")
             if path in skill.files:
-                return skill.files[path], MARKDOWN if path == MANIFEST else JSON
+                return skill.files[path], MARKDOWN if path == MANIFEST else JSON_TYPE
         return None
 
     async def _list(self, ctx: ServiceContext, params: PaginatedRequestParams) -> Document:
@@ -126,21 +128,16 @@ class Skills(Extension):
         _refuse_cursor(params)
         for skill in await self.list():
             folder, _, name = INPUTS.partition("/")
-            inside = Resource(uri=f"{skill.root}/{INPUTS}", name=name, mime_type=JSON)
-            below = Resource(uri=f"{skill.root}/{folder}", name=folder, mime_type=FOLDER)
-            has_inputs = INPUTS in skill.files
-            children = {skill.root: [skill.resource, *([below] if has_inputs else [])]}
-            children |= {str(below.uri): [inside]} if has_inputs else {}
+            inputs_file = Resource(uri=f"{skill.root}/{INPUTS}", name=name, mime_type=JSON_TYPE)
+            inputs_folder = Resource(uri=f"{skill.root}/{folder}", name=folder, mime_type=FOLDER)
+            children = {skill.root: [skill.resource]}
+            if INPUTS in skill.files:
+                children = {skill.root: [skill.resource, inputs_folder], inputs_folder.uri: [inputs_file]}
             if params.uri in children:
                 listed = children[params.uri]
                 dumps = [child.model_dump(by_alias=True, mode="json", exclude_none=True) for child in listed]
                 return _complete({"resources": dumps})
         raise MCPError(code=INVALID_PARAMS, message=f"{params.uri} is not a folder of a skill")
-
-
-def list_skills(plans: Sequence[SavedPlan]) -> Sequence[Skill]:
-    """Return the skills of the plans; none for those whose names collide."""
-    return [_build_skill(plan) for plan in plans if find_skill_clash(plan.name, plans) is None]
 
 
 def _build_skill(plan: SavedPlan) -> Skill:

@@ -14,7 +14,7 @@ Document = dict[str, Any]
 MAX_TEXT = 60_000
 MAX_VALUE = 4_000
 _SHORT_VALUE = 400
-"""Characters of a value when the steps would not fit otherwise."""
+"""How many characters of a value are shown if the steps would not fit otherwise."""
 MAX_STEPS_TEXT = 40_000
 
 
@@ -90,13 +90,13 @@ def format_error(error: Document) -> str:
 
 
 def is_told(part: Any, message: str) -> bool:
-    """Return whether a message says already what a list of its details says."""
+    """Return whether the message already contains every text of `part`, a list among its details."""
     texts = cast("list[Any]", part) if isinstance(part, list) else []
     return bool(texts) and all(isinstance(text, str) and text in message for text in texts)
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most `limit` characters; a cut text ends with its whole length."""
+    """Return at most `limit` characters; a text that is cut ends with its original length."""
     if len(text) <= limit:
         return text
     note = f"... [cut; {len(text)} characters in all]"
@@ -157,8 +157,8 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
 
 
 def _format_rows(suspension: Document) -> Iterator[str]:
-    for place, row in enumerate(suspension.get("calls", ())):
-        yield f"Row {place}: {row['toolName']}({_format_json(row['arguments'])})"
+    for number, row in enumerate(suspension.get("calls", ())):
+        yield f"Row {number}: {row['toolName']}({_format_json(row['arguments'])})"
     if "callCount" in suspension:
         yield f"{suspension['callCount']} rows in all; the page of the question shows them"
 

@@ -1,8 +1,7 @@
-"""Who is served next, while several callers send: a caller that sends much waits for itself and not before others.
+"""Decides whose request runs next: a caller that sends many requests delays its own, not those of other callers.
 
-Each caller has a few requests at a time that are worked on; its others wait in a line of its own. A request that is
-still there after `WORK_S` waits for a person, a tool or a model, so it lets the next one in. Where only one caller
-sends, nothing is held back.
+A few requests of each caller run at a time; its others wait in a line. A request that still runs after `WORK_S` is
+waiting for a person, a tool or a model, so the next one begins. While only one caller sends requests, none has to wait.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ import anyio
 import msgspec
 
 MAX_AT_ONCE = 2
-"""Requests of one caller that are worked on, while another caller sends too."""
+"""How many requests of one caller run at a time while another caller sends requests too."""
 WORK_S = 1.0
 SEEN_S = 2.0
 """How long a caller counts as sending after its last request."""
@@ -44,7 +43,7 @@ class Turns:
             await _wait(line)
         else:
             line.at_work += 1
-        # Whichever comes first ends the turn, once.
+        # The block or the timer, whichever ends first, ends the turn; the list lets it end only once.
         turn = [line]
         timer = loop.call_later(self._work_s, _end, turn)
         try:
@@ -55,13 +54,13 @@ class Turns:
             line.seen_at = loop.time()
 
     def _find_line(self, principal: str, now: float) -> _Line:
-        """Return the caller's line; forgets those of callers that send no more."""
-        over = [
+        """Return the caller's line; forget the lines of callers that no longer send requests."""
+        idle = [
             name
             for name, line in self._lines.items()
             if not line.at_work and not line.waiting and now - line.seen_at > SEEN_S
         ]
-        for name in over:
+        for name in idle:
             del self._lines[name]
         line = self._lines.setdefault(principal, _Line())
         line.seen_at = now
@@ -69,7 +68,7 @@ class Turns:
 
 
 async def _wait(line: _Line) -> None:
-    """Wait for a place, which counts as taken when this returns."""
+    """Wait for a turn, which has begun when this returns."""
     turn = anyio.Event()
     line.waiting.append(turn)
     try:

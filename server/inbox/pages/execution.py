@@ -38,19 +38,17 @@ DETAIL_CHARS = 200
 VALUE_CHARS = 8_000
 """Larger arguments and results are a file of their own."""
 PAGE_CHARS = 400_000
-"""All values on the page together."""
+"""The limit of all values on the page together."""
 MAX_POINTS = 5
 MAX_CALLS = 50
-"""Calls of one step on the page; those that did not succeed come first."""
+"""How many calls of one step the page shows; those that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
-
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """Fields that a person does not need, or finds behind the link."""
 
 _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
 """What entries about a wait are called; nobody was asked."""
-
 
 ROUTES = PageRoutes()
 
@@ -104,7 +102,7 @@ async def _build_values(request: InboxRequest, execution: ExecutionState) -> Val
     """Return the values of the page without its token."""
     store = request.service.store
     headers = await store.thread(execution.thread_id)
-    people = {s for s, item in execution.suspensions.items() if item.question.addressee == "human"}
+    people = {key for key, item in execution.suspensions.items() if item.question.addressee == "human"}
     recorded = await store.read(execution.execution_id)
     entries = [_build_timeline_entry(observation, people) for observation in build_observations(recorded, execution)]
     graph = PlanGraph(rows=(), links=()) if execution.plan is None else build_graph(execution.plan, execution)
@@ -174,8 +172,8 @@ def _format_detail(value: object) -> str:
     return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
 
 
-class _Room:
-    """What the page still has room for."""
+class _ValueBudget:
+    """How many bytes of values the page can still show."""
 
     def __init__(self) -> None:
         self._left = PAGE_CHARS
@@ -192,7 +190,7 @@ class _Room:
 
 
 def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:
-    """Return what the page says of an execution. What goes on from it needs the newest execution of its thread.
+    """Return what the page says of an execution. Only the newest execution of a thread can be retried or forked.
 
     `people` holds the ids of questions to people.
     """
@@ -201,8 +199,8 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     goes_on = is_newest and plan is not None and execution.status in (*GOES_ON_FROM, "completed")
     can_retry = goes_on and is_finished and execution.status != "completed"
     can_fork = goes_on and bool(begun)
-    room = _Room()
-    steps = [_build_step(execution, execution.steps[row.key], row, people, room) for row in graph.rows]
+    budget = _ValueBudget()
+    steps = [_build_step(execution, execution.steps[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {
         "title": build_title(execution),
@@ -215,18 +213,18 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
         "points": list(islice(points, MAX_POINTS)),
         "can_cancel": execution.status in _CAN_STOP and not execution.cancel_requested,
         "can_retry": can_retry,
-        # To retry means to ask again about the call of a host.
+        # A retry of a host's call asks about it again.
         "asks_again": execution.options.is_literal,
         "can_fork": can_fork,
         "can_change": (can_retry or can_fork) and plan is not None and plan.inputs is not None,
-        # Its plan can be rehearsed and kept.
+        # Whether its plan can be rehearsed and kept.
         "can_repeat": is_finished and plan is not None and not execution.earlier,
         "fork_steps": begun[:MAX_ROWS],
     }
 
 
 def _list_facts(execution: ExecutionState) -> Iterator[tuple[str, str]]:
-    """Yield labels and values: what it used."""
+    """Yield what the execution used, as labels and values."""
     usage, saved = execution.usage, execution.saved_plan
     yield "Calls of tools", f"{usage.tool_calls}"
     if usage.model_calls:
@@ -239,12 +237,12 @@ def _list_facts(execution: ExecutionState) -> Iterator[tuple[str, str]]:
 
 
 def _build_step(
-    execution: ExecutionState, state: StepState, row: GraphRow, people: Collection[str], room: _Room
+    execution: ExecutionState, state: StepState, row: GraphRow, people: Collection[str], budget: _ValueBudget
 ) -> Values:
     """Return one step, folded: its summary, which opens to show what it did."""
     calls = [call for call in state.calls if call.status != "proposed" or call.arguments is not None]
     calls.sort(key=lambda call: call.status == "succeeded")
-    listed = [_build_call(execution, call, people, room) for call in calls[:MAX_CALLS]]
+    listed = [_build_call(execution, call, people, budget) for call in calls[:MAX_CALLS]]
     answer = state.turns[-1].content if state.turns else None
     # Why a step was skipped is a note, which the row has.
     fault = "" if state.status == "skipped" else state.error_message or ""
@@ -262,7 +260,7 @@ def _build_step(
         "calls": listed,
         "left_out": len(calls) - len(listed),
         # What a model wrote for it.
-        "text": room.show(answer) if answer else None,
+        "text": budget.show(answer) if answer else None,
         "is_open": state.status in ("failed", "rejected", "suspended"),
     }
 
@@ -276,12 +274,12 @@ def _describe_proof(state: StepState) -> str:
     return ""
 
 
-def _build_call(execution: ExecutionState, call: Call, people: Collection[str], room: _Room) -> Values:
+def _build_call(execution: ExecutionState, call: Call, people: Collection[str], budget: _ValueBudget) -> Values:
     """Return one call of a step; its values are None where they are unknown or, as `is_cut` says, too large here."""
     ruling, words = find_decided(execution, call), WORDS["call"][call.status]
-    arguments = None if call.arguments is None else room.show(dict(call.arguments))
+    arguments = None if call.arguments is None else budget.show(dict(call.arguments))
     # The stand-in, where the result is an artifact.
-    result = room.show(call.value) if call.status == "succeeded" else None
+    result = budget.show(call.value) if call.status == "succeeded" else None
     return {
         "tool": escape_text(call.tool_name),
         "state": words.word,

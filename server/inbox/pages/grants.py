@@ -1,8 +1,8 @@
 """The pages of standing grants: a person makes one while approving calls, and ends one with a button.
 
-A grant is for calls like the one that is asked about, or for a step of a saved plan: then it is that of `planwarden
-grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the plan as this run began with
-it.
+A grant is for calls like the one that is asked about, or for a step of a saved plan. The latter is the same as that of
+`planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the plan as it was when
+this run began.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ from planwarden.server.views.instants import to_utc
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES, DEFAULT_STEP_USES = 10, 5
 MAX_OVER = 50
-"""Of those that have ended, the newest."""
+"""How many ended grants the page shows: the newest."""
 MAX_CALLS = 20
-"""Calls of a step that are shown one by one."""
+"""How many calls of a step are shown one by one."""
 FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
 STEP_FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and a day that is at most {MAX_STEP_DAYS} days away."
 
@@ -47,7 +47,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("/grants")
 async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
-    # However many have ended, those that allow something are listed.
+    # However many grants have ended, all that are open must be listed.
     grants_by_id = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
     usable, over = list[tuple[GrantView, str]](), list[tuple[GrantView, str]]()
     for grant in grants_by_id.values():
@@ -152,7 +152,7 @@ async def make_step_grant(request: InboxRequest) -> Response:
 
 
 def _read_end(request: InboxRequest, text: str) -> float | None:
-    """Return seconds until the chosen day is over in UTC, at most those that a grant may last; None for no such day."""
+    """Return the seconds until the chosen day ends in UTC, at most those of a grant; None for an invalid day."""
     now = _find_now(request)
     try:
         day = date.fromisoformat(text) if len(text) == len("2027-02-21") else None

@@ -1,7 +1,7 @@
 """The page on which a person keeps the plan of a finished run as a saved plan, as `planwarden plans keep` does.
 
-It is the only page that writes a plan. What is written is what the page showed: a form whose choices differ from the
-file that it was shown with shows the new file, and writes nothing. A model has no session here.
+It is the only page that writes a plan, and it writes exactly what it showed: if the choices in the form differ from the
+file beside it, the page shows the new file and writes nothing. A model has no session here.
 """
 
 import re
@@ -55,7 +55,7 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def is_kept(self, catalogue: PlanCatalogue) -> bool:
-        """There is a plan of this name with exactly this content, such as that of the same form sent before."""
+        """Return whether a plan of this name has exactly this content, perhaps from the same form sent before."""
         saved_plan = catalogue.get(self.name)
         expected = {key: value for key, value in self.document.items() if key != "title"}
         return saved_plan is not None and saved_plan.document == expected and (saved_plan.title or "") == self.title
@@ -105,7 +105,7 @@ async def keep_plan(request: InboxRequest) -> Response:
 
 
 def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, mark: str) -> _Draft:
-    """`mark` is the value that the box of each wanted input has; empty wants all of them."""
+    """Return the file with the inputs whose box has the value `mark`; without a form, all boxes are empty."""
     plan = check_keepable(execution)
     proposed = propose_inputs(plan, execution.goal)
     inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]
@@ -124,8 +124,8 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
 
 
 async def _find_keepable(request: InboxRequest) -> ExecutionState:
-    """Return the finished run of the address. Raises `UsageError` where this process has no home of the person to write
-    to."""
+    """Return the finished run of the address. Raises `UsageError` if this process cannot write to the person's
+    home."""
     execution = await find_execution(request)
     check_keepable(execution)
     if request.site.is_shared:

@@ -21,7 +21,6 @@ from planwarden.server.inbox.site import InboxSite, render
 _OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
 """The only pages to which a login may redirect: those of the inbox."""
 
-
 _ROUTES = PageRoutes()
 
 

@@ -1,10 +1,10 @@
-"""What a person can do with an execution from its page: stop it, go on with it, also with other inputs, rehearse it.
+"""What a person can do with an execution from its page: stop it, continue it (also with other inputs), rehearse it.
 
 Each is what the command line does, for the owner of the execution. A form that is sent twice starts once: it carries
 the key that its page was made with.
 
-What a form of other inputs does not change stays as it was. A step that took a changed value and is done already runs
-again only if the person chose it, or one before it; otherwise the page says so, and nothing starts.
+Inputs that the form does not change stay as they were. A completed step that took a changed value runs again only if
+the person chose that step, or one before it; otherwise the page says so, and nothing starts.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,6 @@ HOST = "planwarden inbox"
 WHAT_IS_LEFT = ""
 """The choice of a retry; every other one is the step of a fork."""
 _NO_INPUTS = "its plan takes no inputs"
-
 
 ROUTES = PageRoutes()
 
@@ -56,7 +55,7 @@ async def fork_execution(request: InboxRequest) -> Response:
 async def go_on(
     request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
 ) -> Response:
-    """Start what goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
+    """Start a run that goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
     execution = await find_execution(request)
     store, key = request.service.store, request.read_key("go on")
     later = await find_later(request, execution)

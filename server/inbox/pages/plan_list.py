@@ -1,7 +1,7 @@
 """The pages of plans and of calls through gates: what runs or ran, the newest activity first, with filters and pages.
 
-The inbox belongs to the operator, so it lists the executions of every principal. No log is read for a list of plans; of
-calls, those on the page are read.
+The inbox belongs to the operator, so it lists the executions of every principal. A list of plans reads no log; a list
+of calls reads the logs of those on the page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,18 +21,15 @@ from planwarden.server.views.escaping import escape_text, format_value, shorten_
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.status_words import FORMER, STATUSES, WORDS
-from planwarden.tools.downstream.config_file import build_slug
+from planwarden.tools.downstream.config_file import RESERVED_SOURCES, build_slug
 
 PAGE_SIZE = 25
 TITLE_CHARS = 160
 RESULT_CHARS = 200
 LARGE = "large; the page of the call has it"
 MAX_OPTIONS = 500
-"""Of one list to choose from; more are found by writing their name into the address."""
+"""The limit of one list to choose from; a name that it leaves out can be written into the address."""
 MAX_NEXT_RUNS = 3
-NOT_SERVERS = frozenset({"builtin", "python"})
-"""Sources of tools that have no server."""
-
 
 ROUTES = PageRoutes()
 
@@ -93,7 +90,7 @@ async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) ->
     store, tools = request.service.store, request.service.tools
     hosts = (*await store.list_hosts(), selection["host"])
     names = (*(definition.name for definition in tools.definitions()), selection["tool"])
-    sources = {definition.source for definition in tools.definitions()} - NOT_SERVERS
+    sources = {definition.source for definition in tools.definitions()} - RESERVED_SOURCES
     return {
         "states": [(state, state) for state in STATUSES],
         "tools": _build_options(names),
@@ -103,7 +100,7 @@ async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) ->
 
 
 def _read_filter(request: InboxRequest) -> dict[str, str]:
-    """Return what the address asks for, as it was written. Raise `BadForm` for a state that there is not."""
+    """Return what the address asks for, as it was written. Raises `BadForm` for an unknown state."""
     state = request.query("state")
     selection = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
     selection |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}

@@ -49,7 +49,7 @@ class _Edit(msgspec.Struct, frozen=True, kw_only=True):
     """Why it cannot be approved, escaped."""
     filled: FilledForm | None = None
     plan: str | None = None
-    """The text of the plan, and above it the inputs, as the page shows them again."""
+    """The text of the plan. The page shows it again, or the inputs in `filled`."""
 
 
 ROUTES = PageRoutes()
@@ -67,9 +67,9 @@ async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
     record = await find_question_of(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
-    is_of_rows = bool(record.question.rows)
+    has_rows = bool(record.question.rows)
     # The buttons that turn the pages of rows, and those that tick all of them, decide nothing.
-    turns = is_of_rows and (request.form_value("page") or request.form_value("tick"))
+    turns = has_rows and (request.form_value("page") or request.form_value("tick"))
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
@@ -128,7 +128,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
 
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
-    """Return the arguments of the inputs, or those that the page with the difference sends."""
+    """Return the arguments that the inputs hold, or those that the page with the difference sends."""
     before, fields = record.question.arguments or {}, build_fields(request, record)
     edited = request.form_value("edited")
     if edited:
@@ -221,13 +221,11 @@ async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: s
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(picks)
-    if verdict in APPROVING and not record.card.is_open:
-        # The same decision again, to which the recorded one is the answer.
+    # A decided question answers the same decision with the recorded one.
+    if verdict in APPROVING and (not record.card.is_open or not (unseen or edited)):
         return await _approve_rows(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:
         return await render_question(request, record, Remark(ALL_BEFORE_SIGNING, 422, "bad"), choice=choice)
-    if verdict in APPROVING and not (unseen or edited):
-        return await _approve_rows(request, record, choice, picks, edited)
     if not (unseen or edited or choice.left_out):
         return await render_question(request, record, Remark("You changed no row.", tone="plain"), choice=choice)
     page = request.confirm(

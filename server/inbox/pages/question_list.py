@@ -16,7 +16,6 @@ from planwarden.server.views.escaping import escape_text
 MAX_TOGETHER = 50
 MAX_SESSIONS = 50
 
-
 ROUTES = PageRoutes()
 
 

@@ -1,6 +1,6 @@
-"""The list of saved plans with the schedules of each, and what every page shows of a plan or of a file that is not one.
+"""The list of saved plans with the schedules of each, and what every page shows of a plan or of an unusable file.
 
-A file may be hostile, such as one of a repository: everything that it says is escaped and cut.
+A file may be hostile, such as one from a repository: everything that it says is escaped and cut.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from planwarden.storage.schedules import PlanSchedule
 
 PAGE_SIZE = 25
 SHOWN_SCHEDULES = 3
-"""Of each plan in the list; its own page shows more."""
+"""How many schedules of each plan the list shows; the page of the plan shows more."""
 MAX_FAULTS = 50
 MAX_LOST = 25
 VERSION_DIGITS = 12
@@ -93,7 +93,7 @@ def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> Values:
         "title": shorten_text(flow(plan.title or ""), 200),
         "description": shorten_text(flow(plan.description or ""), limit),
         "source": "your plans" if plan.source == HOME else shorten_text(plan.source, 200),
-        # In the home only the operator writes.
+        # Only the operator writes in the home.
         "is_own": plan.source == HOME,
         "path": escape_text(str(plan.path)),
         "version": plan.digest[:VERSION_DIGITS],
@@ -111,5 +111,5 @@ def build_broken_plan(fault: PlanFault) -> Values:
 
 
 def flow(text: str) -> str:
-    """Return the text of a file, whose lines end where its writer ran out of room, as one line."""
+    """Return a text from a file on one line, without the line breaks of its writer."""
     return " ".join(text.split())

@@ -30,7 +30,6 @@ CHANGED = "The plan has changed since you looked at it. This page shows it as it
 _OVERLAPS: Mapping[str, Overlap] = {"skip": "skip", "queue": "queue"}
 _MISSED: Mapping[str, MissedTicks] = {"latest": "latest", "none": "none"}
 
-
 ROUTES = PageRoutes()
 
 
@@ -43,7 +42,6 @@ async def show_schedule_form(request: InboxRequest) -> Response:
 async def add_schedule(request: InboxRequest) -> Response:
     """Add the schedule, or only show when it would tick. The same form sent twice adds one."""
     verdict = request.read_verdict("add", "times")
-    # The form adds one schedule however often it comes.
     key = request.read_key(f"schedule {request.path('name')}")
     schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]
     book = open_book(request)

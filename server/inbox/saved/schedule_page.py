@@ -1,7 +1,7 @@
 """The page of one schedule: when it ticks, what each tick did, and the buttons that pause, resume, run and remove it.
 
-After a button the page says what that did. It says so only of what is so now: the address that it was sent to can be
-opened by anybody, at any time. Other pages list schedules with the same cards.
+After a button was pressed, the page says what that did, but only while it is still true: anybody can open the address
+that the button led to, at any time. Other pages list schedules with the same cards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _DONE = {
     ("resumed", False): Remark("Resumed: it ticks again at the times below.", tone="good"),
     ("added", False): Remark(_ADDED, tone="good"),
 }
-"""What a button did, where the schedule is paused and where it is not."""
+"""What a button did, by its name and by whether the schedule is paused."""
 
 ROUTES = PageRoutes()
 
@@ -93,7 +93,7 @@ async def _render_schedule(request: InboxRequest, remark: Remark | None = None) 
 
 
 def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
-    """Return what the button did that led here; None if that is not how the schedule is now."""
+    """Return what the button that led here did; None if the schedule is not in that state now."""
     did, is_paused = request.query("did"), card["paused_at"] is not None
     if did == "queued" and card["queued"]:
         return Remark("The last run is not finished; this one starts after it.", tone="plain")
@@ -108,14 +108,14 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
-    """Return the schedules of the inbox's store, for the person of this session. Raises `UsageError` when it keeps
-    none."""
+    """Return the schedules of the inbox's store, for the person of this session. Raises `UsageError` if it cannot keep
+    any."""
     service = request.service
     return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and why they cannot be read; a store that keeps none has none."""
+    """Return all schedules, oldest first, and why they cannot be read; none for a store that cannot keep any."""
     store = service.store
     if not isinstance(store, HasRecords):
         return (), ""
@@ -131,8 +131,8 @@ async def build_schedule_cards(request: InboxRequest, schedules: Sequence[PlanSc
 
 
 async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int) -> Values:
-    """Return the schedule in escaped words, with its newest ticks, and the last one that started a run; look up
-    `shown_runs` runs at most."""
+    """Return the schedule in escaped words, with its `shown_runs` newest ticks; if none of them started a run, add the
+    newest one that did."""
     card: Values = {
         "schedule_id": schedule.schedule_id,
         "plan": escape_text(schedule.plan),
@@ -140,7 +140,7 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
         "timezone": escape_text(schedule.timezone),
         "owner": escape_text(schedule.owner),
         "created_by": escape_text(schedule.created_by),
-        # Of the stored row: what was shown.
+        # The version of the stored row that the page shows.
         "version": schedule.version,
         "inputs": (),
         "overlap": "",

@@ -48,10 +48,9 @@ SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
-"""A form that comes again within so many seconds was pressed twice; later, the person wants another run."""
+"""A form that comes again within this time was pressed twice; later, the person wants another run."""
 MAX_PERSON_CHARS = 100
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
-
 
 ROUTES = PageRoutes()
 
@@ -100,7 +99,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
 
 
 async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
-    """Return the answer to a form that has started a run before; None for every other one."""
+    """Return the answer to a form that has started a run before; None for any other form."""
     store = request.service.store
     start = await store.find_start(LOCAL, key)
     if start is None:
@@ -108,7 +107,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     header = await store.header(start.execution_id)
     if header is None or store.clock.now() - header.created_at <= DOUBLE_S:
         return request.redirect(f"/executions/{start.execution_id}")
-    # Who went back to an old page wants another run, and must not take the old one for it.
+    # A person who went back to an old page wants another run, and must not mistake the old one for it.
     text = "This form has started a run before; nothing more was started. The form below starts another."
     plan = await find_shown_plan(request.service, name)
     filled = None
@@ -118,7 +117,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
 
 
 def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
-    """Which inputs the forecast is for."""
+    """Return a sentence that says for which inputs the forecast is."""
     if inputs is not None:
         return "With the inputs of the form, as tools and rules are now."
     if (plan.inputs or {}).get("required"):
@@ -135,7 +134,7 @@ async def _render_plan(
     inputs: Mapping[str, JsonValue] | None = None,
     started: str | None = None,
 ) -> Response:
-    """`inputs` are those that the forecast is for; `started` is the run that an old form has started."""
+    """Return the page. `inputs` are those of the forecast; `started` is the run that an old form has started."""
     name = request.path("name")
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]

@@ -99,7 +99,7 @@
     act();
   });
 
-  // A live region that is replaced is not read. What was replaced is said in one that stays, if its words are new.
+  // Screen readers do not read a live region that is replaced, so its words, if new, are repeated in one that stays.
   let said = null;
   function sayNews() {
     const words = all("[data-news]").map((part) => part.textContent.replace(/\s+/g, " ").trim()).join(" ");
@@ -108,7 +108,7 @@
   }
   document.addEventListener("htmx:afterSettle", sayNews);
 
-  // A long graph begins where somebody has to look.
+  // A long graph is scrolled to the step that somebody has to look at.
   function showPoint() {
     const drawing = document.getElementById("graph");
     const point = [".waiting", ".failed", ".running"].map((mark) => drawing?.querySelector(mark)).find((found) => found);
@@ -159,7 +159,7 @@
     showLocalTimes();
   });
 
-  // A page that cannot be refreshed says from when it is.
+  // A page that cannot be refreshed says when it was last up to date.
   let currentAt = new Date();
   document.addEventListener("htmx:afterRequest", (event) => {
     const banner = document.getElementById("unreachable");
@@ -178,8 +178,8 @@
     }
   });
 
-  // On a small screen Approve becomes active when everything from the top of what it covers to its end was on the screen
-  // without a gap. It can be focused all the time, and says why it is not active. A screen that is turned stays small.
+  // On a small screen Approve becomes active once all that it covers, from top to end without a gap, was on the screen.
+  // Until then it can be focused, and says why it is not active. A small screen that is turned still counts as small.
   function approveWhenSeen() {
     const covered = all("[data-covered]");
     const buttons = all("button.approve");

@@ -43,10 +43,10 @@
   stopButton.addEventListener("click", () => {
     localStorage.removeItem(CHOSEN);
     showState();
-    say("This browser is not notified any more.");
+    say("This browser is no longer notified.");
   });
 
-  // The page's own refresh says what is new, while somebody looks elsewhere.
+  // The page's own refresh shows what is new while the person looks elsewhere.
   const read = () => new Map([...document.querySelectorAll("#waiting li.question")].map((item) => [item.id.slice(2), item.dataset]));
   const count = () => Number(document.getElementById("waiting")?.dataset.total ?? 0);
   let known = read();

@@ -1,9 +1,9 @@
 """What clients of older revisions of the protocol are told over their connection: changes of resources that they
 subscribed to, and, if they asked for a list, that lists changed.
 
-Clients may subscribe to resources that planwarden does not change, too; events about them on the SDK's bus are passed
-on. Lists change when a file of a saved plan does. Nothing announces that, so one task looks every few seconds, from the
-first list that a client asks for. Clients of 2026-07-28 hear of it on `subscriptions/listen`.
+Clients may also subscribe to resources that planwarden does not change; events about these on the SDK's bus are passed
+on. Lists change when the file of a saved plan changes. Nothing announces that, so once a client has asked for a list or
+for changes, one task looks every few seconds. Clients of 2026-07-28 hear of it on `subscriptions/listen`.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """
@@ -44,11 +44,11 @@ LOOK_S = 3.0
 MAX_CONNECTIONS = 1_024
 LISTS = frozenset({"tools/list", "prompts/list", "resources/list"})
 METHODS = LISTS | {"subscriptions/listen", "resources/subscribe"}
-"""Requests after which somebody wants to hear of changes."""
+"""Requests whose senders want to hear of changes."""
 
 
 def _find_connection(ctx: ServiceContext) -> Connection:
-    """Return the connection of a request, whose end must end what was subscribed on it."""
+    """Return the connection of a request; the subscriptions made on it must end with it."""
     # SDK 2.3 has no public way from a request to its connection.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
@@ -138,19 +138,19 @@ class _Subscriber:
 
 
 class PlanListWatch:
-    """Watches the saved plans for the clients of one server. As a middleware it sees which clients want to hear."""
+    """Watches the saved plans for the clients of one server; as a middleware it sees who wants to hear of changes."""
 
     def __init__(self, list_plans: Callable[[], Awaitable[tuple[SavedPlan, ...]]], bus: SubscriptionBus) -> None:
         self._list_plans = list_plans
         self._bus = bus
         self._fingerprint: object = None
         self._run_of: LazyService | None = None
-        """The run of the server for which the task looks."""
+        """The running server for which the task looks."""
         self._changed: dict[int, anyio.Event] = {}
         """By the identity of the connection; changes that a client has not read yet are one."""
 
     async def __call__(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
-        """Look from now on, and notify the client of the request if it is of an older revision."""
+        """Look for changes from now on, and notify the client of the request if it speaks an older revision."""
         lazy_service = ctx.lifespan_context
         if ctx.method in METHODS and self._run_of is not lazy_service:
             self._run_of = lazy_service
@@ -164,7 +164,7 @@ class PlanListWatch:
         return await call_next(ctx)
 
     async def look(self) -> None:
-        """Look once, and tell everybody if a plan came, went or changed."""
+        """Look once, and tell all clients if a plan was added, removed or changed."""
         fingerprint = await self._compute_fingerprint()
         if fingerprint == self._fingerprint:
             return
@@ -175,7 +175,7 @@ class PlanListWatch:
             await self._bus.publish(event)
 
     async def _send_changes(self, session: ServerSession, key: int) -> None:
-        # The connection may be forgotten before this runs, and while it is woken.
+        # The connection may be forgotten before this runs, or while it waits.
         while (changed := self._changed.get(key)) is not None:
             await changed.wait()
             if key not in self._changed:

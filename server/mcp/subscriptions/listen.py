@@ -66,7 +66,7 @@ class ListenMethod:
             stream.watcher.close()
 
     def _mark_task_changed(self, task_id: str) -> None:
-        """Called for answers, because one that decides nothing changes the task but not its execution."""
+        """Called for each answer, because one that decides nothing changes the task but not its execution."""
         for stream in self._streams:
             stream.watcher.mark_changed(Topic("task", task_id))
 
@@ -114,15 +114,15 @@ class _Stream:
         self.watcher = TopicWatcher(service, self._principal, bus, accepts_event)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        """By task id, for tasks that change when a time is over."""
+        """By task id, for tasks that change when a time runs out."""
 
     def stop(self) -> None:
         """Send nothing more."""
-        for alarm in self._timers.values():
-            alarm.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
 
     async def run(self, task_ids: Sequence[str]) -> None:
-        """Watch before it acknowledges, so that no change is missed; the acknowledgement is the first frame.
+        """Watch before acknowledging, so that no change is missed; the acknowledgement is the first frame.
 
         Foreign and unknown tasks are not watched.
         """

@@ -24,7 +24,6 @@ from planwarden.server.views.tools import build_tool_line
 MAX_TOPICS = 256
 """The limit for one listener."""
 
-
 Kind = Literal["execution", "suspensions", "suspension", "tools", "tool", "task"]
 
 
@@ -60,7 +59,7 @@ class TopicWatcher:
         self._bus = bus
         self._accepts_event = accepts_event
         self._fingerprints: dict[Topic, object] = {}
-        """Of each topic, when it was last yielded."""
+        """The fingerprint of each topic when it was last yielded."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
         self._changed: dict[Change, None] = {}
@@ -100,8 +99,8 @@ class TopicWatcher:
         )
         unsubscribe = self._bus.subscribe(self._on_event)
         try:
-            # What changed between `add` and now.
-            self._mark_changed_where(None)
+            # Any topic may have changed between `add` and now.
+            self._mark_changed_where(lambda topic: True)
             while True:
                 wakeup = self._wakeup
                 while self._changed:
@@ -134,7 +133,7 @@ class TopicWatcher:
 
     def _on_commit(self, commit: Commit | None) -> None:
         if commit is None:
-            # The catalogue says itself when it changes.
+            # The catalogue announces its changes itself.
             self._mark_changed_where(lambda topic: topic.kind not in ("tool", "tools"))
         elif commit.execution.principal == self._principal:
             self._mark_changed_where(lambda topic: self._is_affected(topic, commit.execution))
@@ -155,8 +154,8 @@ class TopicWatcher:
             case "tool" | "tools":
                 return False
 
-    def _mark_changed_where(self, is_affected: Callable[[Topic], bool] | None) -> None:
-        affected = dict.fromkeys(topic for topic in self._fingerprints if is_affected is None or is_affected(topic))
+    def _mark_changed_where(self, is_affected: Callable[[Topic], bool]) -> None:
+        affected = dict.fromkeys(filter(is_affected, self._fingerprints))
         if affected:
             self._changed |= affected
             self._wake()

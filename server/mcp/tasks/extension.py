@@ -3,8 +3,8 @@
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
 clients can read and cancel it. A task never asks the caller's own model, whose prompts are neither forms nor sampling:
-where the caller thinks, the call returns its ordinary result with the prompt. So does a call whose execution waits for
-a person that this client cannot ask; `tasks.state` says what happens to a task then.
+if the caller's model has to think, the call returns its ordinary result with the prompt. So does a call whose execution
+waits for a person whom this client cannot ask; `tasks.state` says what happens to a task then.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -76,7 +76,7 @@ class Tasks(Extension):
     def __init__(self, task_input: TaskInput | None = None) -> None:
         self._input = task_input or TaskInput()
         self.on_answer: Callable[[str], None] = lambda task_id: None
-        """Is called with the id of each task that an answer changed here; must not raise or block."""
+        """Called with the id of each task that an answer changed in this process; must not raise or block."""
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
@@ -104,7 +104,7 @@ class Tasks(Extension):
         """Return the tool's result, offered as a task at once, even if the execution has already ended.
 
         The result stays ordinary if it is an error, if the call's own question is still open, or if the execution
-        waits for somebody that this client cannot ask.
+        waits for somebody whom this client cannot ask.
         """
         if await _is_continuation(tool, request):
             return await tool.handler(request)
@@ -125,7 +125,7 @@ class Tasks(Extension):
     ) -> tuple[Document, float | None]:
         """Return the task as this client sees it, and in how many seconds it changes by itself. Raises `StoreError`.
 
-        Depending on its status it has its open questions, its result or its error.
+        Depending on its status, the task has its open questions, its result or its error.
         """
         state = await self._read_state(service, execution, capabilities)
         document = build_task_document(service, execution, state.status, state.progress)
@@ -142,13 +142,13 @@ class Tasks(Extension):
     async def _read_state(
         self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
     ) -> TaskState:
-        """Return the state of the task; recorded if it tells the client that the task is over."""
+        """Return the state of the task; record it if it tells the client that the task is over."""
         state = await read_task_state(self._input, service, execution, capabilities)
         if state.has_ended_early or state.can_continue:
             kind, execution_id = name_client_kind(capabilities), execution.execution_id
             facts: dict[str, JsonValue] = {"client": kind, "channel": CHANNEL, "principal": execution.principal}
             entry = AuditEntry(kind="task_ended", facts=facts, execution_id=execution_id)
-            # Where it cannot be recorded, the client must not be told.
+            # If this cannot be recorded, the client must not be told.
             await self._input.write_note(service.store, entry, lambda notes: kind in notes.ended)
         return state
 
@@ -196,7 +196,7 @@ def offer_task(result: CallToolResult, execution_id: str) -> CallToolResult:
 async def find_task(service: Service, task_id: str, principal: str) -> ExecutionState | None:
     """Return the principal's task; None if the id is unknown or belongs to another principal. Raises `StoreError`.
 
-    A plan that nobody runs yet is not a task, because a client would poll it without end.
+    A plan that nobody has started is not a task, because a client would poll it forever.
     """
     try:
         execution = await service.find(task_id)

@@ -5,7 +5,7 @@ Every other question to a person is an address, for clients that open addresses.
 address changes with a restart, and the key of an old one must not stand for the new one. An accepted form is checked as
 in every other channel and has the assurance `client`, no more. A form without a decision decides nothing, because
 unattended hosts close forms by themselves. An address decides nothing, opened or not: the person decides on the page.
-The protocol allows each key only one answer, so after it the task does not ask the question again.
+The protocol allows each key only one answer, so once a question has one, the task does not ask it again.
 
 Which questions were answered without a decision, and for which clients a task is over, are not facts of the execution,
 which continues whatever its tasks said. So they are rows of the audit, where they survive restarts and every process
@@ -52,7 +52,7 @@ from planwarden.server.views.suspension import Suspension
 CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80
 PAGE = 100
-"""Rows of the audit that are read at once."""
+"""How many rows of the audit are read at once."""
 
 Content = dict[str, Any]
 TaskQuestion = tuple[Suspension, Elicitation]
@@ -126,10 +126,10 @@ class TaskInput:
     async def apply_responses(
         self, service: Service, principal: str, questions: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
     ) -> None:
-        """Apply the responses to these questions and ignores all others; repeating them changes nothing.
+        """Apply the responses to these questions and ignore all others; repeating them changes nothing.
 
         Raises:
-            MCPError: a response does not fit its question, which stays open; those before it count.
+            MCPError: a response does not fit its question, which stays open; the responses before it count.
             StoreError: the store failed; responses that it already recorded count.
         """
         parsed = {key: _parse_response(key, responses[key]) for key in questions if key in responses}

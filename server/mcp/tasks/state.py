@@ -5,15 +5,15 @@ task is `input_required`. A question that this client cannot be asked, that its 
 is for the calling model would leave the client polling without a reason. Then the task is `completed` with the result
 that the call would have without tasks: suspended, who is awaited, and where to answer. The execution stays as it is,
 and any decision continues it. A task also ends when the budget runs out, although a later call may give a larger one.
-A task that is over stays over for all clients that can be asked as much, in every process and after every restart;
+A task that is over stays over for all clients that can be asked in the same ways, in every process and after restarts;
 `get_execution`, and the calls that continue the execution, say what it does then.
 
-A person who agreed to open the page of a question has `PAGE_S` to decide there; during it the task is `working`.
+A person who agreed to open the page of a question has `PAGE_S` to decide there; in that time the task is `working`.
 
 The execution is the task and has the same id. A task has fewer states than an execution: every execution that has ended
-or runs no further is `completed`, well or not, with the result that the call would have returned. `failed` is for
-protocol errors, with which our tools do not end, and `cancelled` for cancelled executions. An `incomplete` execution is
-`completed` too. A later call can continue it, without a task, because a task that ended does not start again.
+or runs no further is `completed`, successful or not, with the result that the call would have returned. `failed` is
+for protocol errors, with which our tools never end, and `cancelled` for cancelled executions. An `incomplete` execution
+is `completed` too. A later call can continue it, without a task, because a task that ended does not start again.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -93,7 +93,7 @@ def name_client_kind(capabilities: ClientCapabilities | None) -> str:
 
 
 def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:
-    """Return how long the task still waits for a person who agreed to open a page; 0 if there is none.
+    """Return how long the task still waits for a person who agreed to open a page; 0 if nobody has agreed.
 
     The task does not wait if the clock was set back by more than `PAGE_S`.
     """
@@ -122,11 +122,11 @@ def build_task_document(
     return {
         "taskId": execution.execution_id,
         "status": status,
-        # With the id that our tools take.
+        # The thread id is the one that our tools take.
         "statusMessage": f"thread {execution.thread_id}: {progress}",
         "createdAt": format_instant(to_utc(execution.created_at), "milliseconds"),
         "lastUpdatedAt": format_instant(to_utc(updated_at), "milliseconds"),
-        # From the creation; None (unlimited) before the end, because only finished executions are deleted.
+        # Counted from the creation; None (unlimited) before the end, because only finished executions are deleted.
         "ttlMs": lived_ms + service.settings.tables.retention.days * DAY_MS if execution.is_finished else None,
         "pollIntervalMs": WORKING_POLL_MS if is_running else WAITING_POLL_MS,
     }

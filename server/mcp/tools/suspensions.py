@@ -1,4 +1,4 @@
-"""The tools of the MCP surface that list and answer suspensions, from the model, its host's forms and the MCP App."""
+"""The tools of the MCP surface that list suspensions and take answers from models, hosts' forms and the MCP App."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -111,7 +111,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     required=("message",),
 )
 async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResult:
-    """Ask the client's person as `resume_execution` does, or else waits for a decision through another channel."""
+    """Ask the person at the client as `resume_execution` does, or else wait for a decision through another channel."""
     reference = read_reference(request.context)
     if reference is not None:
         suspension_id = reference.suspension_id
@@ -180,9 +180,9 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
-    """Refuse a call without the nonce, which the model could have made; count it, and records an approval.
+    """Refuse a call without the nonce, which the model could have made; count it, and record an approval as a claim.
 
-    For a question that is already decided, returns the recorded outcome, as every other channel does.
+    For a question that is already decided, return the recorded outcome, as every other channel does.
     """
     if decision.approved is False and is_open:
         await request.service.view_awaiting(
@@ -240,7 +240,7 @@ async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult
 async def _apply_proposal(request: ToolRequest) -> Execution:
     """Return the execution after what the model sent. A person's question stays open unless the model rejects it.
 
-    A model that sends no decision, or only a part of one, gets no example of one: the person is asked.
+    A model that sends no decision, or only part of one, is not told how to make one: the person is asked.
     """
     fields: Mapping[str, Any] = request.arguments.get("decision", {})
     decision = Decision(
@@ -265,8 +265,8 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
 
 
 async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolResult | InputRequiredResult | None:
-    """Return the call's result after the client's person was asked, or what asks; None where the client can neither
-    show the question nor open its page."""
+    """Ask the person at the client. Return the result of the call, or the question that it must return; None if the
+    client can neither show the question nor open its page."""
     elicitation = build_elicitation(suspension, find_usable_modes(request.context))
     if elicitation is None:
         return None
@@ -315,7 +315,7 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
 
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
-    """Return the execution, with who is awaited; `attempt` counts against the limit of attempts for this question."""
+    """Return the execution, which says who is awaited; `attempt` counts against the limit for this question."""
     return await request.service.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
     )

@@ -47,7 +47,7 @@ IdKind = Literal["thread", "suspension", "execution"]
 _ARGUMENTS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
 """The arguments that hold ids."""
 UNCHECKED_ARGUMENTS = ("options", "plan")
-"""Arguments with their own check, which says more."""
+"""Arguments with a check of their own, whose messages say more."""
 MAX_FAULTS = 20
 ToolResult = CallToolResult | InputRequiredResult
 
@@ -93,7 +93,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> StartOptions:
-        """How to start the execution this call asks for. Raises as `requester`."""
+        """How to start the execution that this call asks for. Raises as `requester`."""
         arguments = self.arguments
         return StartOptions(
             requester=self.requester,
@@ -116,7 +116,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def wait_s(self) -> float | None:
         """How long the caller waits for the execution; None for the execution's own option.
 
-        An execution that a key started before has options of an earlier call; each call says itself how long it waits.
+        An execution that the same key started before has the options of that call; each call says how long it waits.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -129,7 +129,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def remember_before(request: ToolRequest) -> ToolRequest:
     """Return the request with the execution as it was when the question that it names was asked.
 
-    If that is not open, leave the execution out: a caller that answers again may have missed the outcome.
+    If that question is not open, leave the execution out: a caller that answers again may have missed the outcome.
 
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.
@@ -148,13 +148,13 @@ async def wait_and_show_execution(request: ToolRequest, execution: ExecutionStat
 
 async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
     """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps."""
-    view = _tell_ways(request, view)
+    view = _call_person(request, view)
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
 
 
-def _tell_ways(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view; if this client cannot ask its person, with the ways in which a person decides."""
+def _call_person(request: ToolRequest, view: Execution) -> Execution:
+    """Return the view. If this client cannot ask a person, call one, and say in the view where people decide."""
     if view.awaiting != "human" or find_usable_modes(request.context):
         return view
     waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
@@ -192,12 +192,12 @@ async def describe_ids(request: ToolRequest) -> str | None:
         return None
     if all(step.id != suspension_id for step in view.steps):
         return None
-    still = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
-    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {still}"
+    open_ids = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
+    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {open_ids}"
 
 
 async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
-    """Return a sentence about what the text is, if not an id of the kind; None if it resembles no id.
+    """Return what the text is instead of an id of this kind; None if it is one or resembles no id.
 
     Only ids of the principal's own threads are named; any other id looks as if it did not exist.
     """
@@ -311,7 +311,7 @@ def mcp_tool(
     required: tuple[str, ...] = (),
     output: schemas.JsonSchema = schemas.EXECUTION_OUT,
 ) -> Callable[[Handler], McpTool]:
-    """Make a tool of the handler below, under its name."""
+    """Turn the handler below into a tool of the same name."""
 
     def make(handler: Handler) -> McpTool:
         name = handler.__name__

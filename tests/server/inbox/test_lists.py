@@ -210,7 +210,7 @@ async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
         ):
             page = await browser.open(f"/inbox/plans?{query}")
             assert [title.removeprefix("<q>").removesuffix("</q>") for title in _titles(page)] == expected, query
-            assert ("No run fits." in page.words) == (not expected)
+            assert ("No run matches." in page.words) == (not expected)
         page = await browser.open("/inbox/plans?plan=month+%26+end&q=rep")
         form = page.form("/plans")
         assert form.fields == {"q": ["rep"], "state": [""], "tool": [""], "host": [""], "plan": ["month & end"]}

@@ -191,7 +191,7 @@ async def test_the_page_of_a_review_shows_the_plan_and_keeps_a_wrong_edit_and_sh
             'Only the run will know the arguments of "bound"',
             "Step 2 of 3: known",
             "The same decision can cover, if you say so below, in step known",
-            "Approve also the 1 call that this answer can cover",
+            "Also approve the 1 call that this answer can cover",
             "The agent says (unverified) tidy up",
         ):
             assert said in page.said

@@ -93,7 +93,7 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
         assert back.form("/decision").fields["row"] == ticked
         assert back.form("/decision").fields[_find_input(back, 5, "ids")] == ["[\n  500\n]"]
         seen = await browser.submit(back.form("/decision"), press="approve")
-        assert "50 of them stand on pages that you have not opened: rows 51-100" in seen.words
+        assert "50 of them are on pages that you have not opened: rows 51-100" in seen.words
         assert "These do not run: rows 4, 111-112." in seen.words and ledger.lines == []
         kept = await browser.submit(seen.form("/decision"), press="edit")
         assert "So far 3 left out and 1 edited" in kept.words
