@@ -23,7 +23,7 @@ RESERVED = frozenset(
 """Where a command begins, these are words of the shell's language: of sh, bash or zsh."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# Only after a blank that separates words does a line go on in the next: after `\ ` the shell would join two words.
+# A line continues in the next only after a blank that separates words: after `\ ` the shell would join two words.
 _BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
 # In an encoding other than UTF-8, a backslash after a non-ASCII character may be the second half of that character.
 _WORD = (
