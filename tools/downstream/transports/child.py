@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""Of each end of an oversized line: either may hold the id of the request it answers."""
+"""What is kept of each end of an oversized line: either may hold the id of the request it answers."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -84,7 +84,7 @@ class LineReader:
 
 
 MAX_LOG_BYTES = 512 * 1024
-"""Of each of the two files."""
+"""The limit of each of the two files."""
 MAX_LINE_CHARS = 2_000
 
 
@@ -179,7 +179,7 @@ class Child(msgspec.Struct, kw_only=True):
         await self.close_inbox()
 
     async def close_inbox(self) -> None:
-        """Close what receives its messages: there are no more."""
+        """Close what receives its messages, because no more will come."""
 
     async def stop(self) -> None:
         """Close its input, wait, and end its process group, in bounded time."""
