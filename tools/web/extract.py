@@ -3,8 +3,8 @@
 `planwarden.tools.web.fetch` decides what may be reached and how much is read. trafilatura extracts the text. It is an
 optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
-The result comes from a stranger. Not promised: that a thread which exceeds its time stops at once. Its page is small, so
-it ends soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
+The result comes from a stranger. Not promised: that a thread which exceeds its time stops at once. Its page is small,
+so it ends soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
 """
 
 import codecs
