@@ -93,7 +93,7 @@ def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
 
 
 def _find_speaker(question: ev.Question) -> str:
-    """Return who asks: whoever the question names as its asker, planwarden about calls, or else the agent."""
+    """Return who asks: the asker whom the question names, planwarden about calls, or else the agent."""
     if question.asker:
         return question.asker[:MAX_NAME_CHARS]
     return "planwarden" if question.traits.is_about_calls or question.kind == "reconcile" else "agent"

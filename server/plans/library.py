@@ -64,9 +64,9 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
     """What the folders held at one moment."""
 
     plans: tuple[SavedPlan, ...] = ()
-    """By name."""
+    """Sorted by name."""
     faults: tuple[PlanFault, ...] = ()
-    """What cannot be used, by path."""
+    """What cannot be used, sorted by path."""
     hidden: tuple[HiddenPlan, ...] = ()
 
     @property

@@ -1,6 +1,6 @@
 """Tools that only ask: `displayConfirmation` and `requestInput` ask a person, `wait` waits for the clock.
 
-None of them runs code: the arguments say the question, and the decision is the result.
+None of them runs code: the question comes from the arguments, and the decision is the result.
 """
 
 from collections.abc import Callable, Mapping

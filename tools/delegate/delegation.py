@@ -149,7 +149,7 @@ class DelegationTool:
                 logger.exception("watching delegated suspensions failed")
 
     async def _close_settled_questions(self, executions: Engine) -> None:
-        """Look at the open suspensions in the store. Even if several processes do, each is closed only once."""
+        """Look at the open suspensions in the store. Even if several processes do, each suspension closes once."""
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await executions.store.suspensions(

@@ -198,7 +198,7 @@ class ServerConnection:
                 failures = 1 if is_stable else failures + 1
                 self.reason = self.lost_reason or "it ended"
                 logger.warning("server %r is lost: %s", self.config.name, self.reason)
-                # The first loss of a good connection is no reason to refuse calls.
+                # When a good connection is lost once, calls wait instead of being refused.
                 is_first = was_ready and failures == 1
                 self._set_state("starting" if is_first else "down")
                 await self._wait_before_restart(0 if is_first else choose_pause_s(failures))
@@ -321,7 +321,7 @@ class ServerConnection:
 
 
 def choose_pause_s(failures: int) -> float:
-    """Return the seconds to wait before the next start, after so many failures in a row."""
+    """Return the seconds to wait before the next start after this many failures in a row."""
     return min(FIRST_PAUSE_S * 2 ** min(failures - 1, 20), LONGEST_PAUSE_S)
 
 

@@ -38,7 +38,7 @@ _SCHEMA: dict[str, JsonValue] = {"type": "object"}
 
 
 class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a host that runs a command line. What an argument does that is not named here is unknown."""
+    """A tool of a host that runs a command line. The effect of any argument that is not named here is unknown."""
 
     command: str
     """The argument with the command line."""

@@ -144,7 +144,7 @@ class _Pattern:
         return any(self._is_meant(each, is_strict=True) for each in (call, *parts))
 
     def explain_unproven(self, call: RecordedCall) -> str | None:
-        """Return why the call proves nothing; None if it does, and `NOT_THERE` if it is not meant."""
+        """Return why the call proves nothing; None if it proves something, `NOT_THERE` if it is not meant."""
         if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, is_strict=False)):
             return NOT_THERE
         if call.line is None:
@@ -168,7 +168,7 @@ class _Pattern:
         return any(glob.fullmatch(name) or glob.fullmatch(name.partition("/")[2]) for glob in self._tools)
 
     def _is_meant(self, call: RecordedCall, *, is_strict: bool) -> bool:
-        """Return whether a call of such a tool is meant; if that is unknown, it is only when `is_strict`."""
+        """Return whether a call of such a tool is meant; if that is unknown, the answer is `is_strict`."""
         variants = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
         return any(
             all(self._holds(condition, call, arguments, is_strict=is_strict) for condition in self._conditions)

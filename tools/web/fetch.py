@@ -140,7 +140,7 @@ _FAULTS: Mapping[type[httpx2.HTTPError], str] = {
     httpx2.ConnectError: "cannot be connected to; check the address or try again later",
     httpx2.TransportError: "broke the connection or does not speak HTTP; check the address or try again later",
 }
-"""By the first kind that fits. The HTTP library's own messages may repeat what was sent."""
+"""The first kind that fits counts. The HTTP library's own messages may repeat what was sent."""
 
 
 @contextmanager

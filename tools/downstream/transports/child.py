@@ -34,6 +34,11 @@ END_S = 2.0
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
+MAX_LOG_BYTES = 512 * 1024
+"""The limit of each of the two files of a log."""
+MAX_LINE_CHARS = 2_000
+_SDK_LOGGERS = ("client", "mcp.client.streamable_http")
+
 OnLost = Callable[[str], None]
 """Takes the reason the connection is lost."""
 
@@ -81,14 +86,6 @@ class LineReader:
             self._head = bytes(self._buffer[:EDGE_BYTES])
         if self._head is not None:
             del self._buffer[:-EDGE_BYTES]
-
-
-MAX_LOG_BYTES = 512 * 1024
-"""The limit of each of the two files."""
-MAX_LINE_CHARS = 2_000
-
-
-_SDK_LOGGERS = ("client", "mcp.client.streamable_http")
 
 
 def shorten_sdk_log() -> None:
