@@ -27,7 +27,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite import store as sqlite_store
 from planwarden.storage.sqlite.database import migrate
-from planwarden.tools.function import Arguments, Parameters
+from planwarden.tools.function import ArgumentReader, Parameters, build_reader
 from tests.storage.suite import BACK_END_NAMES, BACK_ENDS, BackEnd
 from tests.support.postgres import as_url, shared_server
 
@@ -167,15 +167,15 @@ def _check_schemas_once(patch: pytest.MonkeyPatch) -> None:
 
 def _describe_tools_once(patch: pytest.MonkeyPatch) -> None:
     """Hundreds of tests define the same few tools, whose models and schemas take a third of a short test."""
-    models: dict[object, Arguments] = {}
+    readers: dict[object, tuple[dict[str, JsonValue], ArgumentReader]] = {}
     schemas: dict[object, tuple[object, Schema]] = {}
 
-    def read_signature(tool_name: str, parameters: Parameters) -> Arguments:
+    def build_once(tool_name: str, parameters: Parameters) -> tuple[dict[str, JsonValue], ArgumentReader]:
         key = (tool_name, *((name, annotation, repr(default)) for name, (annotation, default) in parameters.items()))
         try:
-            return models[key] if key in models else models.setdefault(key, Arguments(tool_name, parameters))
+            return readers[key] if key in readers else readers.setdefault(key, build_reader(tool_name, parameters))
         except TypeError:  # an annotation that has no hash
-            return Arguments(tool_name, parameters)
+            return build_reader(tool_name, parameters)
 
     def compile_schema(schema: dict[str, JsonValue], **options: bool) -> Schema:
         key = (id(schema), *options.items())
@@ -183,7 +183,7 @@ def _describe_tools_once(patch: pytest.MonkeyPatch) -> None:
             schemas[key] = (schema, Schema(schema, **options))
         return schemas[key][1]
 
-    patch.setattr("planwarden.tools.function.Arguments", read_signature)
+    patch.setattr("planwarden.tools.function.build_reader", build_once)
     patch.setattr("planwarden.tools.registry.Schema", compile_schema)
 
 

@@ -12,9 +12,9 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 _NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "is_gated", "digest"})
-"""What of a definition its digest does not cover: how long one waits, and whether it can be called now."""
+"""Fields of a definition that its digest does not cover: how waits end, and whether the tool can be called now."""
 MARK = "__planwarden_tool__"
-"""The attribute in which a function has the tool that was made of it."""
+"""The attribute of a function that holds the tool made from it."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Tool(msgspec.Struct, frozen=True):
     question: Callable[[Mapping[str, JsonValue]], Suspend] | None = None
     """For a tool that only asks: builds the question without running anything."""
     schema: Schema | None = None
-    """The compiled input schema, where it is compiled already."""
+    """The compiled input schema, if it is compiled already."""
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:
@@ -64,3 +64,8 @@ def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
     """Return every tool among the values of a module's namespace, once each, in the order of definition."""
     marks = (getattr(value, MARK, None) for value in namespace.values())
     return list({id(marked): marked for marked in marks if isinstance(marked, Tool)}.values())
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the error's message, at most 300 characters of it."""
+    return (str(error).strip().splitlines() or [""])[0][:300]

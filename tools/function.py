@@ -22,47 +22,19 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import LeaseLost, OutcomeUnknown, StaleDefinition, StoreError, ToolError, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
-from planwarden.tools.base import MARK, Tool, define
+from planwarden.tools.base import MARK, Tool, define, first_line
 
 Parameters = Mapping[str, tuple[Any, Any]]
-"""Annotation and default of each parameter; the default is `...` for none."""
-
-
-class Arguments:
-    """The keyword arguments of one function."""
-
-    def __init__(self, tool_name: str, parameters: Parameters) -> None:
-        """Raise `UsageError` for a signature that has no JSON Schema."""
-        self._names = tuple(parameters)
-        fields: dict[str, Any] = dict(parameters)
-        try:
-            with warnings.catch_warnings():
-                # A parameter may be called `copy` or `json`, as methods of models are: nobody calls those here.
-                warnings.filterwarnings("ignore", 'Field name ".*" in ".*" shadows', UserWarning)
-                self._model = create_model(
-                    tool_name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields
-                )
-            schema: dict[str, Any] = self._model.model_json_schema()
-        except PydanticUserError as error:
-            raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
-        # Titles only repeat names.
-        for entry in (schema, *schema["properties"].values()):
-            entry.pop("title", None)
-        self.schema: dict[str, JsonValue] = schema
-
-    def read(self, arguments: dict[str, JsonValue]) -> dict[str, Any]:
-        """Return a value for each parameter. Raises `pydantic.ValidationError` for arguments that do not fit."""
-        parsed = self._model.model_validate(arguments)
-        return {name: getattr(parsed, name) for name in self._names}
-
-
+"""Annotation and default of each parameter; `...` means no default."""
+ArgumentReader = Callable[[dict[str, JsonValue]], dict[str, Any]]
+"""Returns a value for each parameter. Raises `pydantic.ValidationError` for arguments that do not fit."""
 # A tool's own types are unknown here; the tool's schema checks the values.
 ToolFunction = Callable[..., Any]
 Function = TypeVar("Function", bound=ToolFunction)
 
 CALL_TIMEOUT_S = 60.0
 THREAD_WAIT_S = 1.0
-"""A function that waited longer for a thread asks again whether its call is still this process's."""
+"""If the wait for a thread was longer, the function runs only if its call still belongs to this process."""
 
 
 @overload
@@ -119,11 +91,11 @@ def tool(
         try:
             tool_name = _read_text("name", name if name is not None else getattr(target, "__name__", ""))
             parameters, context_parameter = _read_signature(target, tool_name)
-            accepted = Arguments(tool_name, parameters)
+            schema, read = build_reader(tool_name, parameters)
             definition = ToolDefinition(
                 name=tool_name,
                 description=_read_text("description", description or inspect.getdoc(target) or tool_name).strip(),
-                input_schema=accepted.schema,
+                input_schema=schema,
                 capabilities=_read_capabilities(capabilities, tool_name),
                 risk=chosen_risk,
                 effect=chosen_effect,
@@ -138,12 +110,34 @@ def tool(
 
         async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
             extra = {} if context_parameter is None else {context_parameter: context}
-            return await run(accepted.read(arguments) | extra, context)
+            return await run(read(arguments) | extra, context)
 
         setattr(target, MARK, Tool(define(definition), call, resume))
         return target
 
     return mark(function) if function is not None else mark
+
+
+def build_reader(tool_name: str, parameters: Parameters) -> tuple[dict[str, JsonValue], ArgumentReader]:
+    """Return the schema of the arguments, and what reads them. Raises `UsageError` for a signature without a schema."""
+    fields: dict[str, Any] = dict(parameters)
+    try:
+        with warnings.catch_warnings():
+            # A parameter may be called `copy` or `json`, like methods of models; nobody calls these methods here.
+            warnings.filterwarnings("ignore", 'Field name ".*" in ".*" shadows', UserWarning)
+            model = create_model(tool_name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
+        schema: dict[str, Any] = model.model_json_schema()
+    except PydanticUserError as error:
+        raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
+    # Titles only repeat names.
+    for entry in (schema, *schema["properties"].values()):
+        entry.pop("title", None)
+
+    def read(arguments: dict[str, JsonValue]) -> dict[str, Any]:
+        parsed = model.model_validate(arguments)
+        return {name: getattr(parsed, name) for name in parameters}
+
+    return schema, read
 
 
 def _make_resume(
@@ -158,9 +152,9 @@ def _make_resume(
             return await run({"payload": payload, "decision": _read_decision(decision)}, context)
         except (ToolError, StaleDefinition, LeaseLost, StoreError):
             raise
-        # The answer must not be lost with a mistake in the function, which may have done something already.
+        # A mistake in the function, which may have done something already, must not lose the answer.
         except (Exception, SystemExit) as error:
-            reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
+            reason = f"{type(error).__name__}: {first_line(error)}"
             raise OutcomeUnknown(
                 f"on_resume of {tool_name} failed at {_name_line(error, on_resume)} with {reason}; "
                 "the person's answer is kept"
@@ -170,7 +164,7 @@ def _make_resume(
 
 
 def _read_decision(decision: JsonValue) -> Decision:
-    """Return what the engine keeps of the answer; a question to the clock has no `approved`."""
+    """Return the recorded answer as a `Decision`; an answer of the clock has no `approved`."""
     fields = cast("dict[str, Any]", decision)
     names = {"approved": "approved", "reason": "reason", "modified_args": "modifiedArgs", "content": "content"}
     return Decision(**{name: fields.get(key) for name, key in names.items()})
@@ -194,7 +188,7 @@ def _name_place(target: ToolFunction) -> str:
 
 
 def _name_line(error: BaseException, function: ToolFunction) -> str:
-    """Return the innermost line of the function's own file that the error came through, as FILE:LINE."""
+    """Return, as FILE:LINE, the innermost line in the function's own file that the error passed through."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file] or frames
@@ -202,7 +196,7 @@ def _name_line(error: BaseException, function: ToolFunction) -> str:
 
 
 def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:
-    """Return what calls the function with these values: on the event loop if it is asynchronous, else on a thread."""
+    """Return a function that calls the target with values: on the event loop if it is async, else on a thread."""
     if inspect.iscoroutinefunction(target):
         return lambda values, context: target(**values)
 
@@ -220,7 +214,7 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
 
 
 def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, str | None]:
-    """Return the parameters that have arguments, and the name of the one that takes the `CallContext`."""
+    """Return the parameters that arguments fill, and the name of the one that takes the `CallContext`."""
     hints = get_type_hints(target, include_extras=True)
     context_parameter: str | None = None
     parameters: dict[str, tuple[Any, Any]] = {}

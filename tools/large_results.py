@@ -22,16 +22,16 @@ from planwarden.agent.common.canonical import MAX_DEPTH, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
 _SHOWN_CHARS = 200
-"""Of a result that is too large."""
+"""Characters of a result that is too large."""
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_INTEGER = b"0" * 4_301
-"""Python reads no longer one, as it looks with `_AS_ZEROS`."""
+"""Python reads integers of at most 4,300 digits; `_AS_ZEROS` makes each digit a zero."""
 _PIECE_BYTES = 256 * 1024
 _PLAIN = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
-"""Makes JSON of dates, dataclasses and the like. NaN has no JSON form: as a constant the encoder refuses it; otherwise
-it would silently become null."""
+"""Makes JSON of dates, dataclasses and the like. NaN, which has no JSON form, stays a constant, so that `encode` can
+refuse it; otherwise it would silently become null."""
 
 
 def to_plain(value: object) -> object:
@@ -46,7 +46,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=to_p
 
 
 async def store_large(value: object, max_bytes: int) -> ResultWithArtifacts:
-    """Return a stand-in for the value, with the whole as an artifact. Finish although cancelled: the tool has run.
+    """Return a stand-in for the value, with the whole as an artifact. Finish even if cancelled: the tool has run.
 
     Raises:
         LimitExceeded: the JSON has more than `max_bytes`, or is nested too deeply.
@@ -59,10 +59,7 @@ async def store_large(value: object, max_bytes: int) -> ResultWithArtifacts:
 
 
 def _store(value: object, max_bytes: int) -> ResultWithArtifacts:
-    if exceeds(value, MAX_ARTIFACT_VALUES, max_bytes):
-        raise _refuse(value, max_bytes)
-    encoded = encode(value)
-    if len(encoded) > max_bytes:
+    if exceeds(value, MAX_ARTIFACT_VALUES, max_bytes) or len(encoded := encode(value)) > max_bytes:
         raise _refuse(value, max_bytes)
     preview = value[:PREVIEW_CHARS] if isinstance(value, str) else encoded[:PREVIEW_CHARS].decode()
     artifact = make_artifact(encoded)
@@ -92,14 +89,14 @@ def encode(value: object) -> bytes:
     try:
         encoded = _PLAIN.to_json(value, ensure_ascii=True)
     except ValueError:
-        # Only this one escapes half of a surrogate pair, and says what else is wrong.
+        # Only this encoder escapes half of a surrogate pair, and says what else is wrong.
         encoded = _ENCODER.encode(to_plain(value)).encode()
     outside = b"".join(_leave_out_texts(encoded))
     if b"N" in outside or b"I" in outside or _LONG_INTEGER in outside.translate(_AS_ZEROS):
         raise ValueError("NaN, Infinity and numbers with thousands of digits are not JSON compliant")
     brackets = outside.translate(_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
-        # Without the innermost level.
+        # Each pass takes the innermost level away.
         brackets = brackets.replace(b"[]", b"") if brackets else b""
     if brackets:
         raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels")
@@ -107,7 +104,7 @@ def encode(value: object) -> bytes:
 
 
 def _leave_out_texts(encoded: bytes) -> Iterator[bytes]:
-    """Yield what is between the texts, in pieces that let the event loop turn."""
+    """Yield what is outside of the JSON's texts, in pieces that let the event loop turn."""
     encoded = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = 0
     for start in range(0, len(encoded), _PIECE_BYTES):

@@ -28,13 +28,13 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import Path
 from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
-from planwarden.tools.base import Tool, define
+from planwarden.tools.base import Tool, define, first_line
 from planwarden.tools.guarded.hosts import find_host_tool
 from planwarden.tools.large_results import encode, store_large, to_plain
 from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
-"""Of a form, and of a resume payload."""
+"""The limit of a form, and of a resume payload."""
 MAX_EARLIER = 2_000
 """Former definitions of changed tools that are kept, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -44,7 +44,7 @@ class Listings(Protocol):
     """Servers that list their tools when they are asked for the first time."""
 
     def is_unlisted(self, name: str) -> bool:
-        """Return whether a tool of that name can only come from a server that did not answer yet."""
+        """Return whether a tool of that name can only come from a server that has not answered yet."""
         ...
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
@@ -66,7 +66,7 @@ class Registry:
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[object, Callable[[], None]] = {}
         self.listings: Listings | None = None
-        """Where tools may come from that are not known yet."""
+        """Servers that may list tools not known yet."""
         for tool in tools:
             self.add(tool)
 
@@ -93,7 +93,7 @@ class Registry:
             before = self._tools[name].definition
             if name not in new or new[name].definition.digest != before.digest:
                 pin = before.digest[:PIN_CHARS]
-                # Behind all others, because the first ones are forgotten.
+                # At the end, because those at the beginning are forgotten.
                 self._earlier.pop(pin, None)
                 self._earlier[pin] = before
         for pin in list(self._earlier)[:-MAX_EARLIER]:
@@ -125,7 +125,7 @@ class Registry:
         before = self._tools.get(definition.name)
         schema = before.schema if before is not None and before.definition.digest == definition.digest else tool.schema
         try:
-            # Most processes call none of planwarden's own tools, whose schemas are right.
+            # Schemas of planwarden's own tools need no check, and most processes call none of these tools.
             is_own = definition.source == "builtin"
             schema = schema or Schema(definition.input_schema, is_known=is_own, checks_dates=True)
         except ValueError as error:
@@ -175,7 +175,7 @@ class Registry:
         tool = self._find(name)
         if tool is None or tool.schema is None:
             raise UnknownTool(f"there is no tool {name!r}")
-        # So that a person sees what will run.
+        # With defaults, so that a person sees what will run.
         completed = tool.schema.fill_in(arguments)
         return completed, tool.schema.find_faults(completed)
 
@@ -219,15 +219,15 @@ class Registry:
             raise
         # A tool is somebody else's code: anything that it raises, even SystemExit, fails the call and not the server.
         except (Exception, SystemExit) as error:
-            raise ToolError(f"{type(error).__name__}: {_first_line(error)}") from error
+            raise ToolError(f"{type(error).__name__}: {first_line(error)}") from error
         if not isinstance(result, Suspend):
             return await self._check_result(name, result)
-        # Checked, because the log must be able to hold both.
+        # The log must be able to hold both.
         _check_question_part(name, result.form)
         return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
-        """Return the tool that the call was prepared for. Raises when it has changed or gone since."""
+        """Return the tool that the call was prepared for. Raises when it has since changed or gone."""
         tool = self._find(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")
@@ -267,8 +267,8 @@ class UnusableResult(ToolError):
 
 
 def _refuse(name: str, error: Exception) -> UnusableResult:
-    # A value of somebody else's class runs that one's code, which may raise anything.
-    return UnusableResult(f"{name} ran, but what it returned cannot be kept: {_first_line(error)}")
+    # A value of somebody else's class runs that class's code, which may raise anything.
+    return UnusableResult(f"{name} ran, but what it returned cannot be kept: {first_line(error)}")
 
 
 def _check_question_part(name: str, value: JsonValue) -> JsonValue:
@@ -281,7 +281,3 @@ def _check_question_part(name: str, value: JsonValue) -> JsonValue:
             return cast("JsonValue", json.loads(text))
     limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
     raise ToolError(f"{name} asks with a form or payload of more than {limit}")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]

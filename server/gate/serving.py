@@ -66,7 +66,7 @@ class Gate:
         self.config = config
         self.judge: CallJudge | None = None
         if config.url is None:
-            upstream = ProcessUpstream(config, ServerLog(home / FOLDER / f"{file_stem(config)}.log"))
+            upstream = ProcessUpstream(config, ServerLog(home / FOLDER / f"{file_stem(config.name)}.log"))
         else:
             # A local server needs no SDK, whose import takes longer than everything else here.
             address = import_module("planwarden.server.gate.address")

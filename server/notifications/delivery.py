@@ -5,8 +5,6 @@ environment. The descriptions in a receipt are planwarden's own; no text of the 
 imports this module when it sends something, because importing the HTTP client takes a tenth of a second.
 """
 
-import functools
-import ssl
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -15,6 +13,7 @@ import anyio.to_thread
 import httpx2
 
 from planwarden.server.notifications.messages import DeliveryReceipt, OutgoingRequest
+from planwarden.tools.web.fetch import has_bad_certificate, load_system_tls
 
 TIMEOUT_S = 15.0
 """https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
@@ -34,14 +33,17 @@ async def post(
         except httpx2.ConnectTimeout:
             return DeliveryReceipt(is_delivered=False, description="did not accept a connection in time")
         except httpx2.ConnectError as error:
-            return DeliveryReceipt(is_delivered=False, description=_describe_connection_error(error))
+            why = "does not accept connections"
+            if has_bad_certificate(error):
+                why = "has no valid TLS certificate for that name"
+            return DeliveryReceipt(is_delivered=False, description=why)
         except httpx2.HTTPError:
             return DeliveryReceipt(is_delivered=False, description="closed the connection, or does not speak HTTP")
     return DeliveryReceipt(is_delivered=False, description=f"did not answer within {timeout_s:g} s")
 
 
 async def _send(message: OutgoingRequest, now: float, max_answer_bytes: int) -> DeliveryReceipt:
-    tls = await anyio.to_thread.run_sync(_load_system_tls)
+    tls = await anyio.to_thread.run_sync(load_system_tls)
     limits = httpx2.Limits(max_keepalive_connections=0)
     async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits) as transport:
         request = httpx2.Request(
@@ -86,17 +88,3 @@ def _parse_retry_after(text: str | None, now: float) -> float | None:
             return None
         seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() - now
     return min(max(seconds, 0.0), LONGEST_WAIT_S)
-
-
-def _describe_connection_error(error: BaseException | None) -> str:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return "has no valid TLS certificate for that name"
-        error = error.__cause__ or error.__context__
-    return "does not accept connections"
-
-
-@functools.cache
-def _load_system_tls() -> ssl.SSLContext:
-    """Return the system's certificates; reading them takes longer than many requests."""
-    return httpx2.create_ssl_context()

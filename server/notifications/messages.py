@@ -93,14 +93,14 @@ def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
 
 
 def _find_speaker(question: ev.Question) -> str:
-    """Return who asks: planwarden about a call, the agent or a tool in its own words, or who is behind a call."""
+    """Return who asks: the asker whom the question names, planwarden about calls, or else the agent."""
     if question.asker:
         return question.asker[:MAX_NAME_CHARS]
     return "planwarden" if question.traits.is_about_calls or question.kind == "reconcile" else "agent"
 
 
 def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
-    """Return what may be said about the event of a question, or about the question itself."""
+    """Return the facts that may be told about a question, and about its event unless that is None."""
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],
@@ -166,7 +166,7 @@ def _build_webhook(
 
 
 def sign_message(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
-    """`v1,` and the HMAC-SHA256 of `ID.TIMESTAMP.BODY` in base64."""
+    """Return `v1,` and the HMAC-SHA256 of `ID.TIMESTAMP.BODY` in base64."""
     signed = hmac.digest(key, b".".join((message_id.encode(), timestamp.encode(), body)), hashlib.sha256)
     return f"v1,{base64.b64encode(signed).decode()}"
 
@@ -230,7 +230,7 @@ def _write_message(kind: NotificationKind, facts: Mapping[str, JsonValue], suspe
 
 
 def _choose_priority(notification: Notification) -> int:
-    """https://docs.ntfy.sh/publish/#message-priority"""
+    """Return a priority of ntfy (https://docs.ntfy.sh/publish/#message-priority)."""
     if notification.kind == "escalated":
         return 5
     is_grave = notification.facts.get("risk") in ("dangerous", "critical")

@@ -133,7 +133,7 @@ class NotificationSender:
             await self._notifications.postpone(notification, now + wait_s)
 
     async def _is_still_relevant(self, notification: Notification) -> bool:
-        """Return whether the question is open still: a phone must not ring for a closed one. Outcomes always count."""
+        """Return whether the question is still open: a phone must not ring for a closed one. Outcomes always count."""
         if notification.kind not in ("asked", "reminded", "escalated"):
             return True
         row = await self._store.find_suspension(notification.suspension_id)

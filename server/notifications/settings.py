@@ -18,6 +18,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE, NotificationKind
 
+MAX_CHANNELS = 10
+KEY_BYTES = range(24, 65)
+"""https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, signature scheme"""
+_PREFIX = "whsec_"
+_TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
+_TOKEN = re.compile(r"[!-~]{1,1000}")
+
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+ChannelEvent = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
+
 
 class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
     """A channel to which notifications go. This process can deliver to it unless it has a `problem`."""
@@ -36,17 +46,6 @@ class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"NotificationChannel({self.name!r}, {self.kind}, {self.host!r}, problem={self.problem!r})"
-
-
-MAX_CHANNELS = 10
-KEY_BYTES = range(24, 65)
-"""https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, signature scheme"""
-_PREFIX = "whsec_"
-_TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
-_TOKEN = re.compile(r"[!-~]{1,1000}")
-
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
-ChannelEvent = Literal["asked", "reminded", "escalated", "decided", "timed_out"]
 
 
 class NotifySettings(BaseModel):

@@ -1,7 +1,7 @@
-"""Makes a file of what has run. The only module that writes a plan: for the command line, and a page of the inbox.
+"""Makes a plan's file from a finished run, for the command line and a page of the inbox. No other module writes one.
 
-Values that occur in the goal are probably what differs the next time: "remind Ada about 30 EUR" was about Ada and 30.
-They become inputs, with the value as default.
+Arguments whose values occur in the goal will probably differ the next time: "remind Ada about 30 EUR" was about Ada and
+30. They can become inputs, with the value as default.
 """
 
 import os
@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import chain, count
 from pathlib import Path
 from typing import cast
 
@@ -37,7 +38,7 @@ Node = dict[str, JsonValue] | list[JsonValue]
 
 
 class ProposedInput(msgspec.Struct, frozen=True):
-    """A value of arguments that also occurs in the goal."""
+    """A value in the arguments of a call that also occurs in the goal."""
 
     name: str
     value: str | float
@@ -58,7 +59,7 @@ class _Place(msgspec.Struct, frozen=True):
 def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
     """Return the values that may become inputs, each once, in the order of the plan."""
     if not goal or any(step.step_id == INPUTS for step in plan.steps):
-        # A step of that name could not be told from the inputs.
+        # Bindings could not tell a step of that name from the inputs.
         return ()
     used_names = set(_properties_of(plan))
     proposals: dict[tuple[type, str | float], ProposedInput] = {}
@@ -90,7 +91,7 @@ def check_keepable(execution: ExecutionState) -> Plan:
 
 
 def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
-    """Raise `UsageError` when no plan can be called so, or one is already."""
+    """Raise `UsageError` if a plan cannot have this name, or one already has it."""
     if not is_plan_name(name):
         raise InvalidArguments(f"{name[:80]!r} is not a name of a plan: letters, digits, - and _, at most 64")
     existing = catalogue.get(name) or catalogue.get_fault(name)
@@ -106,8 +107,8 @@ def suggest_title(goal: str | None) -> str:
 def build_document(
     plan: Plan, title: str, run_inputs: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
 ) -> dict[str, JsonValue]:
-    """Return what the file holds: the plan with the chosen values as inputs. `run_inputs` are the inputs of the run."""
-    # The run goes on being shown by the plan that it has.
+    """Return what the file holds: the plan with the chosen values as inputs. `run_inputs` are the run's own inputs."""
+    # A copy, because the run keeps its own plan.
     document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
     for place in list(_list_places(document)):
@@ -138,7 +139,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
     """Write a new file that only its owner reads, and return its path. Never replaces one.
 
     Raises:
-        StoreError: it cannot be written, or does not read back as it was written; then it is not there.
+        StoreError: it cannot be written, or does not read back as it was written; then there is no file.
         InvalidArguments: the plan is too large for a file.
     """
     path = folder / f"{name}.yaml"
@@ -153,7 +154,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
                 file.flush()
                 os.fsync(file.fileno())
             _check_written(Path(beside), path, document)
-            # Nobody reads half a plan, and of two that write at once one is refused.
+            # So that nobody reads half a plan, and of two writers at once one is refused.
             os.link(beside, path)
         finally:
             os.unlink(beside)
@@ -239,7 +240,5 @@ def _occurs(value: str | float, goal: str) -> bool:
 
 def _choose_name(proposal: str, used_names: set[str]) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]", "_", proposal)[:40] or "value"
-    number = 1
-    while (name if number == 1 else f"{name}_{number}") in used_names:
-        number += 1
-    return name if number == 1 else f"{name}_{number}"
+    names = chain([name], (f"{name}_{number}" for number in count(2)))
+    return next(free for free in names if free not in used_names)

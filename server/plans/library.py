@@ -1,8 +1,8 @@
 """The saved plans of a process: what the folders hold, and which plan each name means.
 
-The home's folder comes first, then `[plans] folders` in their order; the first that has a name keeps it, and what it
-hides is said. A file that cannot be used keeps its name too: a slip in the operator's own plan must not let the plan of
-a repository run in its place.
+The home's folder comes first, then `[plans] folders` in their order; the first that has a name keeps it, and the plans
+that it hides are listed. A file that cannot be used keeps its name too: a slip in the operator's own plan must not let
+the plan of a repository run in its place.
 
 The folders are looked at again when somebody asks and some time has passed. Files are read on another thread, so a slow
 disk or a large file never holds the event loop.
@@ -41,11 +41,11 @@ MAX_FILES = 200
 MAX_ENTRIES = 2_000
 """Files of any kind that are looked at in one folder."""
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
-"""Of all plans together: they stay in memory."""
+"""The limit of all plans together, which stay in memory."""
 MAX_LISTED = 50
-"""Names in a message."""
+"""The most names in one message."""
 FRESH_S = 2.0
-"""How long a list of plans may be old. What runs is always looked at again."""
+"""How old a list of plans may be. A plan that runs is always looked up anew."""
 
 _FileContents = dict[Path, tuple[FileStamp, SavedPlan | PlanFault]]
 """What each file held when it was read last; one that did not change is not read again."""
@@ -64,9 +64,9 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
     """What the folders held at one moment."""
 
     plans: tuple[SavedPlan, ...] = ()
-    """By name."""
+    """Sorted by name."""
     faults: tuple[PlanFault, ...] = ()
-    """What cannot be used, by path."""
+    """What cannot be used, sorted by path."""
     hidden: tuple[HiddenPlan, ...] = ()
 
     @property
@@ -123,7 +123,7 @@ class PlanLibrary:
         return await anyio.to_thread.run_sync(self.look_now)
 
     def look_now(self) -> PlanCatalogue:
-        """As `look`, for programs without an event loop. Who comes while another one looks takes what that one sees."""
+        """As `look`, for programs without an event loop. Callers that wait at the same time share one look."""
         asked_at = time.monotonic()
         with self._lock:
             if self._last_look is None or self._last_look[0] <= asked_at:
@@ -144,7 +144,7 @@ class PlanLibrary:
 
 
 def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:
-    """Return the library of the home's folder and of further ones, each as the operator wrote it and where it is."""
+    """Return the library of the home's folder and of `folders`: each as the operator wrote it, and its path."""
     sources = {home_folder: HOME}
     for name, path in folders:
         sources.setdefault(path, name)
@@ -159,8 +159,8 @@ class _Search:
         self._faults: list[PlanFault] = []
         self._hidden: list[HiddenPlan] = []
         self._owners: dict[str, Path] = {}
-        """By name, the file that has it."""
-        self._room = MAX_TOTAL_BYTES
+        """By name: the file that has it."""
+        self._bytes_left = MAX_TOTAL_BYTES
 
     def build_catalogue(self) -> PlanCatalogue:
         return PlanCatalogue(
@@ -170,8 +170,8 @@ class _Search:
         )
 
     def look_into(self, folder: Path, source: str) -> None:
-        files, wrong = _list_files(folder)
-        self._faults += wrong
+        files, faults = _list_files(folder)
+        self._faults += faults
         for name, paths in files.items():
             owner = self._owners.setdefault(name, paths[0])
             if owner is not paths[0]:
@@ -192,8 +192,8 @@ class _Search:
         except OSError:
             # Reading it says what is wrong.
             stamp = None
-        self._room -= 0 if stamp is None else min(stamp[2], MAX_FILE_BYTES)
-        if self._room < 0:
+        self._bytes_left -= 0 if stamp is None else min(stamp[2], MAX_FILE_BYTES)
+        if self._bytes_left < 0:
             return PlanFault(name, path, f"all plans together have more than {MAX_TOTAL_BYTES} bytes")
         before = self._before.get(path)
         if before is not None and before[0] == stamp:

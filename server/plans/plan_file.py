@@ -35,7 +35,7 @@ INPUTS, TITLE, DESCRIPTION = "inputs", "title", "description"
 KEYS = (TITLE, DESCRIPTION, INPUTS, *STEPS_KEYS)
 
 FileStamp = tuple[int, int, int, int, int]
-"""Device, inode, size and times of a file: another content has another stamp."""
+"""Device, inode, size and times of a file: a file that changed has another stamp."""
 
 
 class SavedPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class PlanFault(msgspec.Struct, frozen=True):
 
 
 def is_plan_name(text: str) -> bool:
-    """Return whether a saved plan can be called so: letters, digits, `-` and `_`, at most 64."""
+    """Return whether a saved plan can have this name: letters, digits, `-` and `_`, at most 64."""
     return NAME.fullmatch(text) is not None
 
 
@@ -89,14 +89,13 @@ def parse_text(data: bytes, form: Literal["yaml", "json"]) -> JsonValue:
         raise InvalidArguments("not UTF-8 text") from None
     if form == "json":
         return read_json(text)
-    # Most homes have no such file, and its parser takes as long to import as all else here.
     from planwarden.server.plans.yaml_text import read_yaml
 
     return read_yaml(text)
 
 
 def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str) -> SavedPlan:
-    """Return the plan that a document holds. Its steps are checked when it runs, with the tools that there are then.
+    """Return the plan that a document holds. Its steps are checked when it runs, against the tools of that moment.
 
     Raises:
         PlanwardenError: it holds none; the message says why.
@@ -160,7 +159,7 @@ def _read_inputs(schema: JsonValue) -> dict[str, JsonValue] | None:
 
 
 def _read_bytes(path: Path) -> tuple[bytes, FileStamp]:
-    # Opened without waiting: nobody may ever write into a pipe.
+    # Opened without waiting, because a pipe might never get a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)

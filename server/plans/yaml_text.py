@@ -1,7 +1,7 @@
 """Reads YAML that says what JSON can say, and nothing else.
 
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
-dates are text. Anchors and aliases are refused, with which a few lines can stand for gigabytes; so are tags, merge
+dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge
 keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so nesting is
 counted instead of running into the recursion of a loader.
 """
@@ -28,7 +28,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _NOT_JSON = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
 
 _UNTYPED: Any = yaml
-"""Without the types of the library, which are unknown in part."""
+"""The library without its types, which are partly unknown."""
 
 
 def read_yaml(text: str) -> JsonValue:
@@ -72,7 +72,7 @@ class _Reader:
         return documents[0]
 
     def _read(self, event: yaml.Event, depth: int) -> JsonValue:
-        """Return the value that begins with the event, inside of `depth` lists and objects."""
+        """Return the value that begins with the event, inside `depth` lists and objects."""
         _check(event)
         if isinstance(event, yaml.ScalarEvent):
             value = event.value if event.style else _resolve(event, event.value)
@@ -108,7 +108,7 @@ def _read_key(event: yaml.Event, node: Mapping[str, JsonValue]) -> str:
         raise _refuse(event, "merge keys (<<) are not allowed; write the keys out")
     if event.value in node:
         raise _refuse(event, "the key occurs twice in one object")
-    # Keys of JSON are text, also those that look like numbers.
+    # Keys of JSON are text, even those that look like numbers.
     return event.value
 
 

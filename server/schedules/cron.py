@@ -5,7 +5,7 @@ An expression has five fields, read by cronsim as Debian's cron reads them
 
 * An expression that names hours names times of the day. One that does not exist ticks when the gap ends; one that
   exists twice ticks the first time; two that fall on the same moment are one tick.
-* An expression with `*` for the hour ticks by elapsed time, also through an hour that comes twice.
+* An expression with `*` for the hour ticks by elapsed time, even through an hour that comes twice.
 
 Ticks are whole minutes, as Unix seconds. The module reads no clock.
 """
@@ -51,7 +51,7 @@ class CronTimes:
         """Return the last tick that is not later than `at`."""
         moment = int(at // 1)
         start = datetime.fromtimestamp(moment, self._zone)
-        # While an hour is repeated, times later than the local time have passed already.
+        # When an hour comes twice, times later than the local time have passed already.
         overlap_s = moment - start.replace(fold=0).timestamp()
         for tick in self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True):
             if tick <= at:
@@ -97,7 +97,7 @@ def find_zone(timezone: str) -> tzinfo:
 
 
 def _parse(cron: str, normal: str) -> CronSim:
-    """Raise `InvalidArguments` in the words of somebody who wrote the expression."""
+    """Return the expression as read. Raises `InvalidArguments` in words for the person who wrote it."""
     quoted = cron[:MAX_CRON_CHARS]
     if len(cron) > MAX_CRON_CHARS:
         raise InvalidArguments(f"a cron expression has at most {MAX_CRON_CHARS} characters")

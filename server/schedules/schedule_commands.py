@@ -29,7 +29,7 @@ from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, Sch
 MAX_NAME_CHARS = 200
 SHOWN_TICKS = 3
 MAX_TRIES = 20
-"""Of a change, while processes change the same row at each tick."""
+"""How often a change is tried, while processes change the same row at each tick."""
 
 
 class ScheduledPlans(PlanRunner, Protocol):
@@ -63,7 +63,7 @@ class ScheduleBook:
         self._channel = channel
 
     async def add(self, request: ScheduleRequest, schedule_id: str | None = None) -> PlanSchedule:
-        """Store a schedule, which ticks from now on; with the id of one that is there, adds nothing and return that.
+        """Store a schedule, which ticks from now on. If one has the id `schedule_id`, add nothing and return that one.
 
         Raises:
             InvalidArguments: the expression, the zone, the owner or the inputs cannot be used.
@@ -79,7 +79,7 @@ class ScheduleBook:
         if request.plan not in plans:
             hint = did_you_mean(request.plan, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
             raise UnknownPlan(f"there is no saved plan {request.plan[:MAX_NAME_CHARS]!r}{hint}")
-        # Refuses what no run could be given; each run fills the defaults in that its plan then has.
+        # Refuses inputs that no run could take; each run fills in the defaults that its plan has by then.
         fill_inputs(plans[request.plan].inputs, request.inputs)
         schedule = copy_fields(
             PlanSchedule,
@@ -111,11 +111,11 @@ class ScheduleBook:
         return await self._schedules.is_attended()
 
     async def find(self, beginning: str) -> PlanSchedule:
-        """Return the schedule whose id begins so.
+        """Return the schedule whose id has this beginning.
 
         Raises:
-            UnknownSchedule: no id begins so.
-            UsageError: several do.
+            UnknownSchedule: no id has it.
+            UsageError: several have it.
         """
         schedule = await self._schedules.find(beginning)
         if schedule is not None:
@@ -127,16 +127,16 @@ class ScheduleBook:
             raise UsageError(f"several schedules begin with {beginning[:64]!r}: {ids}; write more of the one you mean")
         if not matching:
             raise UnknownSchedule(
-                f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows those that there are"
+                f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows the schedules"
             )
         return matching[0]
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
-        """Let no tick start a run until `resume`; ticks that wait are given up. A paused one stays as it is."""
+        """Let no tick start a run until `resume`; ticks that wait are dropped. A paused schedule stays as it is."""
         return await self._change(schedule_id, ticker.pause, "schedule_paused")
 
     async def resume(self, schedule_id: str) -> PlanSchedule:
-        """Let ticks from now on start runs again; those while it was paused are over."""
+        """Let ticks from now on start runs again; ticks during the pause start none."""
         return await self._change(schedule_id, ticker.resume, "schedule_resumed")
 
     async def remove(self, schedule_id: str) -> None:
@@ -145,7 +145,7 @@ class ScheduleBook:
             raise _gone(schedule_id)
 
     async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
-        """Start a run as a tick at this moment would; None when it waits until the last run has ended.
+        """Start a run as a tick at this moment would; return None when it waits until the last run has ended.
 
         The record says why when nothing was started: the last run is unfinished, or the plan cannot start. `version` is
         that of the schedule as the person saw it.
@@ -172,7 +172,7 @@ class ScheduleBook:
         raise _busy(schedule_id)
 
     def build_view(self, schedule: PlanSchedule) -> ScheduleView:
-        """Return the schedule for people and programs. Raises `InvalidArguments` when its zone is not known here."""
+        """Return the schedule as people and programs see it. Raises `InvalidArguments`: its zone is not known here."""
         zone = find_zone(schedule.timezone)
 
         def build_time(seconds: float) -> datetime:
@@ -226,8 +226,8 @@ def _check_name(name: str, what: str) -> None:
 
 
 def _gone(schedule_id: str) -> UnknownSchedule:
-    return UnknownSchedule(f"there is no schedule {schedule_id[:64]!r} any more")
+    return UnknownSchedule(f"there is no longer a schedule {schedule_id[:64]!r}")
 
 
 def _busy(schedule_id: str) -> UsageError:
-    return UsageError(f"schedule {schedule_id!r} is changed again and again by other processes; try again")
+    return UsageError(f"other processes keep changing schedule {schedule_id!r}; try again")

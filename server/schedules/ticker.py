@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 JUMP_S = 1.0
-"""The clock was set back if it shows so much less than at the last look."""
+"""The clock was set back if it shows this much less than at the last look."""
 PATIENCE_S = 5.0
-"""A start that was refused is tried again for so long: another process may have the plan or the tools."""
+"""A start that was refused is tried again for this long: another process may have the plan or the tools."""
 STARTS = 32
 """Starts at the same time."""
 CHANNEL = "schedule"
 SHOWN_CHARS = 8
-"""Of a schedule's id, where people read who started an execution."""
+"""Characters of a schedule's id where people read who started an execution."""
 LATE_S = 60.0
-"""A tick that is decided later than this was missed though a process was there: the clock jumped, or it stood still."""
+"""A tick decided later than this was missed even if a process ran: the clock jumped, or the process stood still."""
 OTHERS_S = 10.0
-"""For so long a process leaves it to others to say that they missed a tick from before it began."""
+"""For this long, a new process leaves it to others to record that a tick before its start was missed."""
 MAX_QUEUED = 100
 
 
@@ -97,7 +97,7 @@ class ScheduleTicker:
         """Look once, and do what is due in `tasks`; a schedule that is still being worked on is left out."""
         now = self._store.clock.now()
         if self._present_since is None or now < self._last_look - JUMP_S:
-            # A process that begins does not know whether the clock was set back while there was none.
+            # A process that begins does not know whether the clock was set back while no process ran.
             self._present_since = min(now, self._present_since or now)
             await self._realign(now)
         self._last_look = now
@@ -142,13 +142,14 @@ class ScheduleTicker:
 
     async def start_tick(self, schedule: PlanSchedule, tick_at: int) -> TickRecord | None:
         """Start the tick that was decided and record it. None when it has to be tried again later."""
-        record = await self._start(schedule, tick_at, build_key(schedule, tick_at))
+        record = await self._start(schedule, tick_at)
         if record is not None and not await self._schedules.change(settle(schedule, record)):
             # Somebody paused it, or another process was faster; the next look finds which.
             logger.debug("schedule %s was changed while tick %s started", schedule.schedule_id, tick_at)
         return record
 
-    async def _start(self, schedule: PlanSchedule, tick_at: int, key: str) -> TickRecord | None:
+    async def _start(self, schedule: PlanSchedule, tick_at: int) -> TickRecord | None:
+        key = build_key(schedule, tick_at)
         earlier_run = await self._find_start(schedule, tick_at, key)
         if earlier_run is not None:
             return earlier_run
@@ -178,11 +179,8 @@ class ScheduleTicker:
         return None if start is None else _build_record(tick_at, start.execution_id, start.thread_id)
 
     async def _realign(self, now: float) -> None:
-        """Let schedules tick again whose next tick is too late, because the clock was ahead when it was computed."""
-        schedules = await self._schedules.all()
-        if not schedules:
-            return
-        for schedule in schedules:
+        """Correct each next tick that is too late because the clock was ahead when the tick was computed."""
+        for schedule in await self._schedules.all():
             try:
                 realigned = None if schedule.paused_at is not None else realign(schedule, now)
             except UsageError as error:
@@ -219,7 +217,7 @@ def decide(
     last run while that is unfinished.
 
     Raises:
-        InvalidArguments: the time zone is not known here any more.
+        InvalidArguments: the time zone is no longer known here.
     """
     if schedule.starting_at is not None:
         return None
@@ -239,13 +237,13 @@ def decide(
                 decided = _add_reason(decided, schedule.next_at, "missed", reason)
             tick_at = newest
         decided = replace(decided, next_at=times.find_next(now))
-    decided = _place(decided, tick_at, running_thread)
+    decided = _start_or_queue(decided, tick_at, running_thread)
     return None if decided == schedule else decided
 
 
 def decide_now(schedule: PlanSchedule, now: float, *, running_thread: str | None) -> PlanSchedule:
     """Return the state after somebody asked for a run at this moment, which counts as a tick."""
-    return _place(schedule, int(now), running_thread)
+    return _start_or_queue(schedule, int(now), running_thread)
 
 
 def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
@@ -255,18 +253,18 @@ def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """Return the state with the next tick after `now`, if it has a later one, because the clock was set back."""
+    """Return the state whose next tick is the first after `now`; None unless its next tick was later."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 
 
 def pause(schedule: PlanSchedule, now: float) -> PlanSchedule:
-    """Return the state in which no tick is decided; ticks that wait are given up. A paused one stays as it is."""
+    """Return the state in which no tick is decided; ticks that wait are dropped. A paused schedule stays as it is."""
     return schedule if schedule.paused_at is not None else replace(schedule, paused_at=now, queued=())
 
 
 def resume(schedule: PlanSchedule, now: float) -> PlanSchedule:
-    """Return the state in which ticks after `now` are decided. Those while it was paused were not missed."""
+    """Return the state in which ticks after `now` are decided. Ticks during the pause do not count as missed."""
     if schedule.paused_at is None:
         return schedule
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
@@ -277,8 +275,8 @@ def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
     return tick_at < present_since or now - tick_at > LATE_S
 
 
-def _place(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
-    """Start the oldest tick that may start; the new one waits, or ends without a run, when it may not."""
+def _start_or_queue(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
+    """Start the oldest tick that may start; a new tick that may not waits, or ends without a run."""
     queued = schedule.queued
     if tick_at is not None and (running_thread is not None or queued):
         if schedule.overlap == "skip":

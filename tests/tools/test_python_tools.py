@@ -14,7 +14,7 @@ from planwarden.agent.common.artifact import INLINE_VALUES, MAX_ARTIFACT_BYTES, 
 from planwarden.agent.common.errors import StaleDefinition, ToolError, UsageError
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, as_tool, define
-from planwarden.tools.function import Arguments, tool
+from planwarden.tools.function import build_reader, tool
 from tests.kit import Ledger, Registry, first_only, plan, requirement, tool_step, warden
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
@@ -286,25 +286,25 @@ def test_the_schema_of_a_signature_is_the_same_in_every_version() -> None:
         '"notes": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}], "default": null}, '
         '"price": {"default": 1.5, "type": "number"}}, "required": ["seat", "days"], "type": "object"}'
     )
-    assert Arguments("x", {}).schema == {"additionalProperties": False, "properties": {}, "type": "object"}
+    assert build_reader("x", {})[0] == {"additionalProperties": False, "properties": {}, "type": "object"}
 
 
 def test_a_function_gets_values_of_its_annotated_types() -> None:
-    arguments = Arguments("x", {"when": (float, ...), "ids": (list[int], ...), "note": (str | None, None)})
-    assert repr(arguments.read({"when": 5, "ids": [1, 2.0, "3"]})) == "{'when': 5.0, 'ids': [1, 2, 3], 'note': None}"
+    _, read = build_reader("x", {"when": (float, ...), "ids": (list[int], ...), "note": (str | None, None)})
+    assert repr(read({"when": 5, "ids": [1, 2.0, "3"]})) == "{'when': 5.0, 'ids': [1, 2, 3], 'note': None}"
     sent: tuple[dict[str, Any], ...] = ({}, {"when": "soon", "ids": []}, {"when": 5, "ids": [], "more": 1})
     for wrong in sent:
         with pytest.raises(ValidationError):
-            arguments.read(wrong)
+            read(wrong)
 
 
 def test_a_parameter_may_be_called_as_a_method_of_a_model_is() -> None:
     names = ("json", "copy", "schema", "model_dump", "model_validate", "model_fields", "self")
-    arguments = Arguments("x", {name: (str, name) for name in names})
-    assert arguments.read({"json": "a"}) == {**{name: name for name in names}, "json": "a"}
+    _, read = build_reader("x", {name: (str, name) for name in names})
+    assert read({"json": "a"}) == {**{name: name for name in names}, "json": "a"}
 
 
-@pytest.mark.parametrize("parameters", [{"x": (object(), ...)}, {"x": (Arguments, ...)}])
+@pytest.mark.parametrize("parameters", [{"x": (object(), ...)}, {"x": (Registry, ...)}])
 def test_a_signature_without_a_json_schema_is_refused(parameters: Any) -> None:
     with pytest.raises(UsageError, match="its signature has no JSON schema"):
-        Arguments("x", parameters)
+        build_reader("x", parameters)

@@ -5,12 +5,13 @@ A model writes the expression, so it counts as hostile. Python parses it; `_eval
 functions refuse before they compute something large. Every intermediate value stays below `MAX_MAGNITUDE`, so the
 length of the expression bounds the work.
 
-Not promised: decimal arithmetic. Numbers are Python's integers and its binary floating point.
+Not promised: decimal arithmetic. Numbers are Python's integers and binary floating-point numbers.
 """
 
 import ast
 import math
 import operator
+import statistics
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, cast
@@ -109,7 +110,7 @@ def _parse(expression: str) -> ast.expr:
 
 
 def _evaluate(node: ast.expr, depth: int = 1) -> object:
-    """Return the value of `node`. It and the next two are the only list of what an expression may contain."""
+    """Return the value of `node`. This function and the next two list all that an expression may contain."""
     if depth > MAX_NESTING:
         raise ToolError(
             f"the expression is nested deeper than {MAX_NESTING} levels; write a long chain of + as sum([...]) "
@@ -138,7 +139,7 @@ def _evaluate(node: ast.expr, depth: int = 1) -> object:
 
 
 def _evaluate_condition(node: ast.expr, depth: int) -> object:
-    """Return the value of a node that computes only those of its operands that Python computes, each once."""
+    """Return the value of a node; as in Python, operands that it does not need are not computed, and none twice."""
     value: object = None
     match node:
         case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -248,11 +249,6 @@ def _lcm(values: Sequence[Number]) -> int:
     return reduce(lambda lhs, rhs: int(_check_size(math.lcm(lhs, rhs))), map(_read_whole, values), 1)
 
 
-def _median(values: Sequence[Number]) -> Number:
-    ordered, middle = sorted(values), len(values) // 2
-    return ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def _limit_arguments(compute: Compute) -> Compute:
     return lambda *values: compute(*(_read_whole(value, MAX_COMBINATORIAL) for value in values))
 
@@ -282,7 +278,7 @@ LIST_FUNCTIONS: dict[str, Callable[[Sequence[Number]], object]] = {
     "lcm": _lcm,
     "max": max,
     "mean": lambda values: math.fsum(values) / len(values),
-    "median": _median,
+    "median": statistics.median,
     "min": min,
     "sum": sum,
 }

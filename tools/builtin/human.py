@@ -1,6 +1,6 @@
 """Tools that only ask: `displayConfirmation` and `requestInput` ask a person, `wait` waits for the clock.
 
-None of them runs code: the arguments build the question, and the decision is the result.
+None of them runs code: the question comes from the arguments, and the decision is the result.
 """
 
 from collections.abc import Callable, Mapping
@@ -106,4 +106,3 @@ WAIT = _build_tool(
     "read",
 )
 ASKING_TOOLS = {tool.definition.name: tool for tool in (DISPLAY_CONFIRMATION, REQUEST_INPUT, WAIT)}
-"""By name."""

@@ -1,7 +1,7 @@
 """One agent behind a downstream server: calls its tools and says what each failure means.
 
-An agent that asks in the middle of such a call (elicitation) asks what our person decided. The answer is that decision,
-or a cancellation.
+If an agent asks in the middle of such a call (elicitation), it asks what our person decided. The answer is that
+decision, or a cancellation.
 """
 
 from collections.abc import Callable

@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.execution.state import Call, ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
 from planwarden.tools.downstream.tools import one_line
 
 MAX_DEPTH = 3
-"""How often a goal may be delegated."""
+"""How many times one goal may be delegated, from agent to agent."""
 DEPTH, CHAIN = "planwarden/depth", "planwarden/chain"
 """Keys in `_meta` of a call that tell an agent where its goal comes from."""
 MAX_MESSAGE_CHARS = 500
@@ -26,7 +26,7 @@ MAX_REASON_CHARS = 300
 MAX_NAME_CHARS = 128
 MAX_CALLS = 20
 MAX_CALL_BYTES = 32 * 1024
-"""Of all calls that a question covers; the page shows them whole."""
+"""The limit of all calls together that a question covers; the page shows them whole."""
 MAX_ADDRESS_CHARS = 300
 MAX_SUSPENSIONS = 100
 _KNOWN_RISKS: dict[str | None, Risk] = {risk: risk for risk in RISKS}
@@ -47,7 +47,7 @@ class DelegatedGoal(BaseModel):
     refused: bool = False
     """The agent did not accept an approval from here."""
     failures: int = 0
-    """How often in a row the agent could not be reached."""
+    """How many times in a row the agent could not be reached."""
 
     def wait(self, seconds: float) -> Suspend:
         """Return a suspension that waits for the clock before the goal is looked at again."""
@@ -82,7 +82,7 @@ class ChildQuestion(BaseModel):
     confirms: JsonValue = None
     """Later calls that the same decision releases there."""
     releases: JsonValue = None
-    """Calls that it releases at agents further away."""
+    """Calls that it releases at agents to which the agent delegated."""
     undecidable: JsonValue = None
     """Why it cannot be approved at the agent."""
     risk: str | None = None
@@ -98,7 +98,7 @@ class ChildQuestion(BaseModel):
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def suspend(self, child: DelegatedGoal, *, note: str = "") -> Suspend:
-        """Return it as a suspension of ours, in the name of the agent, with its facts; `note` says what happened."""
+        """Return the question as a suspension of ours, asked in the agent's name; `note` says what happened before."""
         risk, needs = (json.dumps(one_line(str(text), 20)) for text in (self.risk, self.needs))
         facts = (
             note,
@@ -128,7 +128,7 @@ class ChildQuestion(BaseModel):
 
     @property
     def _words(self) -> str:
-        """Everything that the agent says in words: it vouches for what its own planwarden found."""
+        """All that the agent says in words; what its own planwarden found counts as the agent's words too."""
         texts = self.found if isinstance(self.found, list) else []
         return " ".join(text for text in (*texts, self.message) if isinstance(text, str) and text)
 
@@ -206,7 +206,7 @@ class ChildView(BaseModel):
 
     @classmethod
     def read(cls, structured: JsonValue) -> "ChildView":
-        """Return what an agent's answer says of an execution; an empty view when it is about none."""
+        """Return what an agent's answer says of an execution; an empty view if it is not about one."""
         try:
             return cls.model_validate(structured)
         except ValidationError:
@@ -235,7 +235,6 @@ def find_open_goals(execution: ExecutionState) -> tuple[DelegatedGoal, ...]:
         question = suspension.question
         if question.tool_name != DELEGATE or question.call_id is None or not isinstance(question.resume_payload, dict):
             continue
-        call: Call = execution.call(question.call_id)
-        if call.status != "succeeded":
+        if execution.call(question.call_id).status != "succeeded":
             goals[question.call_id] = DelegatedGoal.model_validate(question.resume_payload)
     return tuple(goals.values())

@@ -1,8 +1,8 @@
 """`delegate_to_agent`: hands a goal to another agent over MCP, waits for it durably, and asks its questions here.
 
 The agent's handle is stored at once, in a suspension that waits for the clock. From then on, the process that runs the
-execution only polls the agent. When an agent got the goal and did not answer, the outcome is unknown, and nothing
-starts the goal a second time by itself. Approving our call approves nothing that the agent does: a person here answers
+execution only polls the agent. If the agent got the goal but did not answer, the outcome is unknown, and planwarden
+never starts the goal again by itself. Approving our call approves nothing that the agent does: a person here answers
 its questions, asked in its name. The decision goes back to the agent as its caller's, with the weight that the agent
 gives to callers.
 """
@@ -40,7 +40,7 @@ CANCEL_S = 5.0
 WATCH_S = 2.0
 MAX_PAGES = 10
 _PLANWARDENS_KEYS = {"goal", "threadId", "key"}
-"""Arguments by which a planwarden's `run_goal` is known; a `key` alone may be anything."""
+"""Arguments by which we recognise a planwarden's `run_goal`; a `key` alone may mean anything."""
 _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
 
 
@@ -149,7 +149,7 @@ class DelegationTool:
                 logger.exception("watching delegated suspensions failed")
 
     async def _close_settled_questions(self, executions: Engine) -> None:
-        """Look at the open suspensions in the store; several processes close a suspension only once."""
+        """Look at the open suspensions in the store. Even if several processes do, each suspension closes once."""
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await executions.store.suspensions(
@@ -270,7 +270,7 @@ def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
-    """Answer a form with a `decision` field, in which an agent asks its caller's person."""
+    """Answer a form with a `decision` field, which asks the caller's person; cancel any other question."""
     properties = (elicitation.form or {}).get("properties")
     if not isinstance(properties, dict) or "decision" not in properties:
         return CANCEL

@@ -3,7 +3,7 @@
 The HTTP client would decompress what `Content-Encoding` names without a limit, and a few compressed bytes can become
 gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK bounds the bytes of events, not their values.
 
-Since 2026-07-28 every result has a `resultType`. Servers leave it out, and clients have to take that for `complete`
+Since 2026-07-28 every result has a `resultType`. Servers leave it out, and clients must then read `complete`
 (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses such a result, which would
 give a successful call an unknown outcome.
 """
@@ -47,7 +47,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
             if size > self._max_bytes:
                 raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
             if self._counter.feed(data):
-                # Only this one fails the request that a stream of events answers.
+                # Only an `SSEError` fails the request that a stream of events answers.
                 kind = httpx2.SSEError if isinstance(self._counter, EventCounter) else httpx2.StreamError
                 raise kind(f"the answer has more than {MAX_VALUES} values")
             yield data

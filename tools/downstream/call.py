@@ -5,9 +5,9 @@ if it may have changed something. The SDK's validation of results is bypassed, b
 backtrack on the event loop and may list the tools again; `agent/common/schema.py` checks `outputSchema` instead.
 
 When the server asks a question, a person gets it as a suspension, and the call continues with the answer: the open
-call, or since 2026-07-28 the same call made again with the same key. There
+call, or since 2026-07-28 the same call made again with the same key. In that revision
 (https://modelcontextprotocol.io/specification/2026-07-28, multi-round-trip requests) the server does nothing until it
-returns a result; the client sends the call again with the answers and with the server's state, which it does not read.
+returns a result; the client sends the call again with the answers and the server's state, which the client cannot read.
 Time limits and cancellation come from the engine's scope; when it ends a call, the SDK tells the server.
 """
 
@@ -36,10 +36,10 @@ MAX_QUESTIONS = 16
 MAX_STATE_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 1_000
 START_SHARE = 0.9
-"""The part of a call's time limit that may be spent on waiting for the server. A call that its limit ends there would
-not know that nothing was sent."""
+"""The part of a call's time limit that waiting for the server may take. If the limit itself ended that wait, the call
+would not know that nothing was sent."""
 RETRY_PAUSE_S = 0.1
-"""Before a call is sent again whose answer has no question, only a state to send back."""
+"""The pause before a call is sent again because its answer has no question, only a state to send back."""
 
 Outcome = JsonValue | ResultWithArtifacts | Suspend
 """The result of a call, or a question."""
@@ -63,7 +63,7 @@ class CallRound(BaseModel):
     def next_round(self, result: "mcp.types.InputRequiredResult") -> "CallRound":
         """Return the next round, in which every question is open.
 
-        Raises `BadElicitation`: the server asks for what is not offered, for too much, or too often.
+        Raises `BadElicitation`: the server asks for what it was not offered, for too much, or too often.
         """
         requests, state = result.input_requests or {}, result.request_state
         if self.number >= MAX_ROUNDS or len(requests) > MAX_QUESTIONS or len(state or "") > MAX_STATE_CHARS:
@@ -77,7 +77,7 @@ class CallRound(BaseModel):
         return CallRound(arguments=self.arguments, number=self.number + 1, state=state, questions=questions)
 
     def read_next(self, result: JsonValue) -> "CallRound":
-        """Return the next round, from a result as it came. Raises as `next_round`."""
+        """Return the next round, from a result that the SDK has not read. Raises as `next_round`."""
         try:
             return self.next_round(mcp.types.InputRequiredResult.model_validate(result))
         except ValidationError:
@@ -111,7 +111,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         Raises:
             ToolError: the call was not sent, the server refused it or failed, or the result does not fit the schema.
             OutcomeUnknown: the call was sent and may have happened.
-            StaleDefinition: the server defines it differently now; nothing was sent.
+            StaleDefinition: the server defines the tool differently now; nothing was sent.
         """
         # The host's own connection to the server makes a gated call while it lives.
         gated_call = self.connection.gated_calls.get(context.thread_id)
@@ -166,7 +166,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._wait_for_outcome(call, call_round, context)
 
     async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
-        """Return the result of the call, or a question; then the call is held open or can be made again."""
+        """Return the result of the call, or a question, after which the call is held open or can be made again."""
         while (question := await call.next_elicitation()) is not None:
             hold_id = token_hex(16)
             if self.connection.calls.hold(hold_id, call):

@@ -4,6 +4,7 @@
 says what the operator decides about it.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -20,6 +21,12 @@ START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 60.0
 
 StartMode = Literal["lazy", "eager"]
+
+
+def build_slug(name: str) -> str:
+    """Return the name in letters, digits, `_` and `-`, starting with a letter."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    return plain if plain[:1].isalpha() else f"s{plain}"
 
 
 class LoginSettings(BaseModel):
@@ -73,8 +80,6 @@ class ServerConfig:
 
     name: str
     """As in the file."""
-    slug: str
-    """The prefix of its tools' names."""
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -87,7 +92,7 @@ class ServerConfig:
     login_name: str | None = None
     """The server whose login it uses; None for its own."""
     is_gated: bool = False
-    """A host's own server, which the gate wraps: its tools take what was sent, and return what it answers."""
+    """A host's own server, which the gate wraps: arguments and results of its tools pass as they were sent."""
     is_disabled: bool = False
     problem: str | None = None
     """Why the server cannot start, as far as the configuration tells."""
@@ -95,6 +100,11 @@ class ServerConfig:
     """Digest of how the server is reached, without the values of variables and headers. A cached listing belongs to
     it."""
     settings: ServerSettings = field(default_factory=ServerSettings)
+
+    @property
+    def slug(self) -> str:
+        """The prefix of its tools' names."""
+        return build_slug(self.name)
 
     @property
     def is_local(self) -> bool:
@@ -115,14 +125,14 @@ class ServerList(msgspec.Struct, frozen=True):
 class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where a person's login to one server is kept, and the command that creates it.
 
-    Every method raises `PlanwardenError` if it cannot.
+    Every method raises `PlanwardenError` if it fails.
     """
 
     config: ServerConfig
     find_secrets: Callable[[], SecretStore]
     """Raises `ToolError` while there are none."""
     name: str
-    """Of the login, among the secrets."""
+    """The name of the login among the secrets."""
     command: str
     """The command that a person runs in a terminal to log in."""
 

@@ -60,7 +60,7 @@ class ServerEntry(BaseModel):
 
 
 class _UnsetVariable(Exception):
-    """The environment has no value for a reference; the message starts with the key that has it."""
+    """The environment has no value for a reference; the message starts with the key that holds the reference."""
 
 
 def read_servers(
@@ -89,12 +89,6 @@ def read_servers(
         return _read_document(document, path.parent, environment, settings)
     except InvalidArguments as error:
         raise InvalidArguments(f"{str(path)!r}: {error.message}") from None
-
-
-def build_slug(name: str) -> str:
-    """Return the name in letters, digits, `_` and `-`, starting with a letter."""
-    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-    return plain if plain[:1].isalpha() else f"s{plain}"
 
 
 def _read_document(
@@ -159,12 +153,11 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server, with references replaced by their values, or without its values and with a problem."""
+    """Return the server with references replaced by their values; if one has none, with a problem and no values."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(
         name=name,
-        slug=build_slug(name),
         command=entry.command,
         url=entry.url,
         is_disabled=entry.disabled or not entry.enabled,
@@ -209,7 +202,7 @@ def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> s
 
 
 def _find_self_reference(config: ServerConfig) -> str | None:
-    """A block pasted from a host names planwarden too; planwarden would start itself without end."""
+    """Return what is wrong if the server, such as one pasted from a host, is planwarden starting itself without end."""
     words = [config.command or "", *config.args]
     is_named = any(Path(word).name in ("planwarden", "planwarden.exe", "planwarden.server.main") for word in words)
     if not is_named or "PLANWARDEN_HOME" in config.env or "--home" in words:

@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 ConnectionState = Literal["idle", "starting", "ready", "down", "closed"]
 
 DEBOUNCE_S = 0.2
-"""After a change of the tools, before listing them."""
+"""The wait between a change of the tools and listing them."""
 RELIST_S = 0.6
 """Between listings, however often the server says that its tools changed."""
 STABLE_S = 30.0
 """A connection that lasted this long was a good one."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
-"""Before a start after a failure, and after many failures in a row."""
+"""The wait before a start after one failure, and after many in a row."""
 RESUBSCRIBE_S = 5.0
 LOGIN_POLL_S = 1.0
 """Between checks for a new login, while the server is down."""
@@ -53,7 +53,7 @@ GatedCall = Callable[
 
 @cache
 def _call_result_adapter() -> TypeAdapter[Any]:
-    """Validate the answer to a call. Built once, because building it costs more than a call."""
+    """Return what validates the answer to a call; built once, because building it costs more than a call."""
     return TypeAdapter(mcp.types.CallToolResult | mcp.types.InputRequiredResult)
 
 
@@ -89,7 +89,7 @@ class ServerConnection:
         self._client: mcp.Client | None = None
         self.calls = InFlightCalls(config.name)
         self.gated_calls: dict[str, GatedCall] = {}
-        """By thread, what makes the calls of a host that has a connection of its own."""
+        """By thread: makes a host's calls over that host's own connection."""
         self._call_tasks: TaskGroup | None = None
 
     def reset(self) -> None:
@@ -143,7 +143,7 @@ class ServerConnection:
         state: str | None,
         check: SendCheck | None = None,
     ) -> None:
-        """Send the call of a tool, whose course `call` reports. `check` is called immediately before it is sent.
+        """Send the call of a tool; `call` reports its course. `check` is called immediately before it is sent.
 
         Raises `ToolError`: the connection was closed; nothing was sent.
         """
@@ -188,7 +188,7 @@ class ServerConnection:
                 self._set_state("starting")
                 try:
                     await self._connect()
-                # An SDK and a stranger's process can raise anything between them; the reason is kept.
+                # The SDK and a stranger's process can raise anything; the reason is kept.
                 except Exception as error:
                     self.lost_reason = self.lost_reason or _describe(error)
                     logger.debug("server %r", self.config.name, exc_info=True)
@@ -198,7 +198,7 @@ class ServerConnection:
                 failures = 1 if is_stable else failures + 1
                 self.reason = self.lost_reason or "it ended"
                 logger.warning("server %r is lost: %s", self.config.name, self.reason)
-                # Calls are not refused because a good connection is lost once.
+                # When a good connection is lost once, calls wait instead of being refused.
                 is_first = was_ready and failures == 1
                 self._set_state("starting" if is_first else "down")
                 await self._wait_before_restart(0 if is_first else choose_pause_s(failures))
@@ -214,7 +214,7 @@ class ServerConnection:
             seconds -= LOGIN_POLL_S
 
     async def _find_login_version(self) -> str | None:
-        """Differs after every login; None where there is none."""
+        """Return a value that differs after every login; None if there is none."""
         if self._login is None:
             return None
         try:
@@ -321,7 +321,7 @@ class ServerConnection:
 
 
 def choose_pause_s(failures: int) -> float:
-    """Return the seconds to wait before the next start, after so many failures in a row."""
+    """Return the seconds to wait before the next start after this many failures in a row."""
     return min(FIRST_PAUSE_S * 2 ** min(failures - 1, 20), LONGEST_PAUSE_S)
 
 

@@ -66,8 +66,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
 
 
 def read_elicitation(params: "mcp.types.ElicitRequestParams") -> ServerElicitation:
-    """Return the question that the server asks. Raises `BadElicitation`: it is not one that could be shown whole and
-    answered."""
+    """Return the server's question. Raises `BadElicitation`: it cannot be shown whole, or cannot be answered."""
     message = _read_text("message", params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
         return ServerElicitation(message, url=_check_url(params.url))
@@ -143,7 +142,7 @@ def _read_field(name: str, entry: JsonValue) -> JsonValue:
 
 
 def _read_text(what: str, text: str, limit: int) -> str:
-    """Return the text on one line, whole; raises `BadElicitation` for one that would be cut."""
+    """Return the whole text on one line; raises `BadElicitation` if it would have to be cut."""
     if len(text) > limit or len(line := one_line(text, limit * 12)) > limit:
         raise BadElicitation(f"its {what} has more than {limit} characters, so it cannot be shown whole")
     return line

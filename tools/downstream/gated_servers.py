@@ -1,7 +1,7 @@
 """The servers that gates have wrapped, kept in the home, so that a call can be made when the gate is gone.
 
 Each has one small file with its command, its folder and the names of its variables; their values stay with the host.
-Of a server behind an address it has the address; headers and a login are those of the same address in planwarden.json.
+For a server behind an address it has the address; headers and login are those that planwarden.json has for it.
 A file counts as outside input, and one that does not fit is ignored.
 """
 
@@ -15,12 +15,11 @@ import msgspec
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import replace_file
-from planwarden.tools.downstream.config import ServerConfig, ServerSettings
-from planwarden.tools.downstream.config_file import build_slug
+from planwarden.tools.downstream.config import ServerConfig, ServerSettings, build_slug
 
 FOLDER = "gate"
 THREAD_PREFIX = "gate-"
-"""Of the threads of gated calls, which no caller can name."""
+"""The beginning of the threads of gated calls, which no caller can name."""
 FORM = 1
 MAX_FILES = 64
 MAX_FILE_BYTES = 256 * 1024
@@ -40,11 +39,11 @@ class GatedServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: tuple[str, ...]
     """Names of the variables that the host set."""
     url: str = ""
-    """Of a server without a command."""
+    """The address of a server without a command."""
 
 
 def choose_name(command: Sequence[str]) -> str:
-    """Return what a server is called whose host gave no name: its program, without what starts it."""
+    """Return a name for a server that its host did not name: its program, without what starts the program."""
     words = list(command)
     if Path(words[0]).name in _RUNNERS:
         words = [word for word in words[1:] if not word.startswith("-") and word not in _RUNNER_WORDS] or words
@@ -55,10 +54,9 @@ def choose_name(command: Sequence[str]) -> str:
 def build_gated_config(
     name: str, command: Sequence[str], cwd: Path, settings: ServerSettings, environment: Mapping[str, str]
 ) -> ServerConfig:
-    """Return the configuration of a wrapped server; what makes it that server is its command and its folder."""
+    """Return the configuration of a wrapped server, which its command and its folder identify."""
     return ServerConfig(
         name=name,
-        slug=build_slug(name),
         command=command[0],
         args=tuple(command[1:]),
         env=dict(environment),
@@ -70,11 +68,10 @@ def build_gated_config(
 
 
 def build_remote_config(name: str, url: str, settings: ServerSettings, others: Iterable[ServerConfig]) -> ServerConfig:
-    """Return the configuration of a server behind an address, with headers and login of the same one in `others`."""
+    """Return the configuration of a server behind an address, with headers and login from `others` for that address."""
     twin = next((other for other in others if other.url == url and not other.is_gated), None)
     return ServerConfig(
         name=name,
-        slug=build_slug(name),
         url=url,
         headers={} if twin is None else twin.headers,
         client_secret=None if twin is None else twin.client_secret,
@@ -86,7 +83,7 @@ def build_remote_config(name: str, url: str, settings: ServerSettings, others: I
 
 
 def describe_other_server(home: Path, config: ServerConfig) -> str | None:
-    """Return what the home knows under the name if that is another command or address; its folder may differ."""
+    """Return the command or address that the home has under the name, if it is another one; folders may differ."""
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None
@@ -109,7 +106,7 @@ def read_gated_servers(
     settings: Mapping[str, ServerSettings],
     others: Iterable[ServerConfig],
 ) -> Iterator[ServerConfig]:
-    """Yield the wrapped servers of the home, without those whose names would be those of one of the `others`."""
+    """Yield the wrapped servers of the home, except those whose tools would have the names of one of the `others`."""
     others = tuple(others)
     slugs = {config.slug for config in others}
     for path in sorted((home / FOLDER).glob("*.json"))[:MAX_FILES]:

@@ -1,11 +1,11 @@
-"""Calls in flight to a downstream server: the last check before one leaves, and the questions in the middle of one.
+"""Calls in flight to a downstream server: the last check before a call leaves, and the questions in its middle.
 
 A call that waited for its turn may no longer be ours to send. The task that sends a request sets `send_check`; the
 transport calls it immediately before it writes.
 
 Before 2026-07-28 a server asks while a call is open and waits for the answer there, so the call must stay open. It runs
-in a task of its own; a caller waits for its end or for a question. A call with a question outlives that wait. It ends
-with the answer, with the connection or with the process; after the last two, only the log knows the call.
+in a task of its own; a caller waits for its end or for a question. A call with a question outlives that wait until its
+answer. If the connection or the process ends before the answer, only the log still knows the call.
 """
 
 import logging

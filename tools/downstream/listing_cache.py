@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 from planwarden.agent.common.canonical import canonical_json, digest, is_larger, read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.common.paths import replace_file
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.config import ServerConfig, build_slug
 from planwarden.tools.downstream.sdk import mcp
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | Non
 
 
 def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
-    """Return tools, as a gate got them, as `read_listing` returns them; a tool that the SDK refuses stays as it is."""
+    """Return a gate's listing in the form of `read_listing`; a tool that the SDK refuses stays as it is."""
     tools: list[JsonValue] = []
     for entry in listing:
         try:
@@ -100,9 +100,9 @@ def save_listing(folder: Path, config: ServerConfig, tools: list[JsonValue]) -> 
 
 
 def _find_file(folder: Path, config: ServerConfig) -> Path:
-    return folder / f"{file_stem(config)}.json"
+    return folder / f"{file_stem(config.name)}.json"
 
 
-def file_stem(config: ServerConfig) -> str:
-    """Return a file name for the server, unique also on file systems that ignore case."""
-    return f"{config.slug[:40]}-{digest(config.name)[:8]}"
+def file_stem(server: str) -> str:
+    """Return a file name for the server, unique even on file systems that ignore case."""
+    return f"{build_slug(server)[:40]}-{digest(server)[:8]}"

@@ -1,9 +1,9 @@
 """Turns a downstream result into the JSON that the log holds.
 
-Structured content is the result itself, so that other steps can point into it; blocks that say more stand beside it.
-Without it a single text is that text, and anything else is `{"content": [...]}` with the blocks in order. Text stays
-text: nothing in it is parsed or followed. Binary content is base64 within a limit; beyond the limit only its type, size
-and hash are kept.
+Structured content is the result itself, so that other steps can point into it; blocks that say more are kept beside it.
+Without structured content, a single text is the result, and anything else is `{"content": [...]}` with the blocks in
+order. Text stays text: nothing in it is parsed or followed. Binary content is base64 within a limit; beyond the limit
+only its type, size and hash are kept.
 """
 
 import base64
@@ -112,7 +112,7 @@ def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
 
 
 def _is_json_of(text: str, value: JsonValue) -> bool:
-    # Parsing happens at once, on the event loop. Commas in the texts count too.
+    # Parsing holds the event loop until it is done. The count includes commas inside of texts.
     if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:
         return False
     try:

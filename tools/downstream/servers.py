@@ -1,14 +1,13 @@
 """All downstream MCP servers of one process: their tools in the catalogue, their health, their start and their end.
 
-The last listing tells the tools before any server runs. A server starts with the first call of one of its tools, or
-when a plan needs a tool that it did not list, or a search a server that was never listed. Its new listing replaces the
+The last listing tells the tools before any server runs. A server starts with the first call of one of its tools, when a
+plan needs a tool that it did not list, or, if it was never listed, with the first search. Its new listing replaces the
 old one. A server that is down makes its own tools unavailable, with the reason, and no others.
 """
 
 import logging
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
@@ -30,7 +29,6 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
-from planwarden.tools.downstream.config_file import build_slug
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.listing_cache import FOLDER, file_stem, load_listing, save_listing
 from planwarden.tools.downstream.tools import DownstreamTool, build_tools
@@ -222,7 +220,7 @@ class DownstreamServers:
     async def wait_until_listed(self, names: Iterable[str]) -> None:
         """Wait until the servers of the named tools have listed them, for `LISTING_WAIT_S` at most.
 
-        Known tools need no wait. An unknown one may be new since the kept listing, so its server lists once more.
+        Known tools need no wait. An unknown one may be newer than the cached listing, so its server lists once more.
         """
         servers = {self._server_of(name) for name in names if self._registry.get(name) is None}
         await self._wait_for_listings(name for name in self._connections if name in servers)
@@ -274,7 +272,7 @@ class DownstreamServers:
         if config.is_local:
             return None
         server = config.login_name or config.name
-        name = f"{FOLDER}/{file_stem(replace_fields(config, name=server, slug=build_slug(server)))}.login"
+        name = f"{FOLDER}/{file_stem(server)}.login"
         command = shlex.join([*self._program(), "login", server])
         return LoginLocation(config=config, find_secrets=self._find_secrets, name=name, command=command)
 
@@ -285,7 +283,7 @@ class DownstreamServers:
 
     async def _handle_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         await self.register_listing(connection.config, tools, note)
-        # The last thing before the server is ready, so that what waited for the listing finds it ready.
+        # Last, so that whatever waited for the listing finds the server ready.
         self._listed_here.add(connection.config.name)
 
     async def register_listing(
@@ -348,7 +346,7 @@ class DownstreamServers:
             config,
             self._handle_listing,
             self._handle_state_change,
-            ServerLog(self._folder / f"{file_stem(config)}.log"),
+            ServerLog(self._folder / f"{file_stem(config.name)}.log"),
             self.login_location(config),
         )
 

@@ -83,11 +83,11 @@ def build_tools(
             entries[entry.name] = (entry, whole)
     # Names that differ only in case, or only in characters that our names cannot have, all get a hash.
     counts = Counter(_replace_special(name).casefold() for name in entries)
-    others = tuple(f"{other}_" for other in slugs if other != config.slug)
+    other_prefixes = tuple(f"{other}_" for other in slugs if other != config.slug)
     tools: list[DownstreamTool] = []
     for remote_name, (entry, whole) in entries.items():
         is_ambiguous = counts[_replace_special(remote_name).casefold()] > 1
-        name = _build_name(config.slug, remote_name, others, other_tools, is_ambiguous=is_ambiguous)
+        name = _build_name(config.slug, remote_name, other_prefixes, other_tools, is_ambiguous=is_ambiguous)
         try:
             output = None if entry.outputSchema is None else Schema(entry.outputSchema)
             arguments = Schema(entry.inputSchema, checks_dates=True, has_defaults=not config.is_gated)
@@ -121,30 +121,31 @@ def _read_entry(raw: JsonValue, *, is_gated: bool) -> tuple[_ListedTool, dict[st
     if len(canonical_json(whole)) > MAX_DEFINITION_BYTES:
         raise ValueError(f"its definition is larger than {MAX_DEFINITION_BYTES} bytes")
     entry = _ListedTool.model_validate(raw)
-    # A gate reads what the SDK leaves out, and another process that makes the call must come to the same digest.
+    # A gate sees keys that the SDK leaves out, and a process without the gate must compute the same digest.
     return entry, entry.model_dump(mode="json", exclude_none=True) if is_gated else whole
 
 
 def _build_name(
-    server: str, remote_name: str, others: Sequence[str], other_tools: Collection[str], *, is_ambiguous: bool
+    slug: str, remote_name: str, other_prefixes: Sequence[str], other_tools: Collection[str], *, is_ambiguous: bool
 ) -> str:
-    """Return `<server>_<tool>`, with a hash when that is ambiguous, too long, taken or not written like the tool's
+    """Return `<slug>_<tool>`, with a hash when that is ambiguous, too long, taken or not written like the tool's
     name."""
-    name = f"{server}_{_replace_special(remote_name)}"
-    is_foreign = any(name.casefold().startswith(other.casefold()) and len(other) > len(server) + 1 for other in others)
+    name = f"{slug}_{_replace_special(remote_name)}"
+    longer = (other.casefold() for other in other_prefixes if len(other) > len(slug) + 1)
+    is_foreign = name.casefold().startswith(tuple(longer))
     is_special = _PLAIN.fullmatch(remote_name) is None or len(name) > MAX_NAME_CHARS
     if is_special or is_ambiguous or is_foreign or name in other_tools or name in RESERVED:
-        return _build_hashed_name(server, remote_name)
+        return _build_hashed_name(slug, remote_name)
     return name
 
 
-def _build_hashed_name(server: str, remote_name: str) -> str:
-    suffix = hashlib.sha256(f"{server}\0{remote_name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{f'{server}_{_replace_special(remote_name)}'[: MAX_NAME_CHARS - 9]}_{suffix}"
+def _build_hashed_name(slug: str, remote_name: str) -> str:
+    suffix = hashlib.sha256(f"{slug}\0{remote_name}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{f'{slug}_{_replace_special(remote_name)}'[: MAX_NAME_CHARS - 9]}_{suffix}"
 
 
 def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
-    """Return the names in the catalogue that a person may mean, who writes the name there or the server's own."""
+    """Return the names in the catalogue that a person may mean by a name from there, or by the server's own."""
     return name, f"{slug}_{_replace_special(name)}", _build_hashed_name(slug, name)
 
 

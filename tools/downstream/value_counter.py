@@ -8,7 +8,7 @@ and several seconds in which nothing else runs.
 import re
 
 MAX_VALUES = 50_000
-"""Of one message; parsing and checking as many takes the event loop 50 ms on an ordinary machine."""
+"""The limit of one message; parsing and checking so many holds the event loop for 50 ms on an ordinary machine."""
 SLICE_BYTES = 64 * 1024
 """Short enough to be counted without a pause."""
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)

@@ -1,4 +1,4 @@
-"""What hosts do themselves, as far as planwarden is asked about it: their tools, and what can be seen of a command.
+"""What planwarden knows of the calls that hosts make themselves: their tools, and what a command line runs and proves.
 
 Pure tables and functions, which the policy and the guard both need. Nothing here runs a tool of a host.
 """

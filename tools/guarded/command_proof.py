@@ -1,8 +1,8 @@
 """Whether the success of a command line proves that one command in it ran and succeeded, in a folder.
 
-A host reports one exit code for a whole line. It proves a command only if the line could not have ended with 0 without
-it: not behind `||`, before `;`, in front of a pipe, or in the background. What the grammar of `shell` does not read
-proves nothing. What a program itself does, such as a Makefile whose `test` is empty, is not seen.
+A host reports one exit code for a whole line. It proves a command only if the line could not have ended with 0 unless
+the command did: not behind `||`, before `;`, in front of a pipe, or in the background. A line that the grammar of
+`shell` cannot read proves nothing. What a program itself does, such as a Makefile whose `test` is empty, is not seen.
 """
 
 import os.path
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from planwarden.tools.guarded.shell import ShellCommand, read_commands
 
 NOT_THERE = ""
-"""The reason where no part of the line is such a command."""
+"""The reason if no part of the line is such a command."""
 MAX_DEPTH = 4
-"""Shells and groups in each other, as in `bash -c`."""
+"""Levels of shells and groups inside each other, as in `bash -c`."""
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
 _COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
@@ -24,13 +24,13 @@ _ASSIGNMENT = (
     rf"|PYTHON(?!{_HARMLESS_PATH}|DONTWRITEBYTECODE=|UNBUFFERED=|HASHSEED=))"
     r"[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,@%+-]*"
 )
-"""Of a variable that changes neither which program runs nor what it does."""
+"""Assigns a variable that changes neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
 _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
 _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
 _TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
 _SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
-_OF_WRAPPER = (
+_WRAPPER_WORD = (
     r"-[nki]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--(?:foreground|preserve-status|frozen|locked|no-sync|all-extras)|-[ioe][L0]"
     rf"|--(?:signal|kill-after)=\w+|--|{_ASSIGNMENT}"
 )
@@ -39,7 +39,7 @@ _PASSING = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"), "run"),
     **dict.fromkeys(("bundle", "npm", "pnpm", "mise"), "exec"),
 }
-"""Programs that end as what they run ends, and the word before it."""
+"""Programs that exit as the command that they run, and the word before that command."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
 _BLIND = frozenset(
@@ -49,7 +49,7 @@ _BLIND = frozenset(
         *("readarray", "getopts", "let", "{"),
     }
 )
-"""Commands after which the rest of the line may not run, or mean something else."""
+"""Commands after which the rest of the line may not run, or may mean something else."""
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _BLINDED = "what comes before it in the line may keep it from running"
 _ACTIVATE = r"(?:[\w./-]*/)?\.?v?env/bin/activate"
@@ -86,8 +86,8 @@ def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bo
 def _explain(
     line: str, folders: frozenset[str], root: str, fits: Callable[[str], bool], depth: int, *, is_group: bool = False
 ) -> str | None:
-    """Return what `explain_unproven` does for a line that runs in one of the folders."""
-    # None of it hides or shows a command, and every quote stays where it is.
+    """Return the same as `explain_unproven`, for a line that runs in one of the folders."""
+    # Leaving these out neither hides nor reveals a command, and every quote stays where it is.
     plain = line if "\\" in line else re.sub(_LEADING, "", re.sub(_REDIRECTION, "", re.sub(_COMMENT, "", line)))
     plain = re.sub(_SAME_EXIT, "exit", re.sub(_TEST, r"test \1", re.sub(_NOT, "not ", plain)))
     commands = read_commands(plain, has_groups=True)
@@ -96,13 +96,13 @@ def _explain(
     reason: str | None = NOT_THERE
     for place, command in enumerate(commands):
         words, moves = _read_make(_unwrap(command.words))
-        places = _follow(_find_folders(commands[:place], folders), moves)
+        entered = _follow(_find_folders(commands[:place], folders), moves)
         script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
-            # The inner line counts as the one that is written there, if the outer one lets its exit code through.
-            why = _explain(script, places, root, fits, depth + 1, is_group=words[0] in _GROUPS)
+            # The inner line counts as if it were written there, if the outer one passes its exit code on.
+            why = _explain(script, entered, root, fits, depth + 1, is_group=words[0] in _GROUPS)
         else:
-            why = _explain_words(words, places, root) if fits(shlex.join(words)) else NOT_THERE
+            why = _explain_words(words, entered, root) if fits(shlex.join(words)) else NOT_THERE
         if why != NOT_THERE:
             is_blind = any(_is_blind(each, root) for each in commands[:place])
             reason = why or (_BLINDED if is_blind else _explain_place(commands, place, is_group=is_group))
@@ -143,7 +143,7 @@ def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> 
 
 
 def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
-    """Return whether the command surely runs in the root or below, on nothing elsewhere."""
+    """Return whether the command surely runs in the root or below, and on nothing outside."""
     # `--rootdir=/tmp` and a plain `/tmp/other` lead elsewhere; where a program writes to does not matter.
     operands = [
         word if match is None else match[1]
@@ -151,18 +151,18 @@ def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
         if (match := re.fullmatch(_OTHER_PLACE, word)) or "/" in word or word == ".."
     ]
     operands = [word for word in operands if not word.startswith("-")]
-    places = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *operands)}
-    return bool(folders) and all(place == root or place.startswith(f"{root.rstrip('/')}/") for place in places)
+    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *operands)}
+    return bool(folders) and all(path == root or path.startswith(f"{root.rstrip('/')}/") for path in paths)
 
 
 def _unwrap(words: Sequence[str]) -> Sequence[str]:
-    """Return the words behind programs that end as what they run ends, such as `timeout 600` and `uv run`."""
+    """Return the words behind programs that exit as the command they run, such as `timeout 600` and `uv run`."""
     while (word := _PASSING.get(words[0].rpartition("/")[2])) is not None:
         rest = list(words[1:])
         if word and rest[:1] != [word]:
             break
         rest = rest[1:] if word else rest
-        while rest and re.fullmatch(_OF_WRAPPER, rest[0]):
+        while rest and re.fullmatch(_WRAPPER_WORD, rest[0]):
             rest.pop(0)
         if not rest or rest[0].startswith("-"):
             break
@@ -171,7 +171,7 @@ def _unwrap(words: Sequence[str]) -> Sequence[str]:
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the line that a group or a shell runs, behind what its options set; None for anything else."""
+    """Return the line that a group or a shell runs, after a `set` with the shell's options; None for anything else."""
     if words[0] in _GROUPS:
         return words[1]
     if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not re.fullmatch(_SCRIPT_OPTION, words[-2]):
@@ -200,7 +200,7 @@ def _explain_place(commands: Sequence[ShellCommand], place: int, *, is_group: bo
         return "its exit code is swallowed by `||`"
     if ends[place] == "|" and "pipefail" not in options:
         return "a pipe swallows its exit code; put `set -o pipefail` before it"
-    # `set -e` looks at no command of a list with `&&` or `||` but the last, nor into a group there.
+    # In a list with `&&` or `||`, `set -e` looks only at the last command, and not into a group.
     stops = "errexit" in options and not is_group and set(ends[first:last]) <= {"|"}
     if last < len(commands) - 1 and not stops:
         return f"the exit code is that of `{commands[place + 1].text[:60]}`, which comes after it"
@@ -229,7 +229,7 @@ def _fails(command: ShellCommand) -> bool:
 
 
 def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
-    """Return which options of the shell are surely set; None where one may change what runs."""
+    """Return which options of the shell are surely set; None if one may change what runs."""
     options: set[str] = set()
     for place, command in enumerate(before):
         if command.words[0] != "set":
@@ -248,7 +248,7 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
 
 
 def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> frozenset[str]:
-    """Return where what follows may run; nothing where nobody knows."""
+    """Return the folders in which the next command may run; none if that is unknown."""
     for place, command in enumerate(before):
         if command.words[0] in ("pushd", "popd"):
             return frozenset()
@@ -256,6 +256,6 @@ def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> fr
             if len(command.words) != 2 or command.words[1].startswith("-"):
                 return frozenset()
             moved = _follow(folders, command.words[1:])
-            # Where the line can go on without `cd`, it may go on in the folder before.
+            # If the line can go on although `cd` failed, it may still be in the folder before.
             folders = moved if all(each.end == "&&" for each in before[place:]) else folders | moved
     return folders

@@ -1,8 +1,8 @@
-"""The hosts that planwarden guards: what their tools are called, what passes without being asked, and their calls here.
+"""The hosts that planwarden guards: their tools, which of these pass without a question, and their calls here.
 
 The name of a host's tool here, such as `claude-code/Bash`, has a `/`, which no name in the catalogue can have, so plans
-and models cannot name it. Only the guard starts executions with such a call. It does nothing when it runs: that it ran
-is the record that a person, a grant or a rule let the identical call of the host pass.
+and models cannot name it. Only the guard starts executions with such a call. The call does nothing here: its success
+records that a person, a grant or a rule let the identical call of the host pass.
 
 Sources: https://code.claude.com/docs/en/tools-reference, https://developers.openai.com/codex/hooks,
 https://geminicli.com/docs/tools, https://opencode.ai/docs/tools, https://cursor.com/docs/agent/hooks.
@@ -38,12 +38,12 @@ _SCHEMA: dict[str, JsonValue] = {"type": "object"}
 
 
 class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a host that runs a command line. Of an argument that is not named here nobody knows what it does."""
+    """A tool of a host that runs a command line. The effect of any argument that is not named here is unknown."""
 
     command: str
     """The argument with the command line."""
     places: frozenset[str] = frozenset()
-    """Arguments with the folder that the line runs in, in place of the host's own."""
+    """Arguments with the folder in which the line runs, if it is not the host's own."""
     harmless: frozenset[str] = frozenset({"timeout"})
     """Arguments that change neither what runs nor where."""
     is_posix: bool = True
@@ -60,12 +60,12 @@ class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     name: HostName
     label: str
     reads: frozenset[str]
-    """Tools that only read on this machine, or only steer the host: they pass where no rule says otherwise."""
+    """Tools that only read on this machine, or only steer the host: they pass unless a rule says otherwise."""
     shells: Mapping[str, ShellTool]
     searches: Mapping[str, frozenset[str]]
-    """Those of `reads` that look through all folders below theirs, and their arguments with patterns of paths."""
+    """Tools of `reads` that search a folder and all below it, with their arguments that hold patterns of paths."""
     remarks: frozenset[str] = frozenset({"description"})
-    """Arguments of those tools in which a model says what it means: no fact, and no part of what runs."""
+    """Arguments of `shells` in which a model explains itself: neither a fact nor a part of what runs."""
     own_prefix: str
     """What the names of planwarden's own tools begin with."""
 

@@ -32,7 +32,7 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Unix seconds."""
     succeeded: bool | None
-    """By the host's own word; None where it did not say."""
+    """As the host reported; None if it did not say."""
     folder: str
     arguments: dict[str, JsonValue] = {}
     """What conditions can see: short values only."""
@@ -43,9 +43,9 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     is_background: bool = False
     """The host answered before the command had ended."""
     digest: str = ""
-    """Of all arguments."""
+    """Digest of all arguments."""
     execution: str = ""
-    """That a call of planwarden's own tools started; planwarden's log says whether it is completed."""
+    """The execution that a call of planwarden's own tools started; planwarden's log says whether it is completed."""
 
 
 class CallPattern(msgspec.Struct, frozen=True):
@@ -62,11 +62,11 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     when: CallPattern
-    """What owes it, once such a call succeeded."""
+    """The calls that owe it, once one has succeeded."""
     requires: CallPattern
-    """What answers it."""
+    """The later calls that prove it."""
     after: Literal["last", "first"] = "last"
-    """Later than the last or the first call that owes it."""
+    """Whether the proof must be later than the last, or than the first, call that owes it."""
     mode: Literal["strict", "advisory"] = "strict"
     retries: int = 2
     because: str = ""
@@ -144,7 +144,7 @@ class _Pattern:
         return any(self._is_meant(each, is_strict=True) for each in (call, *parts))
 
     def explain_unproven(self, call: RecordedCall) -> str | None:
-        """Return why the call proves nothing; None if it proves, and `NOT_THERE` if it is another one."""
+        """Return why the call proves nothing; None if it proves something, `NOT_THERE` if it is not meant."""
         if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, is_strict=False)):
             return NOT_THERE
         if call.line is None:
@@ -168,12 +168,11 @@ class _Pattern:
         return any(glob.fullmatch(name) or glob.fullmatch(name.partition("/")[2]) for glob in self._tools)
 
     def _is_meant(self, call: RecordedCall, *, is_strict: bool) -> bool:
-        """Return whether the call of such a tool is one of those meant; where nobody knows, only a strict look says
-        yes."""
-        places = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
+        """Return whether a call of such a tool is meant; if that is unknown, the answer is `is_strict`."""
+        variants = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
         return any(
             all(self._holds(condition, call, arguments, is_strict=is_strict) for condition in self._conditions)
-            for arguments in places
+            for arguments in variants
         )
 
     def _holds(

@@ -1,10 +1,10 @@
-"""What a command line runs, read with a grammar that knows little: what it does not know is asked about.
+"""What a command line runs, read with a small grammar: a person is asked about lines that it cannot read.
 
 A rule names one command, such as `npm test`; `npm test; rm -rf ~` is two. So a rule lets a command line pass only if it
-lets each command pass, and only where this grammar reads the whole line. It lists what may occur, and reads that as
-every POSIX shell does. Whatever a shell works out first (variables, substitutions, patterns, braces, `~`, groups,
-redirections to files), blanks other than space and tab, words of the shell's own language, and control characters are
-not in it.
+lets each command pass, and only if this grammar reads the whole line. It lists what may occur, and reads that as every
+POSIX shell does. The grammar leaves out whatever a shell works out first (variables, substitutions, patterns, braces,
+`~`, groups, redirections to files), blanks other than space and tab, words of the shell's own language, and control
+characters.
 """
 
 import re
@@ -23,9 +23,9 @@ RESERVED = frozenset(
 """Where a command begins, these are words of the shell's language: of sh, bash or zsh."""
 
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"
-# A line goes on in the next one only behind a blank that separates: behind `\ ` the shell would join two words.
+# A line continues in the next only after a blank that separates words: after `\ ` the shell would join two words.
 _BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
-# A backslash behind a letter of a language with large alphabets may be half of that letter, where bytes are not UTF-8.
+# In an encoding other than UTF-8, a backslash after a non-ASCII character may be the second half of that character.
 _WORD = (
     r"(?!=)(?>(?:[A-Za-z0-9_@%+,./:=-]|(?<=[A-Za-z0-9_])~|\\[ -~]|'[^']*'"
     r'|"(?:[^"\\$`]|(?<![^\x00-\x7f])\\[ -~])*")+)'
@@ -60,7 +60,7 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
 
 def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand, ...] | None:
-    """Return the simple commands of the line, in order; None where the grammar does not read all of it.
+    """Return the simple commands of the line, in order; None if the grammar cannot read all of it.
 
     With `has_groups`, a group is read as a command of two words: `(` or `{`, and the line inside.
     """
@@ -98,8 +98,8 @@ def _list_plain_words(text: str) -> Iterator[str]:
 def list_words(line: str) -> Iterator[list[str]]:
     """Yield the words of each part of the line, as well as they can be seen: quotes and backslashes are taken away.
 
-    It looks into everything, substitutions and groups too, and yields rather too many words than too few: it serves to
-    find what is refused, never to let something pass.
+    It looks into substitutions and groups too, and yields too many words rather than too few: it serves to find what is
+    refused, never to let something pass.
     """
     words: list[str] = []
     word: str | None = None

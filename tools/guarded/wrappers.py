@@ -1,8 +1,8 @@
-"""What a command runs behind programs that run another one, such as `env`, `sudo -u ann` and `bash -c`.
+"""The commands behind wrappers: programs that run another command, such as `env`, `sudo -u ann` and `bash -c`.
 
-A rule that denies `git push` also means `env git push`. What is found here only serves to deny, and to ask: a command
-behind a wrapper never passes because of what it is. Known wrappers are read with their options; where nobody can say
-what one runs, `is_whole` is false. Scripts, and languages other than those of shells, are not read.
+A rule that denies `git push` also means `env git push`. What is found here only serves to deny, and to ask: no call
+passes because of a command behind a wrapper. Known wrappers are read with their options; if what one runs cannot be
+known, `is_whole` is false. Scripts, and languages other than those of shells, are not read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from planwarden.tools.guarded.shell import RESERVED, list_words, read_commands
 
 MAX_INNER = 100
-"""Commands that one line is looked through for."""
+"""Commands that are read from one line at most."""
 MAX_DEPTH = 8
-"""Wrappers in wrappers."""
+"""Levels of wrappers inside each other."""
 
 
 class Wrapper(msgspec.Struct, frozen=True):
@@ -28,13 +28,13 @@ class Wrapper(msgspec.Struct, frozen=True):
     values: str = ""
     """Options with a value."""
     lines: str = ""
-    """Options whose value is a command line, with what follows in the line."""
+    """Options whose value is a command line, alone or with the words behind it."""
     operands: int = 0
     """Words between the options and the command."""
     then: Literal["command", "line", "first", "script"] = "command"
     """What follows: a command, a command line in several words, one in the first word, or a shell's script."""
     is_closed: bool = True
-    """False where it adds words that nobody sees here."""
+    """False if it adds words that cannot be seen here."""
 
 
 _SHELL = Wrapper(
@@ -92,7 +92,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "batch": Wrapper(is_closed=False),
     "parallel": Wrapper(then="line", is_closed=False),
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"), _SHELL),
-    # Their languages are others.
+    # Their languages are not that of a POSIX shell.
     **dict.fromkeys(("fish", "csh", "tcsh", "nu", "elvish", "xonsh", "pwsh"), replace(_SHELL, is_closed=False)),
 }
 _RUNNERS = {
@@ -103,7 +103,7 @@ _RUNNERS = {
     "rlwrap cpulimit choom torsocks proxychains proxychains4 nix-shell dotenv tmux screen": "",
 }
 RUNNERS = {name: frozenset(words.split()) for names, words in _RUNNERS.items() for name in names.split()}
-"""Programs that run a command behind a word, or behind options; wherever it begins, it is found."""
+"""Programs that run a command behind one of these words, or behind options: each place where it may begin is read."""
 GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
     "git": Wrapper(
         "pPhv paginate no-pager bare no-replace-objects no-lazy-fetch no-optional-locks no-advice literal-pathspecs "
@@ -122,13 +122,13 @@ class InnerCommands:
     def __init__(self, line: str) -> None:
         self.is_whole = True
         """False where something may run that is not among them."""
-        self._found: dict[str, None] = {}
+        self._lines: dict[str, None] = {}
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
 
     def list_lines(self) -> list[str]:
         """Return each command as its words with a blank between them."""
-        return list(self._found)
+        return list(self._lines)
 
     def _read_line(self, line: str, depth: int) -> None:
         if self._is_new((line,), depth):
@@ -146,7 +146,7 @@ class InnerCommands:
         return True
 
     def _is_too_much(self, depth: int) -> bool:
-        is_too_much = depth > MAX_DEPTH or len(self._found) >= MAX_INNER
+        is_too_much = depth > MAX_DEPTH or len(self._lines) >= MAX_INNER
         self.is_whole &= not is_too_much
         return is_too_much
 
@@ -157,10 +157,10 @@ class InnerCommands:
         name = words[0].rpartition("/")[2]
         self.is_whole &= "{}" not in name
         for first in (words[0], name):
-            self._found[" ".join((first, *words[1:]))] = None
+            self._lines[" ".join((first, *words[1:]))] = None
         if name in GLOBAL_OPTIONS:
             rest = self._pass_options(GLOBAL_OPTIONS[name], words[1:], depth)
-            self._found[" ".join((name, *rest))] = None
+            self._lines[" ".join((name, *rest))] = None
             # An alias gives another word the meaning of one that is denied.
             self.is_whole &= not any("alias." in word for word in words[1 : len(words) - len(rest)])
         elif name in RUNNERS:
@@ -182,7 +182,7 @@ class InnerCommands:
     def _unwrap(self, name: str, words: Sequence[str], depth: int) -> None:
         wrapper = WRAPPERS[name]
         rest = self._pass_options(wrapper, words, depth)
-        # `env` alone shows variables; most others then read commands, or need some.
+        # `env` alone shows variables; most others alone read commands from their input, or need one.
         self.is_whole &= wrapper.is_closed and (bool(rest) or name == "env")
         match wrapper.then:
             case "script":
@@ -200,7 +200,7 @@ class InnerCommands:
                     self._read(rest[place:], depth)
 
     def _pass_options(self, wrapper: Wrapper, words: Sequence[str], depth: int) -> Sequence[str]:
-        """Return the words behind the options of the wrapper, which may hold a line themselves."""
+        """Return the words behind the wrapper's options; command lines in options are read here."""
         flags, values, lines = (_split_options(text) for text in (wrapper.flags, wrapper.values, wrapper.lines))
         place, operands = 0, 0
         while place < len(words):
@@ -221,7 +221,7 @@ class InnerCommands:
             if value is None and option in values | lines:
                 value, place = " ".join(words[place : place + 1]), place + 1
             if option in lines:
-                # Some have a language of their own there.
+                # Some options take a language of their own.
                 self.is_whole &= option == "c" and wrapper.is_closed
                 self._read_line(value or "", depth)
                 self._read_line(" ".join((value or "", *words[place:])), depth)
@@ -235,7 +235,7 @@ def _split_options(text: str) -> frozenset[str]:
 
 
 def _find_last_option(word: str, flags: frozenset[str], valued: frozenset[str]) -> tuple[str, str | None]:
-    """Return the last option of a word that begins with `-`, or the first that is unknown, with a value in the word."""
+    """Return the last option of a word that begins with `-`, or the first unknown one, and its value in the word."""
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
         return name, value if equals or name in flags else None

@@ -28,7 +28,6 @@ import msgspec
 from planwarden.agent.common.errors import ToolError
 
 if TYPE_CHECKING:
-    # Importing the HTTP client takes a tenth of a second, and most processes never reach the web.
     import httpx2
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address

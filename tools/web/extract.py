@@ -3,8 +3,8 @@
 `planwarden.tools.web.fetch` decides what may be reached and how much is read. trafilatura extracts the text. It is an
 optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
-The result comes from a stranger. Not promised: that a thread which exceeds its time stops at once. Its page is small
-enough for it to end soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
+The result comes from a stranger. Not promised: that a thread which exceeds its time stops at once. Its page is small,
+so it ends soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
 """
 
 import codecs
@@ -105,7 +105,6 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         if not is_installed:
             raise ToolError(_NOT_INSTALLED)
-        # Imported when used: importing the HTTP client takes a tenth of a second.
         from planwarden.tools.web.fetch import fetch
 
         max_chars = cast("int", arguments.get("max_chars", DEFAULT_MAX_CHARS))

@@ -81,7 +81,7 @@ async def fetch(
     # A limit per read would restart with every byte of a slow drip; only the total time counts.
     timeout = httpx2.Timeout(None, connect=access.limits.connect_s)
     with anyio.move_on_after(access.limits.total_s):
-        tls = access.tls or await anyio.to_thread.run_sync(_load_system_tls)
+        tls = access.tls or await anyio.to_thread.run_sync(load_system_tls)
         target = _parse_url(url) if params is None else _parse_url(url).copy_merge_params(dict(params))
         async with GuardedTransport(access, tls) as transport:
             for _ in range(access.limits.redirects + 1):
@@ -140,7 +140,7 @@ _FAULTS: Mapping[type[httpx2.HTTPError], str] = {
     httpx2.ConnectError: "cannot be connected to; check the address or try again later",
     httpx2.TransportError: "broke the connection or does not speak HTTP; check the address or try again later",
 }
-"""By the first kind that fits. The HTTP library's own messages may repeat what was sent."""
+"""The first kind that fits counts. The HTTP library's own messages may repeat what was sent."""
 
 
 @contextmanager
@@ -149,18 +149,19 @@ def _translate_errors(url: httpx2.URL) -> Generator[None]:
         yield
     except (*_FAULTS,) as error:
         fault = next(text for kind, text in _FAULTS.items() if isinstance(error, kind))
-        if _is_caused_by(error, ssl.SSLCertVerificationError):
+        if has_bad_certificate(error):
             fault = "has no valid TLS certificate for that name; check the address"
         raise ToolError(f"the host {_quote_host(url)} {fault}") from error
 
 
-def _is_caused_by(error: BaseException | None, kind: type[BaseException]) -> bool:
-    while error is not None and not isinstance(error, kind):
+def has_bad_certificate(error: BaseException | None) -> bool:
+    """Return whether a certificate that is not valid for the host caused the error."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 @functools.cache
-def _load_system_tls() -> ssl.SSLContext:
+def load_system_tls() -> ssl.SSLContext:
     """Return a context with the system's certificates; loaded once, because that takes a tenth of a second."""
     return httpx2.create_ssl_context()

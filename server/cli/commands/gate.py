@@ -13,8 +13,7 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
-from planwarden.tools.downstream.config import ServerSettings
-from planwarden.tools.downstream.config_file import build_slug
+from planwarden.tools.downstream.config import ServerSettings, build_slug
 from planwarden.tools.downstream.gated_servers import (
     MAX_NAME_CHARS,
     build_gated_config,

@@ -21,7 +21,8 @@ from planwarden.server.views.escaping import escape_text, format_value, shorten_
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
 from planwarden.server.views.status_words import FORMER, STATUSES, WORDS
-from planwarden.tools.downstream.config_file import RESERVED_SOURCES, build_slug
+from planwarden.tools.downstream.config import build_slug
+from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 
 PAGE_SIZE = 25
 TITLE_CHARS = 160

@@ -123,9 +123,7 @@ def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_se
 
 
 def build_config(name: str = "d", *, trusted: bool = False, fingerprint: str = "f") -> ServerConfig:
-    return ServerConfig(
-        name=name, slug=name, command="x", fingerprint=fingerprint, settings=ServerSettings(trusted=trusted)
-    )
+    return ServerConfig(name=name, command="x", fingerprint=fingerprint, settings=ServerSettings(trusted=trusted))
 
 
 def build(

@@ -151,7 +151,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
             self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
         if request.method == "GET":
-            # This would open a stream of messages, whose answer may not begin before the first one.
+            # A GET would open a stream of messages, whose answer may not begin before the first message.
             return httpx2.Response(405, request=request)
         if self.challenge is not None:
             # The refusal of an earlier request is used here, so that the server need not repeat it.

@@ -29,7 +29,7 @@ from planwarden.tools.web.fetch import GuardedTransport
 MAX_ANSWER_BYTES = 100 * 1024
 """A stored login holds a few of these answers."""
 TIMEOUT_S = 20.0
-"""For one whole answer."""
+"""The limit for one whole answer."""
 _PRIVATE_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (

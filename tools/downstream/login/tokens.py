@@ -42,7 +42,7 @@ class StoredLogin(BaseModel):
     """Seconds since 1970; None when the server did not say when the token expires."""
     authorization_server: str | None = None
     metadata: OAuthMetadata | None = None
-    """Of the authorization server, so that a later process can refresh without looking it up."""
+    """The authorization server's metadata, with which a later process can refresh without looking it up."""
     resource: ProtectedResourceMetadata | None = None
     challenge: str | None = None
     """`WWW-Authenticate` of an answer that asked for further rights; the next login requests them."""

@@ -26,13 +26,18 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""Of each end of an oversized line: either may hold the id of the request it answers."""
+"""What is kept of each end of an oversized line: either may hold the id of the request it answers."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
 """The longest time between the end of a child's pipes and its own end, which a busy machine reports late."""
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
+
+MAX_LOG_BYTES = 512 * 1024
+"""The limit of each of the two files of a log."""
+MAX_LINE_CHARS = 2_000
+_SDK_LOGGERS = ("client", "mcp.client.streamable_http")
 
 OnLost = Callable[[str], None]
 """Takes the reason the connection is lost."""
@@ -81,14 +86,6 @@ class LineReader:
             self._head = bytes(self._buffer[:EDGE_BYTES])
         if self._head is not None:
             del self._buffer[:-EDGE_BYTES]
-
-
-MAX_LOG_BYTES = 512 * 1024
-"""Of each of the two files."""
-MAX_LINE_CHARS = 2_000
-
-
-_SDK_LOGGERS = ("client", "mcp.client.streamable_http")
 
 
 def shorten_sdk_log() -> None:
@@ -179,7 +176,7 @@ class Child(msgspec.Struct, kw_only=True):
         await self.close_inbox()
 
     async def close_inbox(self) -> None:
-        """Close what receives its messages: there are no more."""
+        """Close what receives its messages, because no more will come."""
 
     async def stop(self) -> None:
         """Close its input, wait, and end its process group, in bounded time."""

@@ -101,7 +101,7 @@ async def http_transport(
 ) -> AsyncGenerator[Any]:
     """Yield the streams to the server's address; `login` is where a person's login to it is kept.
 
-    Unless results are typed, they stay as they came, and the SDK cannot check them.
+    Unless `is_typed`, results stay as they came, and the SDK cannot check them.
     """
     async with httpx2.AsyncHTTPTransport() as inner:
         # An Authorization header of the operator takes precedence over a login.

@@ -171,7 +171,7 @@ class _McpChild(Child, kw_only=True):
 
 
 async def _has_too_many_values(line: bytes) -> bool:
-    """Return whether parsing the line would take the event loop for too long. Pauses while it counts a long one."""
+    """Return whether parsing the line would hold the event loop for too long. Pauses while it counts a long one."""
     if len(line) <= MAX_VALUES:
         return False
     counter = ValueCounter()
