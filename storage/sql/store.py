@@ -44,7 +44,7 @@ class SqlStore(SqlLookups, ABC):
         """Return now and steady seconds; None where the database's own are used."""
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        """Do what other processes need in order to read their copy of the grants again."""
+        """Tell other processes to read their copy of the grants again, unless they notice by themselves."""
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._find_times()[0], limit))))
@@ -163,5 +163,5 @@ class SqlStore(SqlLookups, ABC):
         return int((await self._read_audit("audit_end"))[0][0])
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return rows of the audit; what was committed before belongs to the answer."""
+        """Return rows of the audit, among them everything that was committed before the call."""
         return await self._reads.fetch(name, parameters)
