@@ -25,7 +25,7 @@ class StoreLocation(msgspec.Struct, frozen=True):
 
     @property
     def is_made(self) -> bool:
-        """Whether opening it makes nothing new on this machine."""
+        """Whether opening it creates nothing new on this machine."""
         return self.path is None or self.path.exists()
 
     @property

@@ -114,8 +114,7 @@ class Adoption:
     def _leaves_first(self, execution: ExecutionState) -> bool:
         """Return True at the first look at an execution whose tools this process lacks, on a store of one machine.
 
-        Such a store does not say whether another process has them. At a later look the execution is continued here,
-        and its calls fail.
+        Another process may have them, but does not say so. At a later look it is continued here, and its calls fail.
         """
         knows_tools = self.peers is not None and self.peers.knows_tools
         if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self.tools):

@@ -110,7 +110,7 @@ def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, 
 
 
 def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
-    """Return what may really happen: everything, or, in a rehearsal, only calls that read, and nobody is asked."""
+    """Return what may really happen: everything, or in a rehearsal only calls that read, without asking anybody."""
     if not execution.options.rehearse:
         return prepared
     job = prepared.job

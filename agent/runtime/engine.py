@@ -86,8 +86,8 @@ class Engine:
     ) -> None:
         """Without `adopts`, the engine continues only executions that it was asked about: a process that ends soon must
         not begin what it cannot finish. It takes over others only while it has fewer than `concurrency`. Without
-        `follows`, it records commands, owns nothing, and starts no call and no prompt; with `peers`, it treats like
-        this the executions that they must continue, see `Adoption`.
+        `follows`, it records commands, owns nothing, and starts no call and no prompt; with `peers`, the same holds for
+        the executions that they must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
         after commits.

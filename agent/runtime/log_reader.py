@@ -51,7 +51,7 @@ async def load_execution(store: Lookups, row: Header | SuspensionRow | Execution
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Return the state after these events, with which the log of the execution that `row` belongs to begins.
+    """Return the state after these events, the first in the log of the execution that `row` belongs to.
 
     Raises:
         LogUnreadable: as `load_execution`.

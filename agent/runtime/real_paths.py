@@ -1,8 +1,8 @@
 """Finding out where paths in arguments really lead, for the operator's rules, which do no I/O themselves.
 
-A file system that does not answer, such as a network drive, holds up a thread and nothing else: after `LIMIT_S` it
-counts as unknown where the path leads, and a rule that must know it asks. A link may be changed between the look and
-the call; rules on paths do not replace a sandbox.
+A file system that does not answer, such as a network drive, holds up a thread and nothing else: after `LIMIT_S` the
+path's target counts as unknown, and a rule that must know it asks. A link may be changed between the look and the call;
+rules on paths do not replace a sandbox.
 """
 
 import os

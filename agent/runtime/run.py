@@ -113,7 +113,7 @@ class Run:
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
         self._inflight: dict[str, anyio.CancelScope] = {}
-        """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
+        """Scopes of jobs by their keys, from the announcement of a job until its outcome is stored or given up."""
         self._unstored: list[JobOutcome] = []
         """Outcomes that could not be stored; `_retry` brings them again."""
         self._is_retrying = False

@@ -1,8 +1,8 @@
 """A PostgreSQL database as one side of a move, which locks every table against writers.
 
 Every process that has the store open shares an advisory lock for as long as its control connection lives. So taking
-that lock alone proves that there is no such process. One whose control connection is broken is not noticed like this;
-it waits for the tables, and then meets the mark.
+that lock exclusively proves that there is no such process. One whose control connection is broken goes unnoticed, but
+waits for the tables, and then meets the mark.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
 """A SQLite file as one side of a move, which has the file to itself.
 
 A process that has the file open shares a lock on it as long as it lives, even if it does nothing. So taking that lock
-alone proves that there is no such process. A process that opens the file later waits for `WriteLock`.
+exclusively proves that there is no such process. A process that opens the file later waits for `WriteLock`.
 """
 
 import sqlite3
@@ -50,7 +50,7 @@ class SqliteSide(StoreSide):
             try:
                 if read_mark(self._connection) is None:
                     database.migrate(self._connection, path)
-                # Then a commit is in the file itself, with its mark in the header: a copy of that is the whole store.
+                # Commits then go into the file itself, with the mark in its header: a copy of it is the whole store.
                 if self._connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
                     raise self._describe_use()
                 for setting in _SETTINGS:

@@ -106,7 +106,7 @@ class Control:
         self._announced = 0
         """How many of `_owners` this connection has tried to lock."""
         self._unlocked: set[str] = set()
-        """Owners that this connection has tried to lock without success."""
+        """Owners that this connection has yet to lock."""
         self._condition = threading.Condition()
         self._is_stopping = False
         self._wake_read, self._wake_write = os.pipe()
@@ -194,8 +194,8 @@ class Control:
             os.read(self._wake_read, 4096)
 
     def _take_hints(self, connection: Connection) -> None:
-        """Take hints, also those that arrived while a statement ran. The next ones are taken together a moment later:
-        where many processes commit, waking for each hint would cost as much as a part of the work."""
+        """Take the hints, with those that arrived while a statement ran. The next ones are taken together a moment
+        later: where many processes commit, waking for each hint would cost a noticeable part of the time."""
         hints = [*connection.notifies(timeout=0)]
         for hint in hints:
             sender, *texts = hint.payload.split("\n")
@@ -245,6 +245,6 @@ class Control:
         self._pause(PAUSE_S)
 
     def _pause(self, pause_s: float) -> None:
-        """Pause; return early for `stop` and for a new owner, because trying at once does it no harm."""
+        """Pause; return early for `stop` and for a new owner, for which trying at once can do no harm."""
         if not self._is_stopping and select.select([self._wake_read], [], [], pause_s)[0]:
             os.read(self._wake_read, 4096)

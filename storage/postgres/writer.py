@@ -109,6 +109,8 @@ class PostgresWriter:
         self._hinted_at = 0.0
         self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._closed = False
+        self._is_committing = False
+        """COMMIT was sent, or is about to be."""
         self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
         self._thread.start()
 
@@ -300,6 +302,3 @@ class PostgresWriter:
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
-
-    _is_committing = False
-    """COMMIT was sent, or is about to be."""

@@ -123,7 +123,7 @@ SELECT coalesce(sum(amount), 0), count(*) FROM budget_shares
 WHERE budget = $1 AND ends_at > clock($2) AND holder NOT IN (SELECT json_array_elements_text($3::json));
 
 -- name: shares_room_at
--- When as many shares of a budget have ended as are in the way: $4 in sum, $5 in number; NULL if never.
+-- When enough shares of a budget will have ended: $4 in sum, $5 in number; NULL if never.
 SELECT min(e.ends_at) FROM (
     SELECT ends_at, sum(amount) OVER ended AS amount, count(*) OVER ended AS count FROM budget_shares
     WHERE budget = $1 AND ends_at > clock($2) AND holder NOT IN (SELECT json_array_elements_text($3::json))
@@ -246,8 +246,8 @@ SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = $1;
 
 -- name: find_ids
--- Ids of each kind that begin with $1, with their threads. None of them is greater than $1 followed by the last code point
--- of Unicode.
+-- Ids of each kind that begin with $1, with their threads. All of them are less than $1 followed by the last code point of
+-- Unicode.
 SELECT * FROM (
     SELECT 'execution', execution_id, thread_id FROM executions
     WHERE execution_id COLLATE "C" >= $1 AND execution_id COLLATE "C" < $1 || chr(1114111)
@@ -395,7 +395,7 @@ SELECT id, owner, version, body FROM records WHERE kind = $1 AND id = $2;
 SELECT id, owner, version, body FROM records WHERE kind = $1 ORDER BY number;
 
 -- name: records_of
--- Those of one owner.
+-- The records of a kind that one owner has, oldest first.
 SELECT id, owner, version, body FROM records WHERE kind = $1 AND owner = $2 ORDER BY number;
 
 -- name: due_records
@@ -460,12 +460,12 @@ WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT 
 ORDER BY number DESC LIMIT $2;
 
 -- name: find_once_keys
--- Those of a JSON list that are held at that time.
+-- The keys of a JSON list that are held at the time $2.
 SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
 WHERE key IN (SELECT json_array_elements_text($1::json)) AND ends_at > clock($2) ORDER BY number;
 
 -- name: once_keys
--- Those of calls that are held at the time $1, of one tool or all, newest first.
+-- The keys of calls that are held at the time $1, of one tool or all, newest first.
 SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
 WHERE ends_at > $1 AND tool_name <> '' AND ($2::text IS NULL OR tool_name = $2) ORDER BY number DESC LIMIT $3;
 

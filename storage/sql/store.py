@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.audit import AuditEntry, AuditRow, build_pr
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
-from planwarden.storage.sql import budgets_and_keys as sql_holdings
+from planwarden.storage.sql.budgets_and_keys import take_key
 from planwarden.storage.sql.database import Database, Liveness, Reads, Rows, SqlTransaction, Writes
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import NotificationQueue
@@ -135,7 +135,7 @@ class SqlStore(SqlLookups, ABC):
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         return await self._database.write(
-            lambda transaction: sql_holdings.take_key(transaction, once, holder, self._clock.now()), entry
+            lambda transaction: take_key(transaction, once, holder, self._clock.now()), entry
         )
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:
