@@ -31,10 +31,10 @@ class ManualClock:
         return self._steady
 
     def advance(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         self._now += seconds
         self._steady += seconds
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the time, forward or back."""
+        """Set the time forward or back, as a person does."""
         self._now += seconds

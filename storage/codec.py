@@ -4,10 +4,10 @@ The types in `agent.core.execution.events` define the JSON: a transaction is a l
 tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
 `LogUnreadable`, never a half-built event.
 
-Encoding reads its own text back, so that nothing is stored which differs from what was written. What differs is left to
-the standard library: it writes lone surrogates (undecodable file names), which have no UTF-8, in ASCII, makes lists of
-tuples, and refuses numbers that are not finite. Decoding falls back to it for the same rows. What no reader of the log
-would accept is never written. A row that has fewer fields than its event takes their defaults.
+Encoding reads its own text back, so that nothing is stored that would be read as something else. Where the two differ,
+the standard library encodes instead: it writes lone surrogates (undecodable file names), which UTF-8 lacks, in ASCII,
+makes lists of tuples, and refuses numbers that are not finite. Decoding falls back to it for the same rows. What no
+reader of the log would accept is never written. Fields of an event that a row lacks take their defaults.
 """
 
 import json
@@ -34,7 +34,7 @@ def encode_events(events: Iterable[ev.Event]) -> str:
     """Return the text of one transaction's events, on one line.
 
     Raises:
-        NotStorable: a number is not finite, or a value does not fit its field; the log could not be read any more.
+        NotStorable: a number is not finite, or a value does not fit its field; the log could no longer be read.
     """
     try:
         return _encode(tuple(events))
@@ -85,7 +85,7 @@ def _decode(text: str) -> Transaction:
 
 
 def count_readable(text: str) -> int:
-    """Return the number of events before the first one of a stored transaction that cannot be decoded."""
+    """Return how many events of a stored transaction come before the first that cannot be decoded."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

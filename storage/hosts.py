@@ -1,5 +1,5 @@
-"""What gates and the guard remember of hosts: running gates, delivered results, definitions that people rely on, stops
-of sessions, and trusted folders."""
+"""What gates and the guard remember about hosts: running gates, delivered results, definitions that people rely on,
+stops of sessions, and trusted folders."""
 
 import msgspec
 
@@ -11,14 +11,14 @@ KEEP_SESSIONS_S = 7 * 86_400.0
 
 
 class RunningGate(Record, frozen=True, kw_only=True):
-    """The server that a gate wraps while its process lives, which is `owner`."""
+    """The server that a gate wraps while the gate's process, `owner`, lives."""
 
     columns = Columns("gate", "owner")
 
     owner: str
     server: str
-    """What the names of its tools begin with; empty for the servers of planwarden.json, which other processes use too:
-    then only the calls of its own hosts are the gate's."""
+    """The prefix of its tools' names; empty for the servers of planwarden.json, which other processes use too: then
+    only the calls of the gate's own hosts are the gate's."""
     listing: str = ""
     """Digest of the tools that the server lists."""
 
@@ -40,9 +40,9 @@ class ReliedDefinition(Record, frozen=True, kw_only=True):
     tool: str
     """Digest of the server and the server's own name of the tool."""
     origin: str
-    """Digest of what the server said of the tool."""
+    """Digest of what the server said about the tool."""
     digest: str
-    """Of the whole definition, with the settings of the operator."""
+    """Digest of the whole definition, with the operator's settings."""
 
 
 class RunningGates(RecordStore[RunningGate]):
@@ -96,7 +96,7 @@ class ReliedDefinitions(RecordStore[ReliedDefinition]):
         super().__init__(store, ReliedDefinition)
 
     async def find_or_add(self, record: ReliedDefinition) -> ReliedDefinition:
-        """Return the stored definition; without one, this is the first, and is stored."""
+        """Return the stored definition; if there is none, store this one."""
         stored = await self.find(record.tool)
         if stored is not None:
             return stored
@@ -104,7 +104,7 @@ class ReliedDefinitions(RecordStore[ReliedDefinition]):
         return await self.find(record.tool) or record
 
     async def approve(self, record: ReliedDefinition) -> None:
-        """Store what a person approved in the place of what they relied on before."""
+        """Store what a person approved in place of what people relied on before."""
         await self.write(lambda transaction: transaction.put(record))
 
 
@@ -119,11 +119,11 @@ class HostSession(ExpiringRecord, frozen=True, kw_only=True):
     folder: str
     """Where it began."""
     record: str = ""
-    """The file with the calls: the host's own, or one of planwarden's home."""
+    """The file with the calls: the host's own, or one in planwarden's home."""
     refusals: int = 0
     """How often the stop that the host is about to make was refused."""
     waived: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """The reasons by the names of the promises that a person waived for this session."""
+    """Why a person waived promises for this session, by the promises' names."""
     question: str = ""
     """The promises that a person was asked about."""
     updated_at: float = 0.0

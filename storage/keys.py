@@ -38,7 +38,7 @@ class SigningKey(Record, frozen=True, kw_only=True):
     """Name of the host at which it can be used."""
     label: str
     sign_count: int
-    """Of its newest signature; 0 if the authenticator does not count."""
+    """The count in its newest signature; 0 if the authenticator does not count."""
     created_at: float
     used_at: float | None = None
     revoked_at: float | None = None
@@ -56,7 +56,7 @@ class SigningNonce(ExpiringRecord, frozen=True, kw_only=True):
     """Hash of the session that asked for it."""
     suspension_id: str = ""
     digest: str = ""
-    """Of the question's revision that is signed."""
+    """Digest of the question's revision that is signed."""
     content: str = ""
     """Digest of the answer that goes with the signature; empty when the question has no form."""
 
@@ -67,7 +67,7 @@ class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
     principal: str
     sign_count: int
-    """As the authenticator says in this signature."""
+    """The count in this signature."""
     at: float
 
 
@@ -77,8 +77,8 @@ class KeyStore(RecordStore[SigningKey]):
     Laws:
     * `take_nonce` is atomic: exactly one of racing calls gets the nonce. A nonce that was taken or has expired does not
       exist.
-    * A use counts only if the key belongs to its principal, is not revoked, and its sign count has grown (or neither
-      counts).
+    * A use counts only if the key belongs to its principal, is not revoked, and its sign count has grown (or the
+      authenticator does not count).
     * A principal's first key needs no other key; every further one needs a use of another. Two keys that race to be the
       first are not both added. A revoked key neither signs nor prevents a first key.
     * A change of a key and its row of the audit are stored together or not at all. Keys are never deleted.
@@ -99,7 +99,7 @@ class KeyStore(RecordStore[SigningKey]):
         await self.write(add)
 
     async def take_nonce(self, nonce: str, now: float) -> SigningNonce | None:
-        """Return the nonce, once."""
+        """Return the nonce and delete it; None if it does not exist."""
 
         def take(transaction: RecordTransaction) -> SigningNonce | None:
             record = transaction.find(SigningNonce, nonce, now)
@@ -124,8 +124,8 @@ class KeyStore(RecordStore[SigningKey]):
         return await self.write(lambda transaction: _count(transaction, use), entry, lock=_LOCK)
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
-        """Revoke a key; False if there is none or it was revoked before, with `spares_last` also if it is the only
-        one."""
+        """Revoke a key; False if there is none or it was revoked before. With `spares_last`, also False for the last
+        key of its principal."""
 
         def revoke(transaction: RecordTransaction) -> bool:
             key = transaction.find(SigningKey, key_id)

@@ -19,13 +19,13 @@ class StoreLocation(msgspec.Struct, frozen=True):
     path: Path | None = None
     """The file of SQLite; None for PostgreSQL."""
     url: str = ""
-    """Of PostgreSQL, perhaps with a password."""
+    """The URL of PostgreSQL, perhaps with a password."""
     control_url: str = ""
-    """Leads to the same PostgreSQL past a pooler of connections; empty where `url` does."""
+    """A URL that leads to the same PostgreSQL past a pooler of connections; empty where `url` does so."""
 
     @property
     def is_made(self) -> bool:
-        """Opening it makes nothing new on this machine."""
+        """Whether opening it creates nothing new on this machine."""
         return self.path is None or self.path.exists()
 
     @property

@@ -3,8 +3,8 @@
 `WriteLock` serialises writers on SQLite versions with the WAL-reset bug (https://sqlite.org/wal.html#walresetbug, fixed
 in 3.51.3). `LivenessFile` shows that a process which owns executions is alive.
 
-Both lock a descriptor by filelock, instead of a path by its `FileLock`. That opens and closes the file each time, which
-a transaction would notice, and it creates a missing file, which would bring a dead owner's file back.
+Both lock a descriptor with filelock instead of a path with its `FileLock`. A `FileLock` opens and closes the file each
+time, which a transaction would notice, and creates a missing file, which would bring a dead owner's file back.
 """
 
 import os
@@ -40,7 +40,7 @@ class WriteLock:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Blocks the calling thread until it holds the lock.
+        """Block the calling thread until it holds the lock.
 
         Raises:
             StoreError: another process held the lock for `timeout_s`.
@@ -61,7 +61,7 @@ class WriteLock:
 
     @contextmanager
     def held_if_free(self) -> Generator[bool]:
-        """Do not block. Gives False when somebody else, in this process or another one, holds the lock."""
+        """Do not block. Yield False when somebody else, in this process or another one, holds the lock."""
         is_held = self.try_to_take()
         try:
             yield is_held
@@ -128,7 +128,7 @@ class LivenessFile:
             os.close(descriptor)
 
     def is_anyone_alive(self, prefix: str) -> bool:
-        """Return whether an owner whose name begins so lives; delete the files of those that are certainly dead."""
+        """Return whether an owner whose name has the prefix lives; delete files of dead ones that it comes across."""
         names = [path.stem for path in self._folder.glob(f"{prefix}*.alive")]
         return any(not self.is_dead(name) for name in names)
 

@@ -1,4 +1,4 @@
-"""The mark of a store that `planwarden move` left, or has not finished filling: it must not be used.
+"""The mark of a store that `planwarden move` left, or has not finished filling: such a store must not be used.
 
 The version of a marked store's schema is higher than any real one, so that every planwarden refuses to open it.
 """
@@ -25,6 +25,6 @@ class MoveMark(msgspec.Struct, frozen=True):
         if self.is_source:
             return f"{name} was moved to {self.place}; set PLANWARDEN_STORE to that"
         return (
-            f"a move from {self.place} to {name} goes on or was broken off; run `planwarden --store URL move --to URL` "
-            "with these two again"
+            f"a move from {self.place} to {name} is under way or was broken off; run `planwarden --store URL move --to "
+            "URL` with these two again"
         )

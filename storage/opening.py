@@ -35,7 +35,7 @@ class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
 
 @asynccontextmanager
 async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
-    """Yield the store, and close it at the end, also when the task was cancelled.
+    """Yield the store, and close it at the end, even if the task was cancelled.
 
     Raises:
         StoreError: it cannot be reached, or must not be used.
@@ -50,7 +50,7 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
-    """Return lookups that wait for nothing and need no event loop, for a command, which does nothing else.
+    """Return lookups that wait for nothing and need no event loop, for a command that does nothing else.
 
     None where the whole store has to be opened: for PostgreSQL, and for a file whose schema is not the newest one.
 

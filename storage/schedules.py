@@ -1,8 +1,8 @@
 """Schedules of saved plans.
 
-A tick is a time, in whole Unix seconds, at which a schedule starts its plan. What is decided about a tick is a change
-of the schedule's row, and every change is conditional on the row's version. So of all processes that look at a tick,
-one decides it, and a process that dies in between leaves a row that says what is to be done.
+A tick is a time, in whole Unix seconds, at which a schedule starts its plan. Each decision about a tick is a change of
+the schedule's row, conditional on the row's version. So of all processes that look at a tick, exactly one decides it,
+and a process that dies halfway leaves a row that says what remains to be done.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.sql.records import Columns, Record, RecordStore, RecordTransaction
 
 MAX_SCHEDULES = 1_000
-"""Of all owners together."""
+"""The limit for all owners together."""
 MAX_RECENT = 20
 """Records of ticks that a schedule keeps; the oldest give way."""
 
@@ -89,7 +89,7 @@ class ScheduleStore(RecordStore[PlanSchedule]):
         self.is_attended = self.liveness.is_attended
 
     async def add(self, schedule: PlanSchedule, entry: AuditEntry) -> None:
-        """Store a new one; one whose id is there stays as it is. Raises `LimitExceeded` at `MAX_SCHEDULES`."""
+        """Store a new schedule; one that has its id already stays. Raises `LimitExceeded` at `MAX_SCHEDULES`."""
 
         def insert(transaction: RecordTransaction) -> bool:
             if len(transaction.all(PlanSchedule)) >= MAX_SCHEDULES:
@@ -103,5 +103,5 @@ class ScheduleStore(RecordStore[PlanSchedule]):
         return await self.write(lambda transaction: transaction.change(schedule), entry)
 
     async def remove(self, schedule_id: str, entry: AuditEntry) -> bool:
-        """Delete it, damaged or not; False when there is none."""
+        """Delete a schedule, damaged or not; False when there is none."""
         return await self.write(lambda transaction: transaction.delete(PlanSchedule, schedule_id), entry)

@@ -1,4 +1,4 @@
-"""Sealed secrets: what a reader of the database, of its backups and of its replicas learns nothing from.
+"""Sealed secrets: a reader of the database, of its backups and of its replicas learns nothing from them.
 
 Each value is sealed with AES-256-GCM (https://csrc.nist.gov/pubs/sp/800/38/d/final), a fresh random nonce, and the name
 of the secret as associated data: a changed row is refused, and so is a row that was moved to another name. The key is
@@ -32,7 +32,7 @@ FORM = b"\x01"
 CHECK = "check"
 _LOCK = "secret locks"
 LEASE_S = 60.0
-"""A lock ends after so long: later than a token is refreshed, soon enough after its holder was killed."""
+"""Seconds after which a lock ends: enough to refresh a token, and not too many if its holder was killed."""
 PAUSE_S = 0.1
 _CHECKED = b"planwarden"
 
@@ -98,7 +98,7 @@ class SecretLock(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class SealedSecrets:
-    """Implements `SecretStore` over sealed records. The key is looked at when a value needs it."""
+    """Implements `SecretStore` over sealed records. The key is read when a value needs it."""
 
     def __init__(self, store: object, key: str) -> None:
         """`key` is the text of `PLANWARDEN_SECRET_KEY`, empty where it is not set."""
@@ -107,7 +107,7 @@ class SealedSecrets:
         self._key: SecretKey | None = None
 
     async def check(self) -> None:
-        """The first process of a new store makes its key the one of the store.
+        """Check the key. The first process of a new store makes its own key that of the store.
 
         Raises:
             UsageError: there is no key, it is not one, or not the one of this store.

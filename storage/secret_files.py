@@ -1,4 +1,4 @@
-"""Secrets in files of the home, each readable by its user alone (mode 0600): what a home on SQLite has.
+"""Secrets in files of the home, each readable by its user alone (mode 0600); a home on SQLite has them.
 
 The processes of one machine share them. A file is replaced as a whole. The lock on a name is a lock of the operating
 system, which ends with its process.

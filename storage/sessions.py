@@ -7,7 +7,7 @@ directory share them. Times are in Unix seconds by the store's clock.
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore
 
 NAMED_DIGITS = 16
-"""Of a session's hash, to name it in the audit."""
+"""Digits of a session's hash that name the session in the audit."""
 
 
 class Pairing(ExpiringRecord, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class Pairing(ExpiringRecord, frozen=True, kw_only=True):
 
     link_hash: str
     typed_hash: str
-    """Of a code short enough to be typed, and therefore to be guessed: the lockout applies."""
+    """Hash of a code short enough to be typed, and therefore to be guessed: the lockout applies."""
     principal: str
     """Whose session it opens."""
     attempts: int = 0
@@ -36,7 +36,7 @@ class InboxSession(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class CodeRefusal(ExpiringRecord, frozen=True, kw_only=True):
-    """A wrong code, for as long as it counts."""
+    """A wrong code, kept for as long as it counts."""
 
     columns = Columns("refusal", "refusal_id")
 
@@ -44,7 +44,7 @@ class CodeRefusal(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class RunningInbox(Record, frozen=True, kw_only=True):
-    """Where an inbox listens while its process lives, which is `owner`."""
+    """Where an inbox listens while its process, `owner`, lives."""
 
     columns = Columns("inbox", "owner")
 

@@ -1,5 +1,5 @@
-"""The running engine: it turns decisions into transactions, performs calls and prompts, owns a process's executions.
+"""The running engine: it owns a process's executions, turns decisions into transactions, performs calls and prompts.
 
-A call reads downward: `engine -> run -> transaction_builder -> dispatch`, and after the commit `perform`. `dispatch`
-asks the functions of `approval`; nothing there calls back.
+Calls go downward: `engine -> run -> transaction_builder -> dispatch`, and `perform` after the commit. `dispatch` calls
+the functions of `approval`, which never call back.
 """

@@ -1,7 +1,7 @@
 """Executions that this process takes over: those that nobody owns, and those of processes that are silent.
 
 Nobody knows what a process that lives but does not respond will do when it continues: a container that was paused may
-be about to send a call. So it keeps its executions for some time.
+be about to send a call. So such a process keeps its executions for some time.
 """
 
 import logging
@@ -25,22 +25,22 @@ logger = logging.getLogger(__name__)
 SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
-"""So many of them are remembered; while there are more, what nobody owns is only looked at page by page."""
+"""The most of them that are remembered; beyond that, executions that nobody owns are only looked at page by page."""
 RENEW_S = 5.0
 """Seconds after which a process renews its leases, and an owner that is still silent is replaced."""
 LOOK_S = 2.5
-"""Seconds after which a process looks for leases that others did not renew: soon enough that it sees each late one
-`RENEW_S` before its end, wherever its looks fall."""
+"""Seconds between looks for leases that others did not renew: few enough to see each late lease `RENEW_S` before it
+ends, whenever the looks happen."""
 LATE_S = 8.0
-"""A process that responds renews a lease of 15 s before it ends within so many seconds."""
+"""A lease of 15 s that ends within so many seconds is late: a process that responds has renewed it by then."""
 SILENT_S = 60.0
 """Seconds after the end of its lease for which a process that lives, but does not respond, keeps a running effect."""
 UNLIMITED_S = 600.0
-"""The time limit of a call that has none of its own, where an execution waits for a silent process."""
+"""The limit assumed for a call without a time limit, while its execution waits for a silent process."""
 
 
 class Peers(Protocol):
-    """What is known of the other processes that share the store; it may be some seconds old."""
+    """What is known about the other processes that share the store; it may be some seconds old."""
 
     @property
     def generation(self) -> int:
@@ -54,15 +54,15 @@ class Peers(Protocol):
 
     @property
     def knows_tools(self) -> bool:
-        """A tool that is not here may be in another process, which then continues what needs it."""
+        """Whether a tool that this process lacks may be in another one, which then continues what needs it."""
         ...
 
     async def look_for(self, context: str | None) -> None:
-        """Learn of a process that began a moment ago, if `context` of an execution may name it. Raises `StoreError`."""
+        """Learn of a process that began a moment ago, if an execution's `context` may name it. Raises `StoreError`."""
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
-        """Return False when another process must make the calls of the tool of this name, because it has another
-        definition than this process, or state that this process has not. `context` is that of the execution."""
+        """Return False when another process must make the calls of the tool `name`, because it has another definition
+        of it, or state that this process lacks. `context` is that of the execution."""
         ...
 
 
@@ -82,15 +82,15 @@ def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
 
 
 StartRun = Callable[[ExecutionState, Lease, bool], None]
-"""Continues the execution in this process; True when it was read under the lease."""
+"""Continues the execution in this process; the flag says whether it was read under the lease."""
 
 
 @dataclass(eq=False)
 class Adoption:
-    """Takes at most `concurrency` executions at a time.
+    """Takes over executions while the process has fewer than `concurrency`.
 
-    With `peers` it leaves to them those whose remaining steps name a tool that is not here, or that is not here as the
-    process that started last has it; and it takes nothing while that process runs under another policy.
+    With `peers`, it leaves to them executions whose remaining steps name a tool that is not here, or that is not here
+    as the process that started last has it; and it takes nothing while that process runs under another policy.
     """
 
     store: Store
@@ -98,23 +98,23 @@ class Adoption:
     tools: Toolbox
     cache: ExecutionCache
     follows: bool
-    """Without it, this takes nothing."""
+    """False in a process that takes nothing."""
     concurrency: int
     peers: Peers | None
     start: StartRun
     _left: set[str] = field(default_factory=set[str], init=False)
-    """Those that were left to other processes once."""
+    """Ids of executions that were left to other processes once."""
     _skipped: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Until when, in steady seconds, by the ids of executions that cannot be read here or whose tools are not."""
+    """Until when, in steady seconds, executions are skipped that cannot be read or continued here, by their ids."""
     _skipped_with: tuple[Sequence[ToolDefinition], int] = field(default=((), 0), init=False)
-    """The catalogue and the generation of the peers with which they were looked at."""
+    """The catalogue and the generation of the peers when those were skipped."""
     _late: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]], init=False)
     """When a lease ends, and when it was first seen to be late, in steady seconds, by execution id."""
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
-        """Return True at the first look at an execution whose tools are not here, on a store of one machine.
+        """Return True at the first look at an execution whose tools this process lacks, on a store of one machine.
 
-        Another process may have them, and nobody says so there. At a later look it is continued, and its calls fail.
+        Another process may have them, but does not say so. At a later look it is continued here, and its calls fail.
         """
         knows_tools = self.peers is not None and self.peers.knows_tools
         if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self.tools):
@@ -125,7 +125,7 @@ class Adoption:
         return True
 
     def may_run(self, execution: ExecutionState) -> bool:
-        """Return False when other processes must continue it."""
+        """Return False when other processes must continue the execution."""
         if not self.follows or self.peers is None:
             return self.follows
         if self.peers.is_outdated or (self.peers.knows_tools and not has_needed_tools(execution, self.tools)):
@@ -140,21 +140,21 @@ class Adoption:
 
     @property
     def is_outdated(self) -> bool:
-        """A process that started later has another policy: this one ends what it has begun, and begins nothing."""
+        """A process that started later has another policy: this one finishes what it has begun, and begins nothing."""
         return self.peers is not None and self.peers.is_outdated
 
     def count_room(self) -> int:
-        """Return how many more executions it can take."""
+        """Return how many more executions this process can take."""
         return 0 if self.is_outdated else self.concurrency - len(self.cache.runs)
 
     def count_claimable(self) -> int:
-        """Return how many that nobody owns it may claim unseen: none while it cannot remember which ones it gives
-        back."""
+        """Return how many executions that nobody owns may be claimed unread: none while those that are given back
+        cannot be remembered."""
         self._forget_skipped()
         return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
 
     def list_skipped(self) -> Collection[str]:
-        """Return those that others must take, as far as this process knows, and those that have work here already."""
+        """Return the executions that others must take, as far as this process knows, and those that run here."""
         self._forget_skipped()
         return self._skipped.keys() | self.cache.runs.keys()
 
@@ -175,7 +175,7 @@ class Adoption:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
         if execution_id in self.cache.runs:
-            # A command for it has come since; the next look takes it.
+            # A command for it has come since; the next look takes it over.
             await self.store.release(lease)
             return
         is_mine = False
@@ -195,19 +195,19 @@ class Adoption:
                 await self.store.release(lease)
 
     def next_look(self, late: Collection[str], looked_at: float) -> float:
-        """Steady seconds of the next look at leases that others did not renew.
+        """Return when to look again at leases that others did not renew, in steady seconds.
 
-        `late` are those of the last look, which began at `looked_at`: what ended while it lasted is due at once.
+        `late` are those of the last look, which began at `looked_at`: a lease that ended during it is due at once.
         """
         self._late = {name: times for name, times in self._late.items() if name in late}
         due = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._late.values())
         return min([looked_at + LOOK_S, *(at for at in due if at > looked_at)])
 
     def _is_still_late(self, header: Header) -> bool:
-        """Look at a lease that is late: True when it was seen to be so `RENEW_S` ago, and was not renewed since.
+        """Look at a late lease. Return whether it was late at least `RENEW_S` ago already, and was not renewed since.
 
-        Only then is its owner replaced: after a sleep all leases may have run out. The first look comes before the end
-        of a lease that is late, so that the later one need not come long after it.
+        Only then is its owner replaced: after a sleep of the machine, all leases may have run out. The first look comes
+        before a late lease ends, so that the second one need not come long after the end.
         """
         now = self.store.clock.steady()
         leased_until, seen_at = self._late.setdefault(header.execution_id, (header.leased_until, now))
@@ -217,7 +217,7 @@ class Adoption:
         return now - seen_at >= RENEW_S
 
     async def look_at(self, execution_id: str) -> None:
-        """Watch a lease that is late, and continue the execution once that has ended."""
+        """Watch a late lease, and continue the execution once the lease has ended."""
         header = await self.store.header(execution_id)
         if header is None:
             return
@@ -227,7 +227,7 @@ class Adoption:
             await self._take_over(header)
 
     async def take_over(self, execution_id: str) -> None:
-        """Continue an execution whose lease ended or whose owner is gone, unless somebody may still do something."""
+        """Continue an execution whose lease ended or whose owner is gone, unless that owner may still act."""
         header = await self.store.header(execution_id)
         if header is not None:
             await self._take_over(header)
@@ -249,7 +249,7 @@ class Adoption:
         if not self.may_run(execution) or self._leaves_first(execution):
             self._skip(execution_id)
             return
-        # What this process owns and does not run, it took without noticing: the answer was lost.
+        # This process owns an execution that it does not run: the answer to its claim was lost.
         is_own = header.owner == self.owner
         grace_s = 0.0 if is_own else math.inf
         if not is_own and self._is_still_late(header):
@@ -266,7 +266,7 @@ class Adoption:
 
 
 def longest_call_s(execution: ExecutionState, tools: Toolbox) -> float:
-    """Return seconds after which a silent owner of the execution cannot send an effect any more that it has begun."""
+    """Return the seconds after which a silent owner of the execution can no longer send an effect that it has begun."""
     longest = 0.0
     for call in find_running_calls(execution):
         definition = tools.get(call.tool_name)

@@ -1,8 +1,8 @@
 """Reading from the store what references lead to, so that the pure core can resolve them.
 
-Parts of large artifacts are read in a process of their own, because parsing millions of values takes seconds, and is
-native code that holds the interpreter's lock: a thread would not let the event loop run. The process gets a line of
-JSON, the artifact's id and the addresses, and then the content. It writes a line of JSON for each part.
+Parts of large artifacts are read in a process of their own, because parsing millions of values takes seconds in native
+code that holds the interpreter's lock: a thread would not let the event loop run. The process reads a line of JSON with
+the artifact's id and the addresses, and then the content. It writes a line of JSON for each part.
 """
 
 import json
@@ -24,21 +24,21 @@ logger = logging.getLogger(__name__)
 MAX_PARSED_BYTES = 1024 * 1024
 """Larger content is parsed in another process."""
 MAX_TEXT_BYTES = 256 * 1024
-"""The same for content with text that is read as JSON."""
+"""The same for content that holds text to be read as JSON."""
 MAX_BYTES = 8 * 1024 * 1024
-"""Of all parts together; those that exceed it are not returned."""
+"""The limit of all parts together; parts beyond it are not returned."""
 TIME_LIMIT_S = 60.0
 _COMMAND = ("-P", "-c", f"from {__name__} import main; main()")
 _LIMITER = anyio.CapacityLimiter(2)
-"""Each process can take a gigabyte."""
+"""Each process can take a gigabyte of memory."""
 
 
 async def read_wanted(
     store: Store, thread_id: str, needed_parts: frozenset[PartAddress], new: Mapping[str, Artifact]
 ) -> dict[PartAddress, ArtifactPart]:
-    """Each part that is wanted, every artifact read once. `new` are those that are not committed yet.
+    """Return the needed parts, reading each artifact once. `new` are the artifacts that are not committed yet.
 
-    What cannot be read is a fault of the call that needs it, not of everything else in the transaction.
+    A part that cannot be read is a fault of the call that needs it, not of the whole transaction.
     """
     parts: dict[PartAddress, ArtifactPart] = {}
     for artifact_id in sorted({part.artifact_id for part in needed_parts}):
@@ -51,7 +51,7 @@ async def read_wanted(
         except StoreError as error:
             fault = f"cannot be followed: {error.message}"
         else:
-            fault = f"cannot be followed: artifact {artifact_id!r} is not in the store any more"
+            fault = f"cannot be followed: artifact {artifact_id!r} is no longer in the store"
         logger.error("thread %s: artifact %s could not be read", thread_id, artifact_id)
         parts.update(dict.fromkeys(addresses, ArtifactPart(fault=fault)))
     return parts
@@ -67,8 +67,8 @@ async def _read_parts(artifact: Artifact, addresses: Sequence[PartAddress]) -> d
 
 async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
     """Return the part at each address. Raises `StoreError` when the process fails or takes too long."""
-    listed = [[address.pointer, address.parse, address.may_be_list] for address in addresses]
-    content = json.dumps([artifact.artifact_id, listed]).encode() + b"\n" + artifact.data
+    encoded = [[address.pointer, address.parse, address.may_be_list] for address in addresses]
+    content = json.dumps([artifact.artifact_id, encoded]).encode() + b"\n" + artifact.data
     command = [sys.executable, *_COMMAND]
     try:
         async with _LIMITER:
@@ -89,10 +89,10 @@ async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress])
 
 
 def main() -> None:
-    """Run in the process."""
-    artifact_id, listed = json.loads(sys.stdin.buffer.readline())
+    """Read the parts, in the process that `_read_in_process` starts."""
+    artifact_id, encoded = json.loads(sys.stdin.buffer.readline())
     artifact = Artifact(JSON_TYPE, sys.stdin.buffer.read(), artifact_id)
-    addresses = [PartAddress(artifact_id, *address) for address in listed]
+    addresses = [PartAddress(artifact_id, *address) for address in encoded]
     parts, chars = read_parts(artifact, addresses), 0
     for address in addresses:
         part = parts[address]

@@ -33,7 +33,7 @@ class ChangeNotifier:
         return self._stop_watches.setdefault(execution_id, asyncio.Event())
 
     def wake(self, execution_id: str, *, goes_on: bool = False) -> None:
-        """Set the watches on the execution; where it `goes_on` in this process, only those on every change."""
+        """Set the watches on the execution; if it `goes_on` in this process, only those on every change."""
         for watches in (self._watches,) if goes_on else (self._watches, self._stop_watches):
             watch = watches.pop(execution_id, None)
             if watch is not None:

@@ -19,7 +19,7 @@ from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
 logger = logging.getLogger(__name__)
 
 REPORT_CHARS = 200
-"""Of a late result that the question itself quotes; the log has all of it."""
+"""The most of a late result that the question itself quotes; the log has all of it."""
 
 
 def start(options: ev.Options, client_id: str | None, request: StartRequest | None) -> BuildEvents:
@@ -55,7 +55,7 @@ def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
 
 
 def withdraw(suspension_id: str, reason: str) -> BuildEvents:
-    """Close an open question that somebody else asked through us."""
+    """Close an open question that somebody else asked through planwarden."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         suspension = execution.suspensions.get(suspension_id)
@@ -89,7 +89,7 @@ def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
 
 
 def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
-    """Return None when the process does not know what became of the job either."""
+    """Return the report of a late outcome; None when this process does not know what became of the call either."""
     match outcome.events:
         case (ev.ToolReturned(call_id=call_id, value=value, artifact=artifact),):
             text = canonical_json(value)

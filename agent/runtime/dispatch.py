@@ -86,17 +86,15 @@ def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) ->
     return _prepare_proposed(request) if call.status == "proposed" else _prepare_decided(request)
 
 
-def recover_call(
-    context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool = True
-) -> PreparedCall:
-    """A call that another process made and recorded no result of: repeat it if that is allowed, else say so."""
+def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
+    """Repeat a call whose process recorded no result if that is allowed; else record that its outcome is unknown."""
     return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
 
 
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
     """Return what was prepared, with the business key in the intent; a refusal when another call has the key.
 
-    Every path to an intent ends here. Raise `OnceNeeded` as long as the holder of the key was not looked up.
+    Every path to an intent ends here. Raise `OnceNeeded` until the holder of the key has been looked up.
     """
     job = prepared.job
     once = None if job is None else find_key(context, call.tool_name, job.call.arguments or {})
@@ -112,7 +110,7 @@ def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, 
 
 
 def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
-    """What may really happen: everything, except in a rehearsal, which makes only calls that read and asks nobody."""
+    """Return what may really happen: everything, or in a rehearsal only calls that read, without asking anybody."""
     if not execution.options.rehearse:
         return prepared
     job = prepared.job
@@ -136,7 +134,7 @@ def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *,
 
 
 def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState | None:
-    """Return the question that the call's tool asked and whose answer the call goes on with; None for another call."""
+    """Return the question of the call's own tool whose answer the call goes on with; None if there is none."""
     for suspension_id in reversed(call.consumed):
         suspension = execution.suspensions[suspension_id]
         if suspension.question.kind != "reconcile":
@@ -146,7 +144,7 @@ def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState
 
 
 def _build_repeat(execution: ExecutionState, call: Call, definition: ToolDefinition) -> CallJob:
-    """A call that was dispatched before; what its tool asked has an answer already."""
+    """Return the job that makes a call again, or resumes it if its tool asked something, which is answered by now."""
     return CallJob("call" if find_tool_question(execution, call) is None else "resume", call, definition)
 
 
@@ -184,7 +182,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
 
 
 def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
-    """Return what follows from `authorize`, for what an answer released or, without one, for a new call."""
+    """Return what follows from `authorize` for the call that `permit` released or, without a permit, for a new call."""
     permits = list_confirmations(request, arguments) if permit is None else (permit,)
     return _act_on(request, arguments, authorize(request, arguments, permits))
 
@@ -212,9 +210,7 @@ def _act_on(
             return PreparedCall((ask_what_happened(request, reasons),))
         _, faults = request.context.tools.complete(call.tool_name, arguments)
         if faults:
-            text = (
-                f"{call.tool_name} changed after it was approved and does not take its arguments any more: {faults[0]}"
-            )
+            text = f"{call.tool_name} changed after it was approved and no longer takes its arguments: {faults[0]}"
             return _fail(call, "stale_definition", text)
     return PreparedCall((ask_approval(request, arguments, requirement, reasons),))
 
@@ -234,7 +230,7 @@ def _prepare_decided(request: CallRequest) -> PreparedCall:
         permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
         return _judge(request, arguments, permit)
     if context.tools.resumes(call.tool_name):
-        # A call that waits, or asks for another agent, only looks again, as often as it has to.
+        # A call that waits, or that passes on another agent's question, only looks again, as often as needed.
         effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else request.definition.effect
         intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
@@ -259,7 +255,7 @@ def _prepare_unknown(request: CallRequest) -> PreparedCall:
         doubt = "The stored question is not the one that was answered."
         return PreparedCall((ask_what_happened(request, (doubt,)),))
     arguments = call.arguments or {}
-    # A rule may deny it: a person said that it did not happen, and then it does not happen again.
+    # A rule may deny it now: a person said that the call did not happen, and then it is not made again.
     permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question)
     return _judge(request, arguments, permit)
 
@@ -282,7 +278,7 @@ def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Al
     is_by_rule = permit is None and verdict.grant_id is None
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
-        # The question has those of an approval.
+        # After an approval, its question holds the arguments.
         arguments=None if source == "approval" else arguments,
         effect=definition.effect,
         suspension_id=None if permit is None or source == "attempt" else permit.suspension_id,
@@ -297,7 +293,7 @@ def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Al
 
 
 def _fail(call: Call, code: str, message: str, rule: ev.MatchedRule | None = None) -> PreparedCall:
-    # What a lost call took is given back when a person said that it did not happen and it does not run again.
+    # A lost call fails only after a person said that it did not happen: what it took is given back.
     is_lost = call.status == "outcome_unknown"
     failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost, rule=rule)
     return PreparedCall((failed,))
@@ -330,7 +326,7 @@ def _rehearse(execution: ExecutionState, call: Call, event: ev.Event) -> Iterato
 
 
 def rehearse_question(execution: ExecutionState, call: Call, question: ev.Question) -> ev.CallRehearsed:
-    """Return the call whose question nobody is asked."""
+    """Return the record of a call about which a rehearsal asks nobody."""
     rehearsed = ev.CallRehearsed(
         call_id=call.call_id,
         arguments=question.arguments,
@@ -350,7 +346,7 @@ def rehearse_question(execution: ExecutionState, call: Call, question: ev.Questi
 
 
 def _rehearse_dispatch(call: Call, definition: ToolDefinition, intent: ev.ToolCallIntended | None) -> ev.CallRehearsed:
-    """Return the call that would have run without a question."""
+    """Return the record of a call that would have run without a question."""
     return ev.CallRehearsed(
         call_id=call.call_id,
         arguments=call.arguments,

@@ -1,8 +1,8 @@
 """All executions of one process: the only way in for commands, and the place where runs start and end.
 
 The engine starts runs for new executions and for answers, and takes over executions whose process is gone. Its
-scheduler does what needs no caller. Executions live in the engine's task group, never in a request: a caller that stops
-waiting only stops watching.
+scheduler does the work that no caller asks for. Executions live in the engine's task group, never in a request: a
+caller that stops waiting only stops watching.
 """
 
 import logging
@@ -59,13 +59,13 @@ logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
 FAILING_S = 5.0
-"""How long storing may fail before a caller that waits is told: the next attempt may succeed."""
+"""Seconds for which storing may fail before a waiting caller is told: the next attempt may succeed."""
 MAX_ADOPTED = 1_000
-"""Executions of other processes that one takes over at a time, unless it is given another number."""
+"""How many executions an engine may have, by default, and still take over those of other processes."""
 
 
 class Engine:
-    """Use as an async context manager; everything else needs it to be entered."""
+    """Use it as an async context manager; enter it before anything else."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Engine:
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Without `adopts` it continues only executions that it was asked about: a process that ends soon must not
-        begin what it cannot finish, and it takes at most `concurrency` at a time from others. Without `follows` it
-        records commands, owns nothing, and starts no call and no prompt; with `peers` it does so for what they must
-        continue, see `Adoption`.
+        """Without `adopts`, the engine continues only executions that it was asked about: a process that ends soon must
+        not begin what it cannot finish. It takes over others only while it has fewer than `concurrency`. Without
+        `follows`, it records commands, owns nothing, and starts no call and no prompt; with `peers`, the same holds for
+        the executions that they must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
         after commits.
@@ -130,9 +130,9 @@ class Engine:
         self._all_done = anyio.Event()
         """Set when the engine closes and nothing runs."""
         self._tasks: TaskGroup | None = None
-        """Of the scheduler and of what hosts the runs."""
+        """The tasks of the scheduler and of `_host_jobs`."""
         self._jobs: TaskGroup | None = None
-        """Of the runs."""
+        """The tasks of the runs."""
         self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
@@ -161,13 +161,13 @@ class Engine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let running calls finish for a moment, then stop; what is still running is settled by the next owner.
+        """Give running calls a moment to finish, then stop them; the next owner settles those that were stopped.
 
-        Raises `StoreReplaced` when that ended the engine.
+        Raises `StoreReplaced` if that error ended the engine.
         """
         assert self._tasks is not None and self._jobs is not None
         self._is_closing = True
-        # What brought a task down has cancelled the others: none of them will say that it is done.
+        # The error that ended one task has cancelled the others, so none of them will set `_all_done`.
         is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
             if not is_wrecked and self._cache.is_busy:
@@ -196,9 +196,9 @@ class Engine:
             self._tasks.cancel_scope.cancel()
 
     async def _host_jobs(self, *, task_status: TaskStatus[TaskGroup]) -> None:
-        """Host the tasks of the runs. What cancels the engine's user does not reach them: calls may end first.
+        """Host the tasks of the runs. Cancelling the engine's user does not reach them, so that calls can end first.
 
-        What no run can handle ends the engine, in the task that entered it.
+        An error that no run handles ends the engine, in the task that entered it.
         """
         async with anyio.create_task_group() as jobs:
             jobs.cancel_scope.shield = True
@@ -206,7 +206,7 @@ class Engine:
             await anyio.sleep_forever()
 
     async def create(self, new: NewExecution) -> ExecutionState:
-        """A new execution, durable when this returns, already running. It warns of an unfinished one of the same plan.
+        """Return a new execution, durable and already running. It warns if one of the same plan is unfinished.
 
         Raises:
             KeyUsed: the principal has used the key before.
@@ -284,16 +284,16 @@ class Engine:
     ) -> ExecutionState:
         """Stop the execution and its running calls. A finished execution stays as it is.
 
-        With `if_undecided`, so does one whose question somebody answered.
+        With `if_undecided`, so does one that does not wait for a person's first answer.
         """
         return await self._command(execution, commands.cancel(reason, if_undecided=if_undecided))
 
     async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
-        """Close a question whose asker no longer needs an answer, and continue; does nothing when it is closed."""
+        """Close a question whose asker no longer needs an answer, and continue; do nothing if it is closed already."""
         return await self._command(execution, commands.withdraw(suspension_id, reason))
 
     async def renew(self, execution: ExecutionState, suspension_id: str) -> ExecutionState:
-        """Give people more time for a question whose time is half over; does nothing for any other one."""
+        """Give people more time for a question if at least half of its time is over; else do nothing."""
         return await self._command(execution, renew(suspension_id))
 
     async def answer(
@@ -307,8 +307,8 @@ class Engine:
     ) -> tuple[ExecutionState, bool]:
         """Return the execution after the answer, and whether the answer was accepted (False: a person must decide).
 
-        `then` is awaited once this answer has decided the question, before anything that it released is called; not
-        for an answer that was recorded before. It must not raise, and a crash may come before it.
+        `then` is awaited once this answer has decided the question, before any call that the answer released; not for
+        an answer that was recorded earlier. It must not raise, and a crash may prevent it.
 
         Raises:
             UsageError: see `rule_on_answer`; nothing was changed.
@@ -322,7 +322,7 @@ class Engine:
             if self._adoption.is_outdated and answer.approved is not False:
                 refuse_outdated(state, suspension_id)
             plans = lookups.build_plan_intake(state)
-            # What the calls read that it releases does not change what the question covers.
+            # What the released calls read does not change what the question covers.
             context = replace(lookups.approval, parts={})
             ruling = rule_on_answer(context, state, suspension_id, answer, authority, plans=plans, now=now)
             return EventBatch(ruling.events, ruling.guard)
@@ -368,11 +368,11 @@ class Engine:
     ) -> ExecutionState:
         """Return the execution of the thread that has the suspension, possibly not its newest state.
 
-        With `principal` only that principal's are found: what belongs to somebody else costs the same one query as
-        what does not exist, and its log is not read.
+        With `principal`, only that principal's suspensions are found: one of somebody else costs the same single query
+        as one that does not exist, and its log is not read.
 
         Raises:
-            UnknownSuspension: there is none in this thread.
+            UnknownSuspension: the thread has no such suspension.
         """
         idle = self._cache.find_idle_in_thread(thread_id)
         if idle is not None and suspension_id in idle.suspensions and principal in (None, idle.principal):
@@ -407,9 +407,9 @@ class Engine:
         return await self.find(execution.execution_id)
 
     def check_recording(self, execution: ExecutionState, *, failing_s: float | None = None) -> None:
-        """Raise `StoreError` when for so long nothing that the execution does could be stored, by default `FAILING_S`.
+        """Raise `StoreError` if what the execution does could not be stored for `failing_s`, by default `FAILING_S`.
 
-        It is tried again every second, and the execution goes on when that succeeds.
+        Storing it is tried again every second, and the execution goes on once that succeeds.
         """
         run = self._cache.runs.get(execution.execution_id)
         if run is None or run.failure is None:
@@ -422,10 +422,9 @@ class Engine:
             )
 
     async def wait_for_change(self, before: ExecutionState) -> ExecutionState:
-        """Return the state after the next commit to the execution, by any process, or when more of an answer was
-        streamed.
+        """Return the state after any process's next commit to the execution, or once more of an answer is streamed.
 
-        Returns at once when its state is no longer `before`, so that no commit is missed between two looks.
+        Return at once if the state is no longer `before`, so that no commit is missed between two looks.
         """
         watch = self._notifier.watch(before.execution_id)
         current = await self.find(before.execution_id)
@@ -444,14 +443,14 @@ class Engine:
         return run.streamed_text if run is not None else ""
 
     def forecast(self, execution: ExecutionState) -> tuple[CallForecast, ...]:
-        """Return what can be said of the calls of the execution's plan before they run; see `forecast_calls`.
+        """Return what can be said about the calls of the execution's plan before they run; see `forecast_calls`.
 
-        No file is looked at: where a rule has to know where a path leads, the forecast says that it will ask.
+        No file is looked at: if a rule must know where a path leads, the forecast says that the rule will ask.
         """
         return forecast_calls(self._approval, execution)
 
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
-        """As `forecast`, with the rules on paths as they will decide."""
+        """Return what `forecast` does, but with paths looked up, so that rules on paths decide as they will."""
         return await self.lookups.resolve(
             self._transactions,
             execution,
@@ -520,7 +519,7 @@ class Engine:
         return run
 
     async def _latest(self, execution: ExecutionState) -> ExecutionState:
-        """Return the newest state, without asking the store when this process was the last to commit."""
+        """Return the newest state, without asking the store if this process committed last."""
         run = self._cache.runs.get(execution.execution_id)
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
@@ -534,10 +533,10 @@ class Engine:
             self._cache.remove_run(run)
             other = self._cache.runs.get(run.execution.execution_id)
             if other is not None and other.execution.version < run.execution.version:
-                # The store tells a process only of what others commit.
+                # The store tells a process only about the commits of others.
                 other.refresh()
         elif run.lease is not None:
-            # A run that was foreign is not among them any more.
+            # While a run was foreign, the cache may have removed it.
             self._cache.runs[run.execution.execution_id] = run
         self._wake_watcher(run)
         if run.execution.version and self._notifier.has_listeners:
@@ -551,7 +550,7 @@ class Engine:
 
 
 def _was_just_decided(execution: ExecutionState) -> bool:
-    """Its last transaction holds an answer."""
+    """Return whether the last transaction of the execution holds an answer."""
     return any(
         suspension.status == "decided" and suspension.decided_at == execution.updated_at
         for suspension in execution.suspensions.values()
@@ -559,7 +558,7 @@ def _was_just_decided(execution: ExecutionState) -> bool:
 
 
 def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
-    """Raise `DuplicateEffect` when the answer released a call that must not happen any more."""
+    """Raise `DuplicateEffect` when the answer released a call that must no longer happen."""
     suspension = execution.suspensions.get(suspension_id)
     call_id = None if suspension is None else suspension.question.call_id
     call = None if call_id is None else execution.call(call_id)

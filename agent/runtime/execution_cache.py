@@ -1,4 +1,4 @@
-"""The executions that this process knows: those that run here, and the last state of idle ones."""
+"""The executions that this process knows: those that run here, and the last states of idle ones."""
 
 from collections import OrderedDict
 from typing import cast
@@ -13,11 +13,10 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
-"""With twice as many, executions take 3 % longer where 100 run at once: what is dropped has left the caches by then."""
+"""With twice as many, executions take 3 % longer where 100 run at once: what is dropped has left the CPU's caches."""
 MAX_IDLE_BYTES = 16 * 1024 * 1024
-"""Of idle executions, encoded: in memory they take up to 6 times as much."""
+"""The limit of all idle executions, encoded: in memory they take up to 6 times as much."""
 MAX_PLANS = 512
-
 
 _ENCODER = msgspec.msgpack.Encoder(
     enc_hook=lambda value: (
@@ -39,9 +38,9 @@ class ExecutionCache:
         self._newest: dict[str, str] = {}
         """The newest idle execution of each thread."""
         self._elsewhere: set[str] = set()
-        """Ids of executions that another process owned when their header was read last."""
+        """Ids of executions that another process owned when their header was last read."""
         self._plans: OrderedDict[tuple[str, str], PlanUnfinished] = OrderedDict()
-        """By principal and digest of the plan, the last execution that was started here."""
+        """The refusal that names the execution last started here, by principal and digest of the plan."""
 
     @property
     def is_busy(self) -> bool:
@@ -53,7 +52,7 @@ class ExecutionCache:
         return self.idle.get(self._newest.get(thread_id, ""))
 
     def note_owner(self, execution_id: str, *, is_other: bool) -> None:
-        """Remember whether another process owns the execution. That may be out of date: nobody may rely on it."""
+        """Remember whether another process owns the execution; it may have changed since, so nothing may rely on it."""
         self._elsewhere.discard(execution_id)
         if is_other:
             if len(self._elsewhere) >= MAX_IDLE:
@@ -61,7 +60,7 @@ class ExecutionCache:
             self._elsewhere.add(execution_id)
 
     def seems_elsewhere(self, execution_id: str) -> bool:
-        """Return True when another process owned it when its header was read last."""
+        """Return whether another process owned the execution when its header was last read."""
         return execution_id in self._elsewhere
 
     def cache_idle(self, execution: ExecutionState) -> None:
@@ -80,7 +79,7 @@ class ExecutionCache:
             del self._newest[execution.thread_id]
 
     def remember_plan(self, execution: ExecutionState, start: StartRequest) -> None:
-        """Keep which execution was started for the request."""
+        """Remember the execution that was started with the plan of the request."""
         if start.plan is not None:
             refusal = PlanUnfinished(execution.execution_id, execution.thread_id, start.key, start.plan)
             self._plans[execution.principal, start.plan] = refusal
@@ -88,8 +87,7 @@ class ExecutionCache:
                 self._plans.popitem(last=False)
 
     def find_unfinished_plan(self, principal: str, start: StartRequest) -> PlanUnfinished | None:
-        """Return what the store would say of a plan that this process runs already; spares building its refused
-        start."""
+        """Return the refusal that the store would give if the plan runs here already; this spares the attempt."""
         refusal = self._plans.get((principal, start.plan or ""))
         if refusal is None or not start.is_only:
             return None
@@ -107,7 +105,7 @@ class ExecutionCache:
 
 
 def _measure(execution: ExecutionState) -> int:
-    """Return how many bytes the state takes encoded; a part that has no encoding is written otherwise."""
+    """Return the size of the encoded state in bytes; of its `repr` where some value cannot be encoded."""
     try:
         return len(_ENCODER.encode(execution))
     except (OverflowError, UnicodeEncodeError):

@@ -9,9 +9,9 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
 MAX_OPEN = 1_000
-"""Open questions about calls of hosts that are counted."""
+"""Open questions after which `list_open_questions` looks for no more."""
 PAGE, MAX_PAGES = 200, 50
-"""Of open questions of any kind, among which those are looked for."""
+"""The size and number of the pages of questions that it looks through."""
 
 
 async def find_header(store: Lookups, execution_id: str) -> Header:
@@ -51,7 +51,7 @@ async def load_execution(store: Lookups, row: Header | SuspensionRow | Execution
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Return the state after these events, the first ones of the log of the execution that `row` belongs to.
+    """Return the state after these events, the first in the log of the execution that `row` belongs to.
 
     Raises:
         LogUnreadable: as `load_execution`.
@@ -63,8 +63,8 @@ def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev
 
 
 async def list_open_questions(store: Lookups, principal: str, thread_prefix: str) -> list[SuspensionRow]:
-    """Return the open questions to people about threads whose ids begin so, oldest first; `MAX_OPEN` of them at most,
-    among the first `MAX_PAGES` pages."""
+    """Return the open questions to people in threads whose ids have the prefix, oldest first. Stop at the end of the
+    page on which there are `MAX_OPEN`, or after `MAX_PAGES` pages."""
     rows: list[SuspensionRow] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):

@@ -1,6 +1,6 @@
 """What a judgement needs from outside its execution: files, plans, keys and results that only I/O can read.
 
-Judgements are pure and raise what they need. Read it into the same `LookedUp` and judge again.
+Judgements are pure; they raise an exception that says what they need. Read it into the same `LookedUp` and judge again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ Load = Callable[[str], Awaitable[ExecutionState]]
 Result = TypeVar("Result")
 Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | ParsingNeeded
 NEEDED = (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, ParsingNeeded)
-"""Not errors: what must be read before the judgement can be made."""
+"""Not errors: each says what must be read before the judgement can be made."""
 
 
 class TransactionContext(msgspec.Struct, frozen=True):
@@ -60,13 +60,13 @@ class LookedUp:
         self._parsed: list[tuple[object, Parsed | Exception]] = []
 
     def build_plan_intake(self, execution: ExecutionState) -> PlanIntake:
-        """Return what reads a plan in the execution, with the earlier results that it has or that were read."""
+        """Return what parses a plan in the execution, with the earlier results that it has or that were read."""
         facts, earlier = self._context.facts(), {**self.earlier, **execution.earlier}
         return PlanIntake(tools=facts, max_steps=self._context.max_steps, parsed=self._parsed, earlier=earlier)
 
 
 class LookupReader:
-    """Reads for all executions of one process."""
+    """Reads what judgements need, for all executions of one process."""
 
     def __init__(self, store: Store, load: Load) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class LookupReader:
     async def resolve(
         self, context: TransactionContext, execution: ExecutionState, judge: Callable[[LookedUp], Result]
     ) -> Result:
-        """Return the judgement, made again after each reading of what it lacked."""
+        """Return the judgement. Whenever it lacks something, read that and judge again."""
         lookups = LookedUp(context)
         while True:
             try:

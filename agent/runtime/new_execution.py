@@ -1,6 +1,6 @@
-"""What a caller says of an execution that is to start, and what the execution then begins with.
+"""What a caller says about an execution that is to start, and what the execution then begins with.
 
-One that goes on from another stores the artifacts of that one too, because the old one may be pruned before it.
+An execution that goes on from an older one stores the artifacts of that one too, because that may be pruned earlier.
 """
 
 from collections.abc import Mapping
@@ -103,7 +103,7 @@ async def prepare_retry(store: Store, source: ExecutionState, reuse: ev.StepsTak
         artifact = await store.artifact(source.thread_id, artifact_id)
         if artifact is None:
             raise NotRetryable(
-                f"artifact {artifact_id!r} of execution {source.execution_id!r} is not in the store any more; run the "
+                f"artifact {artifact_id!r} of execution {source.execution_id!r} is no longer in the store; run the "
                 "plan anew",
                 details={"executionId": source.execution_id, "artifactId": artifact_id},
             )

@@ -1,4 +1,4 @@
-"""Whose an execution is, as far as one process knows: the states, what leads from one to another, what each allows.
+"""Who owns an execution, as far as one process knows: the states, what leads from one to another, what each allows.
 
     unowned ──acquired──> owned ──released──> unowned
     unowned | owned ──commit_unknown──> in_doubt ──released | acquired──> unowned | owned
@@ -6,8 +6,8 @@
     unproven ──acquired | denied──> owned | foreign
     foreign | unproven ──advanced──> unowned
 
-The store decides: an append with an outdated lease is refused whatever is believed here. This says what is tried.
-Nothing else changes a state, and an event that a state does not list raises and changes nothing.
+The store decides: it refuses an append with an outdated lease, whatever is believed here. This module says what is
+tried. Nothing else changes a state, and an event that a state does not list raises and changes nothing.
 """
 
 import math
@@ -27,8 +27,8 @@ OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "
 others appended to the log. `jobs_ended`: the last job that was started here. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
-"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead as
-soon: one that stood still would send what another one has settled."""
+"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead
+that soon: after standing still, it would send what another process has settled."""
 
 TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     "unowned": {
@@ -48,8 +48,8 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     },
     "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
     "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
-    # Its owner may have given it up with what it committed. What nobody owns must continue here, or a command that
-    # sets it going is recorded and nobody follows it.
+    # The owner may have given the execution up with that commit. If nobody owns it, it must continue here, or nobody
+    # would follow a command that sets it going.
     "foreign": {"left": "foreign", "advanced": "unowned"},
     "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
 }
@@ -59,15 +59,15 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may do."""
 
     appends: Literal["everything", "commands", "nothing"]
-    """With `commands`, what became of jobs is appended as a late report."""
+    """With `commands`, the outcomes of jobs are appended as late reports."""
     starts_jobs: bool = False
     """What follows from the facts is decided and performed here, once an append or a claim has acquired the lease."""
     acquires: bool = False
-    """Its append takes the lease, too."""
+    """An append takes the lease, too."""
     cancels_jobs: bool = False
-    """What runs must stop."""
+    """Jobs that run must stop."""
     tries_again: bool = False
-    """After a failure of the store, also when it has nothing to record: nobody else may be following the execution."""
+    """It tries again after a failure of the store, even with nothing to record: perhaps nobody else follows it."""
 
 
 RIGHTS: dict[State, Rights] = {
@@ -117,7 +117,7 @@ class Ownership:
             self.lease = None
 
     def settle(self, lease: Lease | None, confirmed_at: float = -math.inf) -> None:
-        """Take over what the store says: the lease that this process has, or None for none.
+        """Accept what the store says: the lease that this process has, or None for none.
 
         `confirmed_at` is a moment, in steady seconds, at which that was certainly so.
         """

@@ -1,4 +1,4 @@
-"""Performs what was committed: one tool call or one model prompt, within its time limit, and says what to record of it.
+"""Performs what was committed: one tool call or one model prompt, within its time limit. Returns what to record.
 
 Everything that happens in a tool becomes an event. A cancellation that somebody asked for is recorded too. A
 cancellation from outside (the process ends) passes through, and recovery finds the call where the log left it.
@@ -46,14 +46,14 @@ from planwarden.agent.runtime.transaction_builder import JobOutcome
 logger = logging.getLogger(__name__)
 
 QUESTION_TIMEOUT_S = 60.0
-"""Of a blocking tool's own function; its `timeout_s` limits the wait for the answer instead."""
+"""The limit of a blocking tool's own function; the tool's `timeout_s` limits the wait for the answer instead."""
 
 
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
     def __init__(self, context: TransactionContext, model: Model, lookups: LookupReader) -> None:
-        """Nothing of artifacts is read while a call runs: the context has no parts of them."""
+        """`context` has no parts of artifacts: none are read while a call runs."""
         self._context = context
         self._tools = context.approval.tools
         self._model = model
@@ -77,7 +77,7 @@ class Performer:
             outcome = await self._attempt(execution, job, confirm_lease)
             event = outcome.events[0]
             if execution.options.rehearse and isinstance(event, ev.Suspended):
-                # What reads may still ask in the middle of its call.
+                # Even a tool that only reads may ask something in the middle of its call.
                 return _end(call, rehearse_question(execution, call, event.question))
             return outcome
         is_late = anyio.current_time() >= scope.deadline
@@ -120,11 +120,11 @@ class Performer:
             return _fail(call, error.code, text, nothing_happened=True)
         except ToolError as error:
             return self._fail_or_retry(execution, job, error)
-        # A tool may raise any of our errors, not only the one that is meant for it.
+        # A tool may raise any error of planwarden, not only `ToolError`.
         except PlanwardenError as error:
             return _fail(call, error.code, error.message)
         except asyncio.CancelledError:
-            # Raises where the call was cancelled, also if the tool goes on and ends like this later.
+            # Raises if the call was cancelled, even if the tool went on and ended like this only later.
             await anyio.lowlevel.checkpoint_if_cancelled()
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -158,7 +158,7 @@ class Performer:
         return _end(call, ev.ToolReturned(call_id=call.call_id, value=result))
 
     def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> JobOutcome:
-        """The call failed by its tool's own word: make it again later if its step says so and nothing has happened."""
+        """Record the failure that the tool reported; repeat the call later if its step says so and nothing happened."""
         retry = execution.steps[job.call.step_id].step.retry
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable
@@ -173,34 +173,34 @@ class Performer:
     def _ask_again(
         self, execution: ExecutionState, job: CallJob, arguments: dict[str, JsonValue], error: StaleDefinition
     ) -> JobOutcome:
-        """The tool changed between its preparation and its call, before anything ran."""
+        """Ask again about a call whose tool changed after the call was prepared, before anything ran."""
         call, definition = job.call, self._tools.get(job.call.tool_name)
         if job.kind == "resume" or definition is None or definition.digest == job.definition.digest:
             return _fail(call, error.code, error.message, nothing_happened=job.kind == "call")
         _, faults = self._tools.complete(call.tool_name, arguments)
         if faults:
-            text = f"{error.message}; it does not take these arguments any more: {faults[0]}"
+            text = f"{error.message}; it no longer takes these arguments: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
         request = CallRequest(self._context.approval, execution, call, definition)
         requirement = request.context.find_full_requirement(definition, arguments)
         return _end(call, ask_approval(request, arguments, requirement, (describe_change(request, job.definition),)))
 
     async def prompt(
-        self, execution: ExecutionState, prompt: Prompt, on_text: Callable[[str], None] | None = None
+        self, execution: ExecutionState, prompt: Prompt, on_text: Callable[[str], None]
     ) -> tuple[ev.Event, ...]:
-        """Return the journalled reply, or the question to the caller, or the model's failure.
+        """Return the events of the reply, of the question to the caller, or of the model's failure.
 
         A `StreamingModel` calls `on_text` while it writes the final answer: progress, not a record.
         """
         offered = [definition for name in prompt.offered if (definition := self._tools.get(name)) is not None]
         try:
-            if on_text is not None and prompt.purpose == "synthesize" and isinstance(self._model, StreamingModel):
+            if prompt.purpose == "synthesize" and isinstance(self._model, StreamingModel):
                 reply = await self._model.reply_streaming(prompt, offered, on_text)
             else:
                 reply = await self._model.reply(prompt, offered)
         except ModelError as error:
             return (_fail_prompt(prompt, error),)
-        # A provider is somebody else's code: any exception is a failed prompt, or it would be asked again forever.
+        # A provider is somebody else's code: any exception is a failed prompt, or the prompt would be repeated forever.
         except Exception as error:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
@@ -241,7 +241,7 @@ def _fail(
 
 
 def _was_approved(execution: ExecutionState, job: CallJob) -> bool:
-    """The call already waited for a person before it ran."""
+    """Return whether the call already waited for a person before it ran."""
     suspension = execution.suspensions.get(job.call.suspension_id or "")
     return suspension is not None and suspension.question.traits.is_about_calls
 

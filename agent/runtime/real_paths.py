@@ -1,7 +1,7 @@
 """Finding out where paths in arguments really lead, for the operator's rules, which do no I/O themselves.
 
-A file system that does not answer, such as a network drive, holds up a thread and nothing else: after `LIMIT_S` nobody
-knows where the path leads, and a rule that has to know it asks. A link may be changed between the look and the call;
+A file system that does not answer, such as a network drive, holds up a thread and nothing else: after `LIMIT_S` the
+path's target counts as unknown, and a rule that must know it asks. A link may be changed between the look and the call;
 rules on paths do not replace a sandbox.
 """
 
@@ -14,9 +14,9 @@ import anyio.to_thread
 
 LIMIT_S = 5.0
 MAX_THREADS = 4
-"""That may be held up at once; further looks wait for one of them, no longer than `LIMIT_S`."""
+"""The most that may be held up at once; further looks wait for one of them, no longer than `LIMIT_S`."""
 MAX_PATHS = 2_000
-"""Of one look; nobody knows about the others."""
+"""The most that one look follows; where the others lead counts as unknown."""
 
 _limiters = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("planwarden_real_paths")
 
@@ -36,7 +36,7 @@ async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
 
 
 def _get_limiter() -> anyio.CapacityLimiter:
-    """Return one for each event loop, of its own: looks that hang must not use up the threads of everything else."""
+    """Return the event loop's own limiter: looks that hang must not use up the threads of everything else."""
     try:
         return _limiters.get()
     except LookupError:
@@ -54,7 +54,7 @@ def _follow(path: str) -> str:
 
 
 def follow_links(paths: Iterable[str]) -> dict[str, str | None]:
-    """Return as `find_real_paths`, in the thread of the caller, however long that takes."""
+    """Return what `find_real_paths` does, in the thread of the caller, however long that takes."""
     real_paths: dict[str, str | None] = {}
     for path in paths:
         try:

@@ -84,13 +84,13 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """Called after every commit, and when the run has nothing more to do."""
     is_closing: Callable[[], bool]
     follows: Callable[[ExecutionState], bool]
-    """False when this process only records commands of the execution, and others continue it."""
+    """False when this process only records commands for the execution, and others continue it."""
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
-    """A transaction whose commit has no answer."""
+    """A transaction whose commit got no answer."""
 
     append: Append
     transaction: Transaction
@@ -104,8 +104,8 @@ class Run:
     def __init__(
         self, context: RunContext, execution: ExecutionState, lease: Lease | None = None, *, seems_foreign: bool = False
     ) -> None:
-        """With `seems_foreign` another process owned the execution a moment ago: its commands are recorded at once, and
-        only then is it found out whether that process is gone."""
+        """With `seems_foreign`, another process owned the execution a moment ago: commands are recorded at once, and
+        only then does the run find out whether that process is gone."""
         self._context = context
         self.execution = execution
         """The state as committed."""
@@ -113,7 +113,7 @@ class Run:
         self._waiting: list[JobOutcome | Command] = []
         self._is_committing = False
         self._inflight: dict[str, anyio.CancelScope] = {}
-        """By call id or prompt key, from the announcement of a job until its outcome is stored or given up."""
+        """Scopes of jobs by their keys, from the announcement of a job until its outcome is stored or given up."""
         self._unstored: list[JobOutcome] = []
         """Outcomes that could not be stored; `_retry` brings them again."""
         self._is_retrying = False
@@ -124,7 +124,7 @@ class Run:
         self._doubt: _Doubt | None = None
         self._is_stale = False
         self._follows = False
-        """What follows from the facts is decided and performed here, as far as others need not do it."""
+        """Whether this process, rather than others, decides and performs what follows from the facts."""
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
         self._notified_at = -math.inf
@@ -185,7 +185,7 @@ class Run:
             await self._give_up()
 
     async def _perform(self, job: Job) -> JobOutcome:
-        """Perform the job in its scope, whose cancellation ends it. Return what to record of it."""
+        """Perform the job in its scope, so that cancelling the scope ends the job. Return what to record."""
         observer, scope = self._context.observer, self._inflight[job.key]
         if isinstance(job, ListingJob):
             with scope:
@@ -218,7 +218,7 @@ class Run:
             self._context.on_stream(self)
 
     async def _commit_waiting(self) -> list[Job]:
-        """Commit until nothing is waiting. Returns the jobs to perform."""
+        """Commit until nothing is waiting. Return the jobs to perform."""
         try:
             while True:
                 facts, self._waiting = self._waiting, []
@@ -232,7 +232,7 @@ class Run:
             self._context.on_commit(self)
 
     async def _commit(self, facts: list[JobOutcome | Command]) -> list[Job]:
-        """Commit the facts and what follows from them in one transaction. Returns the jobs that it announced."""
+        """Commit the facts and what follows from them in one transaction. Return the jobs that it announced."""
         try:
             if self._doubt is not None:
                 facts = await self._settle_doubt(self._doubt, facts)
@@ -275,12 +275,12 @@ class Run:
                 self._ownership.apply("released")
                 await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
-                # It has to be owned before a call is repeated that needs no new event.
+                # Repeating a call may append no event; the execution must be owned before that call is made.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups)
         for command in transaction.commands:
-            # What else it asks for, before anything that it released is performed.
+            # Before any job that the command released is performed.
             if command.then is not None and command.error is None:
                 await command.then()
         self._end_jobs(*arrived)
@@ -290,7 +290,7 @@ class Run:
         return transaction.jobs
 
     async def _append(self, transaction: Transaction, arrived: set[str], *, is_over: bool) -> None:
-        """With `is_over` this process gives the execution up, because others must continue it."""
+        """Store the transaction; with `is_over`, also give the execution up, because others must continue it."""
         status, outbox = transaction.execution.status, self._context.outbox
         append = Append(
             execution=transaction.execution,
@@ -316,7 +316,7 @@ class Run:
             self._ownership.settle(lease, confirmed_at)
 
     def _note_doubt(self, doubt: _Doubt) -> None:
-        """Remember a commit without an answer; where it only recorded commands, the log is read again instead."""
+        """Remember a commit that got no answer; if it only recorded commands, read the log again instead."""
         is_own = doubt.append.acquire or doubt.append.lease is not None
         if self.is_foreign and not is_own:
             self._is_stale = True
@@ -338,7 +338,7 @@ class Run:
         transaction: Transaction,
         lookups: LookedUp,
     ) -> list[Job] | None:
-        """Return what the attempt comes to that the store refused, as `_try_to_commit` returns it."""
+        """Handle the store's refusal of an attempt. Return what `_try_to_commit` returns for it."""
         if isinstance(refusal, VersionConflict | GuardFailed):
             self._remember_refusal(refusal, lookups)
             # Another writer was first, or a deadline passed: judge again on what the log says now.
@@ -353,7 +353,7 @@ class Run:
         if outcomes and isinstance(refusal, NotStorable):
             if len(outcomes) == len(facts):
                 raise refusal
-            # What became of calls is recorded without the command that came at the same moment.
+            # The outcomes of calls are recorded without the command that came at the same moment.
             self._refuse_commands(facts, refusal)
             facts[:] = outcomes
             return None
@@ -362,7 +362,7 @@ class Run:
         return []
 
     def _remember_refusal(self, refusal: VersionConflict | GuardFailed, lookups: LookedUp) -> None:
-        """Remember what the store refused, so that the next attempt wants something else."""
+        """Remember what the store refused, so that the next attempt asks for something else."""
         if isinstance(refusal, GrantUsedUp):
             approval = self._context.transactions.approval
             approval.grants.refuse(refusal.grant_id, approval.clock.now())
@@ -395,8 +395,8 @@ class Run:
             command.settle()
 
     async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
-        """Look whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and its
-        calls were certainly not sent. Returns the facts that are not stored yet."""
+        """Find out whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and
+        its calls were certainly not sent. Return the facts that are not stored yet."""
         append, store = doubt.append, self._context.store
         tail = await store.read(self.execution.execution_id, self.execution.version)
         header = await store.header(self.execution.execution_id)
@@ -417,7 +417,7 @@ class Run:
         return facts
 
     def _settle_ownership(self, append: Append, header: Header | None, *, is_stored: bool) -> None:
-        """Learn from the header, which is read after the log, whose the execution is since the append in doubt."""
+        """Learn from the header, which was read after the log, who owns the execution since the append in doubt."""
         if not is_stored:
             self._ownership.settle(append.lease)
         elif not (append.acquire or append.lease is not None) or append.release:
@@ -432,9 +432,9 @@ class Run:
         return self._follows and self._ownership.rights.acquires
 
     async def _claim_from_dead(self) -> bool:
-        """Take what nobody owns, or a process that is gone: a claim finds that out, an append does not.
+        """Claim the execution if nobody owns it, or its owner is gone: a claim finds that out, an append does not.
 
-        What a silent process holds is left to those who watch it.
+        If a silent process owns it, leave it to `Adoption`, which watches such processes.
         """
         store, confirmed_at = self._context.store, self._context.store.clock.steady()
         lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
@@ -445,13 +445,13 @@ class Run:
         return lease is not None
 
     async def _claim_if_owner_is_gone(self) -> None:
-        """Go on here after all, if the process that seemed to own the execution does not."""
+        """Continue here after all if the process that seemed to own the execution does not."""
         try:
             if await self._claim_from_dead():
                 self.refresh()
         except StoreError as error:
             self._ownership.apply("denied")
-            # What the commands wanted is stored already; others look for what nobody owns.
+            # The commands are stored already, and other processes look for executions that nobody owns.
             logger.warning("execution %s is left to other processes: %s", self.execution.execution_id, error.message)
 
     async def _catch_up(self) -> None:
@@ -477,7 +477,7 @@ class Run:
         await self._catch_up()
 
     def lose_ownership(self, keep: str | None = None) -> None:
-        """Another process owns the execution: stop what is in flight here, except the job `keep`."""
+        """Note that another process owns the execution; stop what is in flight here, except the job `keep`."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
         self._leave_to_others(keep)
@@ -492,10 +492,10 @@ class Run:
         self._end_jobs()
 
     async def confirm_lease(self, key: str) -> None:
-        """Return when this process certainly owns the execution, asking the store if it is some time since it did.
+        """Return once it is certain that this process owns the execution; ask the store if the last proof is too old.
 
         Raises:
-            LeaseLost: it does not, so the job `key` must not act.
+            LeaseLost: this process does not own it, so the job `key` must not act.
         """
         clock = self._context.store.clock
         if self._ownership.is_certain(clock.steady()):
@@ -521,10 +521,10 @@ class Run:
         return Command(commands.report_late(self._context.transactions.approval, outcome))
 
     def _handle_store_error(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
-        """Refuse the commands; keep the outcomes and bring them again, because nobody else knows them.
+        """Refuse the commands; keep the outcomes for another attempt, because nobody else knows them.
 
         An owned execution is tried again even without an outcome, because nobody else will continue it; so is one that
-        this process may own since a commit that has no answer.
+        this process may own through a commit that got no answer.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse_commands(facts, error)
@@ -541,7 +541,7 @@ class Run:
     async def _hand_over(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.
 
-        Their outcomes cannot be recorded. The new owner asks about effects, so none may still be on its way then.
+        Their outcomes cannot be recorded. The new owner will ask about effects, so none may still be under way by then.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse_commands(facts, error)

@@ -1,4 +1,4 @@
-"""What needs no caller: deadlines, alarms, leases, abandoned executions, and the commits of other processes."""
+"""Work that no caller asks for: deadlines, alarms, leases, abandoned executions, and commits of other processes."""
 
 import logging
 import math
@@ -22,9 +22,9 @@ TICK_S = 0.5
 MAX_ROWS = 100
 """Rows of one kind that one turn takes care of."""
 HINTS_S = 0.01
-"""For which hints are collected before the next ones are looked at."""
+"""Seconds for which hints are collected before the next look."""
 CLAIMED_AT_ONCE = 16
-"""Executions that one look takes over; the next one follows at once, and leaves other processes their share."""
+"""Executions that one look takes over, so that other processes get their share; the next look follows at once."""
 AT_ONCE = 16
 """Due questions that are taken care of at the same time, so that their commits share one wait for the disk."""
 
@@ -39,12 +39,12 @@ class Scheduler:
     notifier: ChangeNotifier
     adoption: Adoption
     adopts: bool
-    """Without it, this looks only after executions in `cache`."""
+    """Without it, the scheduler looks only after executions in `cache`."""
     refresh_grants: Callable[[], Awaitable[None]]
     wake: Callable[[SuspensionRow], Awaitable[None]]
     """Lets a question time out or its alarm fire."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock, init=False)
-    """Held by the one turn that is taken: what it found out is not overtaken by what another one did with it."""
+    """Held during a turn, so that no other turn acts on what this one has found."""
     _changes: int = field(default=0, init=False)
     _due: frozenset[str] = field(default=frozenset(), init=False)
     """The questions that the last turn found due."""
@@ -55,7 +55,7 @@ class Scheduler:
     _looked_at: float = field(default=-math.inf, init=False)
     """Steady seconds: when the look that is being taken began."""
     _late: list[str] = field(default_factory=list[str], init=False)
-    """The late leases that this look has come to; it takes several turns where they are many."""
+    """The late leases that the look has come to; it takes several turns if they are many."""
 
     async def run(self) -> None:
         """Run until it is cancelled."""
@@ -64,7 +64,7 @@ class Scheduler:
             try:
                 has_more = await self.tick()
             except StoreReplaced:
-                # Nothing that this process does counts any more; the engine ends.
+                # Nothing that this process does counts from now on; the engine ends.
                 raise
             except StoreError as error:
                 logger.error("%s", error.message)
@@ -74,7 +74,7 @@ class Scheduler:
             await self._rest(0 if has_more else TICK_S)
 
     async def _rest(self, rest_s: float) -> None:
-        """Until the next turn; a hint about another process's commit brings an earlier look."""
+        """Wait until the next turn; a hint about another process's commit brings an earlier look."""
         until = anyio.current_time() + rest_s
         while (left_s := until - anyio.current_time()) > 0:
             try:
@@ -90,9 +90,9 @@ class Scheduler:
                 await anyio.sleep(left_s)
 
     async def tick(self) -> bool:
-        """One turn, after the one that is being taken.
+        """Take a turn, after the one that is being taken.
 
-        True when more is due than it took care of, and the next turn must not wait.
+        Return True when more is due than it took care of, so that the next turn must not wait.
         """
         async with self._turn:
             return await self._take_turn()
@@ -113,15 +113,15 @@ class Scheduler:
         if self.adopts and now >= self._look_at:
             await self._take_over_orphans()
         elif not self.adopts and is_time_to_renew:
-            # Some of those that this process knows may have a living owner.
+            # Some of these may have a living owner.
             running = [name for name, state in self.cache.idle.items() if state.status == "running"]
             await _for_each(self.adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
-        # What is due again did not go well, and is tried again at the usual pace.
+        # What is still due after a turn has failed, and is tried again at the usual pace.
         return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
-        """Take over what no process owns. True when there may be more of it."""
+        """Take over what no process owns. Return True when there may be more of it."""
         limit = min(CLAIMED_AT_ONCE, self.adoption.count_claimable())
         if limit <= 0:
             return False
@@ -130,9 +130,9 @@ class Scheduler:
         return len(leases) == CLAIMED_AT_ONCE
 
     async def _take_over_orphans(self) -> None:
-        """Watch the leases that are late, and continue what has no valid one: `MAX_ROWS` at a turn.
+        """Watch late leases, and continue executions without a valid one, `MAX_ROWS` in each turn.
 
-        Some cannot be continued here, or not yet; they must not hide the others.
+        Those that cannot be continued here, or not yet, must not hide the others.
         """
         if not self._late:
             self._looked_at = self.store.clock.steady()
@@ -144,7 +144,7 @@ class Scheduler:
             self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
-        """As `Store.due`; without `adopts` only for the executions that this process knows."""
+        """Return the rows of `Store.due`; without `adopts`, only those of executions that this process knows."""
         if self.adoption.is_outdated:
             # Silence approves only under the policy that the question was asked under.
             return ()
@@ -164,7 +164,7 @@ class Scheduler:
     async def _check_other_processes(self) -> bool:
         """Wake those who watch executions that run elsewhere; read answers to executions that run here.
 
-        True when one of them may be running without an owner.
+        Return True when an execution may be running without an owner.
         """
         changes = await self.store.changes(self._changes)
         if changes.number == self._changes:
@@ -179,7 +179,7 @@ class Scheduler:
         owned = [name for name, run in self.cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
-        # One question for all: while they are asked about, an answer to one of them waits.
+        # One query for all of them: an answer to any of them waits for it.
         for header in await self.store.headers(owned) if owned else ():
             run = self.cache.runs.get(header.execution_id)
             if run is None or run.lease is None:

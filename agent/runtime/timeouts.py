@@ -18,8 +18,8 @@ from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
 def renew(suspension_id: str) -> BuildEvents:
     """Give people as much time for an open question as they had at first, once half of it has passed.
 
-    What silence approves is not put off, what somebody has approved already is not revised, and what was asked under
-    another policy is not bound to this one.
+    A question that silence approves is not put off, one that somebody has approved already is not revised, and one that
+    was asked under another policy is not bound to this one.
     """
 
     def build(execution: ExecutionState, now: float, lookups: LookedUp) -> EventBatch:

@@ -77,7 +77,7 @@ class JobOutcome(msgspec.Struct, gc=False):
 
 
 BuildEvents = Callable[[ExecutionState, float, LookedUp], EventBatch]
-"""From the state, the time now and what was looked up to what to append. Raises `PlanwardenError` to refuse."""
+"""Takes the state, the time now and what was looked up; returns what to append. Raises `PlanwardenError` to refuse."""
 
 
 class Command(msgspec.Struct):
@@ -105,12 +105,12 @@ class PromptJob(msgspec.Struct, frozen=True):
 
 
 def name_prompt(purpose: ev.Purpose, step_id: str | None) -> str:
-    """Return the key of the job that prompts for it."""
+    """Return the key of the job that prompts for this purpose."""
     return f"prompt {purpose} {step_id or ''}"
 
 
 class ListingJob(msgspec.Struct, frozen=True):
-    """A wait for tools that are not known yet in this process; it records nothing."""
+    """A wait for tools that this process does not know yet; it records nothing."""
 
     tools: tuple[str, ...]
 
@@ -124,7 +124,7 @@ Job = CallJob | PromptJob | ListingJob
 
 @dataclass(eq=False)
 class Transaction:
-    """Build once; then read `missing`. If it is None, read the others."""
+    """Call `build` once, then read `missing`. The other fields count only if that is None."""
 
     execution: ExecutionState
     """The state after everything recorded here."""
@@ -135,7 +135,7 @@ class Transaction:
     _is_owner_gone: bool = True
     """The process that had the execution before ended or gave it up; False when it is only silent."""
     missing: Needed | None = field(default=None, init=False)
-    """Read this, and build another one."""
+    """What must be read before another transaction can be built; None if nothing is missing."""
     recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
     guards: tuple[Guard, ...] = field(default=(), init=False)
     start: StartRequest | None = field(default=None, init=False)
@@ -232,7 +232,7 @@ class Transaction:
         try:
             prepared = prepare_call(self._approval, self.execution, call)
         except OnceNeeded as needed:
-            # Looked up together with those of other calls, after which all of this is prepared again.
+            # Its key is looked up together with those of other calls; then all of this is prepared again.
             self._once_needed |= needed.wanted
             return False
         self._add(prepared)
@@ -240,7 +240,7 @@ class Transaction:
         return prepared.job is None
 
     def _is_still_wanted(self, call: Call) -> bool:
-        """Return False when what was prepared just before used up a budget, or asked about this call of a loop, too."""
+        """Return False if what was prepared just before used up a budget, settled the call, or asked about its loop."""
         is_asked = call.status == "proposed" and has_open_batch(self.execution, call.step_id)
         is_settled = self.execution.call(call.call_id).status != call.status
         return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
@@ -248,7 +248,7 @@ class Transaction:
     def _awaits(self, *names: str) -> bool:
         """Return True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
 
-        The process that lists a server need not be the one that continues the execution.
+        The process that listed a server's tools need not be the one that continues the execution.
         """
         missing = tuple(filter(self._approval.tools.is_awaited, names))
         if missing:
@@ -307,7 +307,7 @@ class Transaction:
                     self._approval = replace(self._approval, once=keys)
 
     def _name_holder(self, call: Call, once: ev.OnceKey) -> DuplicateEffect:
-        """Return what another call of this transaction with the same key is told."""
+        """Return the refusal for another call of this transaction with the same key."""
         return DuplicateEffect(
             key=once.key,
             holder=name_holder(self.execution, call),

@@ -8,8 +8,8 @@ There is no commit over two databases, so the target is marked as unfinished unt
     source marked      marked      whole, marked as unfinished
     (end)              marked      is used
 
-Nobody else uses the two in between, and never both can be used. A move that broke starts again: the same command takes
-the marks away, empties the target, and copies everything as it is then.
+Nobody else uses the two in between, and they can never both be used. A move that broke off starts again: the same
+command removes the marks, empties the target, and copies everything as it is then.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class MoveReport(msgspec.Struct, frozen=True):
     target: str
     """URLs without passwords."""
     rows: dict[str, int]
-    """Of each table."""
+    """The number of rows of each table."""
     audit_head: str
     """As `planwarden audit verify` prints it, on both sides."""
 
@@ -93,7 +93,7 @@ def _open_side(location: StoreLocation) -> Generator[StoreSide]:
 
 
 def _prepare(old: StoreSide, new: StoreSide) -> None:
-    """Undo what a move that broke left in both. Raises `StoreError` when the target holds anything else."""
+    """Undo what a move that broke off left in both. Raises `StoreError` when the target holds anything else."""
     moved, unfinished = old.read_mark(), new.read_mark()
     if moved is not None:
         if not moved.is_source or unfinished is None or unfinished.move_id != moved.move_id:
@@ -131,7 +131,7 @@ def _describe_difference(old: StoreSide, new: StoreSide, what: str) -> StoreErro
 
 @dataclass
 class RowSum:
-    """A number and a digest of rows, whatever their order."""
+    """The number of rows and a digest of them, whatever their order."""
 
     count: int = 0
     digest: int = 0

@@ -1,8 +1,8 @@
 """A PostgreSQL database as one side of a move, which locks every table against writers.
 
-Every process that has the store open shares an advisory lock for as long as its control connection lives. So the lock
-that nobody shares proves that there is no such process; one that nobody saw waits for the tables, and then meets the
-mark.
+Every process that has the store open shares an advisory lock for as long as its control connection lives. So taking
+that lock exclusively proves that there is no such process. One whose control connection is broken goes unnoticed, but
+waits for the tables, and then meets the mark.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ _NAMES = [*TABLES, *MERGED]
 _SETTINGS = (
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
-    # A process that has ended may still seem to live so long.
+    # A process that has ended may still seem to live for so long.
     "lock_timeout = '2s'",
     # One store must not be lost after the other one was marked.
     "synchronous_commit = on",
@@ -55,7 +55,7 @@ class PostgresSide(StoreSide):
         with self._translating():
             self._connection = connect(self._url)
             try:
-                # Before the lock of migrations, which the other side of the move has if it is this very database.
+                # Before the lock of migrations, which the other side of the move holds if it is this very database.
                 self._take_alone()
                 is_marked = read_mark(self._connection) is not None
                 self._connection.execute("COMMIT")
@@ -158,7 +158,7 @@ class PostgresSide(StoreSide):
         self.write_audit_end(0)
 
     def commit(self) -> None:
-        # The mark keeps other processes away now, or is not there any more.
+        # From now on the mark keeps other processes away, or is gone.
         self._begin("COMMIT AND CHAIN")
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class PostgresSide(StoreSide):
 
 
 def _refuse_nul(table: str, columns: Sequence[str], row: Row) -> None:
-    """Raise `StoreError` for a text that PostgreSQL cannot hold, and names the row."""
+    """Raise `StoreError`, which names the row, for a text that PostgreSQL cannot hold."""
     for column, value in zip(columns, row, strict=True):
         if isinstance(value, str) and "\0" in value:
             name = next(text for text in row if isinstance(text, str))

@@ -1,7 +1,7 @@
-"""A SQLite file as one side of a move, which holds the file for itself alone.
+"""A SQLite file as one side of a move, which has the file to itself.
 
-A process that has the file open shares a lock of it as long as it lives, also when it does nothing. So the lock that
-admits nobody else proves that there is no such process. A process that opens the file later waits for `WriteLock`.
+A process that has the file open shares a lock on it as long as it lives, even if it does nothing. So taking that lock
+exclusively proves that there is no such process. A process that opens the file later waits for `WriteLock`.
 """
 
 import sqlite3
@@ -50,7 +50,7 @@ class SqliteSide(StoreSide):
             try:
                 if read_mark(self._connection) is None:
                     database.migrate(self._connection, path)
-                # A commit is in the file then, with its mark in the header, and a copy of the file is the whole store.
+                # Commits then go into the file itself, with the mark in its header: a copy of it is the whole store.
                 if self._connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
                     raise self._describe_use()
                 for setting in _SETTINGS:
@@ -101,9 +101,9 @@ class SqliteSide(StoreSide):
                 yield row
 
     def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        places = ", ".join("?" * len(columns))
+        markers = ", ".join("?" * len(columns))
         with self._translating():
-            self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", rows)
+            self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({markers})", rows)
 
     def write_audit_end(self, number: int) -> None:
         self.execute("DELETE FROM sqlite_sequence WHERE name = 'audit'")

@@ -1,6 +1,6 @@
-"""What a store consists of, and what a move needs of each of its two stores: every table that moves, and what does not.
+"""What a store consists of, and what a move needs from each of its two stores: what moves, and what does not.
 
-Both databases have these tables. The columns that both have move.
+Both databases have these tables. A column moves if both have it.
 """
 
 from abc import ABC, abstractmethod
@@ -30,15 +30,15 @@ TABLES = {
 }
 """The tables, and what their rows are called, in the plural. `owners` does not move: no process runs during a move."""
 PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}
-"""What moves of a table that does not move whole: no running inboxes, and no secrets, which with SQLite are in files of
-the home. Open forms are asked again, people log in to servers and set the passphrase again."""
+"""What moves of a table that does not move whole: nothing about running processes, and no secrets, which with SQLite
+are in files of the home. Open forms are asked again; people log in to servers and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
-"""Tables of PostgreSQL whose rows go into `audit`, and its end."""
+"""Tables of PostgreSQL for rows that go into `audit` later, and for its end."""
 OWNED = ("executions.owner", "executions.leased_until", "records.number")
-"""Nobody owns what arrives, and the fence says that its earlier owner does not own it any more. Records are numbered
-anew, in their order, because the target may have some of its own."""
+"""Columns that do not move. Nobody owns what arrives, and the fence says that its earlier owner no longer does. Records
+are numbered anew, in their order, because the target may have some of its own."""
 FIXED: dict[str, Value] = {"executions.leased_until": 0.0}
-"""What columns of the target get that have no default, if nothing moves into them."""
+"""Values for columns of the target that have no default, if nothing moves into them."""
 
 
 class StoreSide(ABC):

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: how they are opened, what their errors mean, and the schema.
 
-Nothing here needs more than a managed PostgreSQL gives, and nothing but the control connection keeps state between two
-transactions, so the others may go through a pooler such as PgBouncer.
+Nothing here needs more than a managed PostgreSQL gives. Only the control connection keeps state between transactions,
+so all others may go through a pooler such as PgBouncer.
 """
 
 import re
@@ -48,15 +48,14 @@ AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViol
 MIGRATING = 7_811_887_001
 """The advisory lock of the process that changes the schema."""
 IN_USE = 7_811_887_002
-"""The advisory lock that each process shares which has the store open."""
-
-
+"""The advisory lock that all processes share that have the store open."""
 _UNREADABLE = "PostgreSQL"
+"""The name of a server whose URL cannot be read."""
 
 
 class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Breaks when the server says nothing for `SILENT_S`. A frozen machine would hold its user for hours otherwise:
-    its network still acknowledges what it is sent."""
+    """Breaks when the server says nothing for `SILENT_S`. Otherwise a frozen server would keep its user waiting for
+    hours, because its network still acknowledges what it is sent."""
 
     def wait(self, gen: Generator[Any, Any, Value], *args: Any, **limits: Any) -> Value:
         return super().wait(self._give_up(gen), *args, **limits)
@@ -91,7 +90,7 @@ def connect(url: str, *, prepares: bool = False) -> Connection:
     return _LimitedConnection.connect(
         url,
         autocommit=True,
-        # A pooler hands the next transaction to a server that knows no statement prepared before.
+        # A pooler may hand the next transaction to a server process that has not prepared the same statements.
         prepare_threshold=5 if prepares else None,
         cursor_factory=psycopg.RawCursor,
         connect_timeout=max(2, CONNECT_S // len(hosts)),
@@ -110,14 +109,14 @@ def run(connection: Connection, name: str, parameters: Sequence[object] = ()) ->
 
 
 def name_server(url: str) -> str:
-    """Return hosts, ports and database, without user and password; `_UNREADABLE` for what is not a URL of it."""
+    """Return hosts, ports and database, without user and password; `_UNREADABLE` for what is not a PostgreSQL URL."""
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
         return _UNREADABLE
     hosts = str(parameters.get("host") or "localhost").split(",")
     ports = str(parameters.get("port") or 5432).split(",")
-    names = [f"{host}:{ports[place] if place < len(ports) else ports[-1]}" for place, host in enumerate(hosts)]
+    names = [f"{host}:{ports[index] if index < len(ports) else ports[-1]}" for index, host in enumerate(hosts)]
     return f"PostgreSQL at {','.join(names)}/{parameters.get('dbname') or ''}"
 
 
@@ -131,7 +130,7 @@ def store_error(error: Exception, url: str) -> StoreError:
         replaced.__cause__ = error
         return replaced
     if isinstance(error, psycopg.ProgrammingError) and name_server(url) == _UNREADABLE:
-        # Its own words would repeat parts of the URL.
+        # The driver's own words would repeat parts of the URL.
         return StoreError("the URL of the store is not one of PostgreSQL: postgresql://USER@HOST/DATABASE")
     failed = StoreError(f"{name_server(url)} {_explain(error)}")
     failed.__cause__ = error
@@ -149,8 +148,8 @@ _REFUSALS = {
     "authentication|password|pg_hba|role |permission denied": _REFUSES,
     "starting up": "is starting; try again in a moment",
 }
-"""What a caller is told for what a server says when it refuses a connection: a text without a code. Of a server that
-does not speak English it is told that it cannot be reached."""
+"""What a caller is told, by the text with which a server refuses a connection: it comes without a code. If the server's
+messages are not in English, the caller is told that the server cannot be reached."""
 
 
 def _explain(error: Exception) -> str:
@@ -176,7 +175,7 @@ def _explain(error: Exception) -> str:
 
 def refuse_pooler(connection: Connection, url: str) -> None:
     """Raise `StoreError` when the connection leads to a pooler, which may lend the locks of one process to another, so
-    that the living are taken for dead. A pooler gives its clients process numbers of its own."""
+    that living processes are taken for dead. A pooler gives its clients process numbers of its own."""
     if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         raise StoreError(
             f"{name_server(url)} is a pooler of connections; name the server behind it too, as control_url of [store] "
@@ -185,7 +184,7 @@ def refuse_pooler(connection: Connection, url: str) -> None:
 
 
 def migrate(connection: Connection, url: str) -> None:
-    """Bring the schema to the newest version, all processes one after the other.
+    """Bring the schema to the newest version, one process at a time.
 
     Raises:
         StoreError: the database is too old, foreign, a newer planwarden's, `planwarden move` left it, or a log that
@@ -242,10 +241,10 @@ def read_mark(connection: Connection) -> MoveMark | None:
 
 
 def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) -> None:
-    """Mark an unmarked store in the open transaction; from its commit on nothing is written to the tables.
+    """Mark an unmarked store in the open transaction; from its commit on, nothing is written to the tables.
 
-    A process may have the store open although nobody saw it, while its control connection was broken. So triggers
-    belong to the mark, which refuse what such a process writes next.
+    A process whose control connection is broken may have the store open unnoticed. So the mark comes with triggers that
+    refuse what such a process writes next.
     """
     connection.execute(f"CREATE TABLE {TABLE} (move_id text, is_source boolean, place text)".encode())
     values = (mark.move_id, mark.is_source, mark.place)
@@ -260,7 +259,7 @@ def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) ->
 
 
 def clear_mark(connection: Connection) -> None:
-    """Take the mark from a store in the open transaction."""
+    """Remove the mark in the open transaction."""
     connection.execute(f"DROP FUNCTION {_TRIGGER} CASCADE".encode())
     connection.execute(f"DROP TABLE {TABLE}".encode())
     connection.execute("DELETE FROM schema_versions WHERE version = $1", (MARKED,))

@@ -1,7 +1,7 @@
-"""The control connection, on a thread: signs of life, hints of commits, the database's time, the seal of the audit.
+"""The control connection, on a thread: signs of life, hints about commits, the database's time, the seal of the audit.
 
 It goes directly to the server, never through a pooler, because advisory locks and LISTEN belong to a connection.
-Without it everything stays correct: leases run out by themselves, and who gets no hint looks every few seconds.
+Without it everything stays correct: leases run out by themselves, and a process without hints looks every few seconds.
 """
 
 import hashlib
@@ -37,8 +37,6 @@ REFUSED_S = 5.0
 """Seconds after which a statement that the server refused is tried again."""
 MAX_PAYLOAD = 7_000
 """Bytes of a hint; PostgreSQL takes less than 8,000."""
-
-
 MAX_SEALED = 5_000
 """Rows that one transaction seals."""
 
@@ -46,8 +44,8 @@ MAX_SEALED = 5_000
 def seal(connection: Connection) -> None:
     """Give the rows of the audit that were committed before the call their numbers and their hashes.
 
-    Of processes that do so at once, one seals each row. A chain in each transaction would make all commits of all
-    processes wait in a row. The price: the rows of the last half second are not tamper-evident yet.
+    If several processes do so at once, only one of them seals each row. If each transaction chained its own rows, all
+    commits of all processes would wait in a queue. The price: rows of the last half second are not tamper-evident yet.
     """
     while run(connection, "is_unsealed").fetchone() is not None:
         with connection.transaction():
@@ -56,7 +54,7 @@ def seal(connection: Connection) -> None:
 
 
 def _seal_some(connection: Connection) -> int:
-    # Read after the lock, so that the end of the chain is what the last one who sealed made it.
+    # Read after the lock, so that the end of the chain is as the last process that sealed left it.
     run(connection, "lock_audit")
     waiting = run(connection, "unsealed", (MAX_SEALED,)).fetchall()
     if not waiting:
@@ -80,7 +78,7 @@ def lock_key(owner: str) -> int:
 
 
 def send_hint(connection: Connection, sender: str, hints: list[str]) -> None:
-    """Tell every process which executions were committed to; outside of any transaction, which would make it slow."""
+    """Tell every process which executions were committed to; outside any transaction, which a hint would slow down."""
     if hints:
         payload = "\n".join((sender, *dict.fromkeys(hints)))
         if len(payload.encode()) > MAX_PAYLOAD:
@@ -95,27 +93,27 @@ class Control:
         """`changed` is called on the thread with another process's hint, or when anything may have changed."""
         self._url = url
         self.name = token_hex(8)
-        """Under which this process sends its own hints."""
+        """The name under which this process sends its own hints."""
         self._changed = changed
         self._connection: Connection | None = None
         self.reconnected_at = -math.inf
         """Monotonic seconds when the connection was last lost or opened again."""
         self._offset_s = time.time() - time.monotonic()
-        """What the steady seconds of this machine lack to the database's time."""
+        """The database's time minus the steady seconds of this machine."""
         self._owners: list[str] = []
         self._recorded: set[str] = set()
-        """Those that the database knows of: without its row an owner counts as one that said that it ends."""
+        """Owners that have a row in the database: an owner without one counts as having said that it ends."""
         self._announced = 0
-        """How many of them this connection has tried to lock."""
+        """How many of `_owners` this connection has tried to lock."""
         self._unlocked: set[str] = set()
-        """Those that it has not locked yet."""
+        """Owners that this connection has yet to lock."""
         self._condition = threading.Condition()
         self._is_stopping = False
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._run, name="planwarden control", daemon=True)
 
     def start(self, connection: Connection) -> None:
-        """Go on with a fresh connection."""
+        """Start on a fresh connection."""
         self._attend(connection)
         self._thread.start()
 
@@ -124,7 +122,7 @@ class Control:
         return time.monotonic() + self._offset_s
 
     def steady(self) -> float:
-        """Return the same time: leases run by it as well."""
+        """Return the same time as `now`: leases run by it as well."""
         return self.now()
 
     def is_announced(self, owner: str) -> bool:
@@ -190,14 +188,14 @@ class Control:
         self._lock_owners(connection)
 
     def _wait(self, connection: Connection, timeout_s: float) -> None:
-        """Until a hint comes, somebody announces an owner, or the time is over."""
+        """Wait until a hint comes, somebody announces an owner, or the time is over."""
         readable, _, _ = select.select([connection.fileno(), self._wake_read], [], [], timeout_s)
         if self._wake_read in readable:
             os.read(self._wake_read, 4096)
 
     def _take_hints(self, connection: Connection) -> None:
-        """Also those that arrived while a statement ran. The next ones are taken together a moment later: where many
-        processes commit, waking for each hint would cost as much as a part of the work."""
+        """Take the hints, with those that arrived while a statement ran. The next ones are taken together a moment
+        later: where many processes commit, waking for each hint would cost a noticeable part of the time."""
         hints = [*connection.notifies(timeout=0)]
         for hint in hints:
             sender, *texts = hint.payload.split("\n")
@@ -219,7 +217,7 @@ class Control:
         self._try_locks(connection)
 
     def _try_locks(self, connection: Connection) -> None:
-        """Never waits: who looks whether the owner lives has its lock for a moment, and another store may have it."""
+        """Never wait: a look whether the owner lives takes its lock for a moment, and another store may have it."""
         for owner in tuple(self._unlocked):
             if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
                 self._unlocked.discard(owner)
@@ -247,6 +245,6 @@ class Control:
         self._pause(PAUSE_S)
 
     def _pause(self, pause_s: float) -> None:
-        """Return early for `stop` and for a new owner, who loses nothing by being tried at once."""
+        """Pause; return early for `stop` and for a new owner, for which trying at once can do no harm."""
         if not self._is_stopping and select.select([self._wake_read], [], [], pause_s)[0]:
             os.read(self._wake_read, 4096)

@@ -1,4 +1,4 @@
-"""Which executions other processes committed to, as far as hints came; now and then any, because hints can be lost."""
+"""Which executions other processes committed to, by their hints; now and then all, because hints can be lost."""
 
 import asyncio
 import threading
@@ -12,11 +12,11 @@ import anyio
 from planwarden.agent.ports.store import Changes
 
 UNOWNED = "!"
-"""Before the id of an execution that may be running without an owner."""
+"""Precedes the id of an execution that may be running without an owner."""
 EVERYTHING = "*"
-"""The hint that says no ids."""
+"""The hint that names no ids: any execution may have changed."""
 KEPT = 1_000
-"""Hints; a reader that looks less often looks at everything."""
+"""How many hints are kept; a reader that has missed more looks at everything."""
 SWEEP_S = 5.0
 """Seconds after which anything may have changed, whatever hints came."""
 
@@ -26,7 +26,7 @@ def write_hint(execution_id: str, *, is_unowned: bool) -> str:
 
 
 def read_hints(texts: Sequence[str]) -> Changes:
-    """Return what another process committed, as it says; without a number."""
+    """Return what another process says that it committed; without a number."""
     if EVERYTHING in texts:
         return Changes(0)
     return Changes(
@@ -43,12 +43,12 @@ class Hints:
         self._lock = threading.Lock()
         self._kept: deque[Changes] = deque(maxlen=KEPT)
         self._number = 1
-        """Of the newest hint."""
+        """The number of the newest hint."""
         self._swept_at = time.monotonic()
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def add(self, hint: Changes) -> None:
-        """Wake who waits; the number of `hint` means nothing."""
+        """Add a hint, whose own number means nothing, and wake everybody who waits."""
         with self._lock:
             self._number += 1
             self._kept.append(hint)

@@ -97,7 +97,7 @@ class PostgresReader:
         return result
 
     async def close(self) -> None:
-        """Later reads are refused."""
+        """Refuse later reads."""
         self._is_closed = True
         while not self._idle.empty():
             with suppress(psycopg.Error):

@@ -1,7 +1,7 @@
 -- The statements that only PostgreSQL runs.
 
 -- name: claim_many
--- Take over running executions that nobody owns, except those in the list, and those that somebody else takes now.
+-- Take over running executions that nobody owns, except those in the list and those that another process is taking now.
 -- Does not wait for the disk: everything done under the lease waits for its own commit, which comes later in the log. If
 -- the database forgets the takeover, then it has forgotten all that followed, and the process that took over is refused.
 WITH free AS (SELECT number, leased_until FROM executions
@@ -80,11 +80,11 @@ VALUES ($1, $2, extract(epoch FROM clock_timestamp()), pg_postmaster_start_time(
 ON CONFLICT (owner) DO UPDATE SET announced_at = excluded.announced_at, server_start = excluded.server_start;
 
 -- name: publish
--- What a process says of itself.
+-- What a process says about itself.
 UPDATE owners SET facts = $2 WHERE owner = $1;
 
 -- name: processes
--- What those said whose lock is held.
+-- What the processes whose lock is held said about themselves.
 SELECT facts FROM owners WHERE facts IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(lock_key);
 
 -- name: forget_dead

@@ -35,9 +35,9 @@ from planwarden.storage.sql.processes import ProcessRegistry
 from planwarden.storage.sql.store import COUNTED, SqlStore
 
 GONE_S = 1.5
-"""Seconds for which the lock of a dead process has been free."""
+"""Seconds for which its lock must have been free before a process counts as dead."""
 RESTARTED_S = 12.0
-"""The same for a lock that the database lost: longer than a living process takes to come back."""
+"""The same for a lock that the database may have lost: longer than a living process takes to come back."""
 
 
 class LockLiveness:
@@ -57,7 +57,7 @@ class LockLiveness:
         return owner in await self.find_dead([owner])
 
     async def find_dead(self, owners: Collection[str] | None = None) -> list[str]:
-        """Return those of the owners, or of all who have a lease, whose processes are gone."""
+        """Return those of the owners, or of all that have a lease, whose processes are gone."""
         rows = await self._reader.fetch("living", (None if owners is None else [*owners],))
         now = monotonic()
         is_shaken = now - self._control.reconnected_at < RESTARTED_S
@@ -66,7 +66,7 @@ class LockLiveness:
         ]
 
     async def attend(self) -> None:
-        """Do nothing: every process that is published starts what is due."""
+        """Do nothing: every published process starts schedules that are due."""
 
     async def is_attended(self) -> bool:
         return bool(await self._reader.fetch("processes"))
@@ -102,7 +102,7 @@ class PostgresStore(SqlStore):
         self.url = url
         self._hints = hints
         self._control = control
-        self._given = clock
+        self._given_clock = clock
         self._reader = PostgresReader(url)
         self._writer = PostgresWriter(
             url,
@@ -128,31 +128,31 @@ class PostgresStore(SqlStore):
     ) -> "PostgresStore":
         """Connect, and bring the schema up to date. Where `url` leads to a pooler, `control_url` leads past it.
 
-        With `clock`, which only tests give, it is the store's time.
+        `clock`, which only tests give, replaces the database's time.
 
         Raises:
             StoreError: the database cannot be reached or must not be used.
         """
-        place = control_url or url
+        direct_url = control_url or url
         try:
             with ExitStack() as opened:
-                connection = opened.enter_context(closing(connect(place)))
+                connection = opened.enter_context(closing(connect(direct_url)))
                 if not control_url:
                     refuse_pooler(connection, url)
                 migrate(connection, url)
                 hints = Hints()
-                control = Control(place, hints.add)
+                control = Control(direct_url, hints.add)
                 opened.callback(control.stop)
                 control.start(connection)
                 opened.pop_all()
         except psycopg.Error as error:
-            raise store_error(error, place) from error
+            raise store_error(error, direct_url) from error
         return cls(url, control, hints, clock, lease_s, gone_s, is_pooled=bool(control_url))
 
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
             await self._liveness.announce(append.owner)
-        # What still runs is for others to take when the writer gives it up, or never had it.
+        # A running execution is for others to take when the writer gives it up, or never had it.
         has_lease = append.lease is not None or append.acquire
         is_unowned = append.execution.status == "running" and (append.release or not has_lease)
         hint = write_hint(append.execution.execution_id, is_unowned=is_unowned)
@@ -160,15 +160,15 @@ class PostgresStore(SqlStore):
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         await self._liveness.announce(owner)
-        # Not behind the writer's commits, and no write at all where nothing is found. Repeated after a lost answer, it
-        # finds others: what this process took without knowing runs out.
+        # Through the reader, because it need not wait for the writer's commits, and writes nothing if it finds nothing.
+        # Repeated after a lost answer, it finds others: leases that this process took without knowing run out.
         rows = await self._reader.fetch("claim_many", (owner, self._find_times()[1], self._lease_s, [*skip], limit))
         rows.sort(key=lambda row: row[2])
         return tuple(Lease(str(row[0]), owner, int(row[1]), left_s=row[3]) for row in rows)
 
     def _find_times(self) -> tuple[float | None, float | None]:
-        """Now and steady seconds where a clock was given; else the database's own are used."""
-        return (None, None) if self._given is None else (self._given.now(), self._given.steady())
+        """Return now and steady seconds by a given clock; without one, the database's own are used."""
+        return (None, None) if self._given_clock is None else (self._given_clock.now(), self._given_clock.steady())
 
     async def changes(self, since: int) -> Changes:
         return self._hints.read(since)
@@ -177,7 +177,7 @@ class PostgresStore(SqlStore):
         await self._hints.wait(since, timeout_s)
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        # Few enough to belong to the transaction.
+        # Grants change so rarely that the hint may belong to the transaction.
         transaction.execute("hint", (CHANNEL, f"{self._control.name}\n{EVERYTHING}"))
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
@@ -188,11 +188,11 @@ class PostgresStore(SqlStore):
         return await self._reader.use(read)
 
     async def backup(self, target: Path) -> None:
-        """PostgreSQL has tools of its own for this. Raises `StoreError`, which names them."""
+        """Raise `StoreError`, which names PostgreSQL's own tools for this."""
         raise StoreError(f"{name_server(self.url)} is backed up with pg_dump or pg_basebackup; nothing was written")
 
     async def check(self) -> dict[str, int | str]:
-        """Facts for a health report: counts of rows, size, version of server and schema, and what waits."""
+        """Return facts for a health report: counts of rows, size, version of server and schema, and what waits."""
         [totals] = await self._reader.fetch("totals")
         server = await self._reader.use(lambda connection: connection.info.server_version)
         [(size_bytes, schema, unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")

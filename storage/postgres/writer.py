@@ -1,8 +1,8 @@
 """The connection that writes, on a thread: what is asked for while it commits is committed together next.
 
 The appends of a group are sent together, and the server is waited for only where an answer is read (pipeline mode). A
-broken connection is opened again, and the group is sent again: appends have tokens, so one that was committed although
-its answer was lost is known. An operation whose commit has no answer is not repeated, because it has no token.
+broken connection is opened again, and the group is sent again: appends have tokens, so one that was committed is
+recognised even if its answer was lost. An operation whose commit got no answer is not repeated: it has no token.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ Operation = Callable[[PostgresTransaction], Result]
 
 MAX_GROUP = 256
 MAX_GROUP_CHARS = 4 * 1024 * 1024
-"""Of the appends of a group, beyond which no more are added."""
+"""Characters of the appends of a group beyond which no more are added."""
 PATIENCE_S = 20.0
-"""Seconds from a request on for which it is sent again while the database cannot be reached."""
+"""Seconds for which a request is sent again while the database cannot be reached."""
 TRIES = 5
-"""How often a group is tried that others stood in the way of, before each request of it is tried alone."""
+"""How often a group is tried if others get in its way, before each of its requests is tried alone."""
 PAUSE_S = 0.25
 SHUTDOWN = "57P"
 """The class of errors with which a server ends a connection; libpq's own errors have none."""
@@ -74,7 +74,7 @@ class _Request(Request[Result]):
         super().__init__()
         self.operation = operation
         self.append = append
-        """Instead of an operation."""
+        """Given instead of an operation."""
         self.hint = hint
         """What other processes are told of the append."""
         self.asked_at = monotonic()
@@ -105,10 +105,12 @@ class PostgresWriter:
         self._failure: Exception | None = None
         """Why the last group found no database."""
         self._hints: list[str] = []
-        """Of what was committed, and not told to others yet."""
+        """Hints about commits that others were not told about yet."""
         self._hinted_at = 0.0
         self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._closed = False
+        self._is_committing = False
+        """COMMIT was sent, or is about to be."""
         self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
         self._thread.start()
 
@@ -184,7 +186,7 @@ class PostgresWriter:
             return
 
     def _dismiss_late(self, group: list[AnyRequest]) -> list[AnyRequest]:
-        """Fails those that waited too long for a database that is gone, perhaps behind others. Returns the rest."""
+        """Fail requests that waited too long for a database that is gone, perhaps behind others. Return the rest."""
         if self._failure is None:
             return group
         oldest = monotonic() - PATIENCE_S
@@ -206,7 +208,7 @@ class PostgresWriter:
         return isinstance(error, psycopg.Error) and (connection is None or connection.closed)
 
     def _perform_singly(self, group: list[AnyRequest], error: Exception) -> None:
-        """One request broke the transaction of all: each in a transaction of its own."""
+        """Perform each request in a transaction of its own, because one broke the transaction of all."""
         self._roll_back()
         if len(group) == 1:
             self._fail(group, error)
@@ -215,7 +217,7 @@ class PostgresWriter:
             self._perform([request])
 
     def _keep_repeatable(self, group: list[AnyRequest], error: Exception) -> list[AnyRequest]:
-        """Fails the operations that may have been committed without an answer, and returns the others."""
+        """Fail the operations that may have been committed without an answer, and return the other requests."""
         if not self._is_committing:
             return group
         appends: list[AnyRequest] = []
@@ -268,7 +270,7 @@ class PostgresWriter:
 
     def _operate(self, transaction: PostgresTransaction, requests: list[AnyRequest]) -> None:
         for request in requests:
-            # What an attempt before refused may hold now.
+            # What an earlier attempt refused may be allowed now.
             request.error = None
             assert request.operation is not None
             try:
@@ -277,14 +279,14 @@ class PostgresWriter:
                 request.error = refusal
 
     def _end(self, connection: Connection, *, is_written: bool) -> None:
-        """A transaction that wrote nothing gives its locks back without waiting for the disk."""
+        """End the transaction. One that wrote nothing gives its locks back without waiting for the disk."""
         self._is_committing = True
         connection.execute("COMMIT" if is_written else "ROLLBACK", prepare=False)
 
     def _send_hints(self, connection: Connection) -> None:
-        """Hints of several groups go together while the next group waits: each wakes every process."""
+        """Send the hints of one or more groups together: each message wakes every process."""
         hints, self._hints, self._hinted_at = self._hints, [], monotonic()
-        # Who misses them looks by itself after a while.
+        # A process that misses them looks by itself after a while.
         with suppress(psycopg.Error):
             self._committed(connection, hints)
 
@@ -300,6 +302,3 @@ class PostgresWriter:
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
-
-    _is_committing = False
-    """COMMIT was sent, or is about to be."""

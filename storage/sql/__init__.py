@@ -1,1 +1,1 @@
-"""What both databases share: the statements and the schema, the store above appends, how rows are read."""
+"""What both databases share: statements, schema, appends, everything else that a store does, and how rows are read."""

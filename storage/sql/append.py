@@ -1,13 +1,13 @@
 """Appends to a SQL database: the conditions they depend on, their events, and the rows derived from them.
 
-Both databases run this over the statements of `statements.sql`. Appends of one group share a transaction, and what is
-refused has written nothing. PostgreSQL waits for an answer only when it is read, so everything that conditions depend
-on is asked for first, then all of it is read and checked, and then comes what is written. Appends that concern the same
-subject follow one after the other.
+Both databases run this over the statements of `statements.sql`. Appends of one group share a transaction, and a refused
+one has written nothing. With PostgreSQL, only reading an answer waits for the server. So first all appends send the
+queries that their conditions depend on; then each append's answers are read and checked, and its rows are written.
+Appends that concern the same subject follow one after the other.
 
 On PostgreSQL other transactions write at the same time. What the conditions read stays true until the commit: the
-transaction has locked the executions, the grants and the names in `PreparedAppend.locks`, or a unique index refuses the
-row that a rival wrote first, and the whole group is tried again.
+transaction has locked the executions, the grants and the names in `PreparedAppend.locks`, or a unique index refuses a
+row because a rival wrote it first, and the whole group is tried again.
 """
 
 import json
@@ -54,13 +54,13 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
     entries: Sequence[AuditEntry]
     holdings: Holdings | None
     token: int
-    """Names the append, also when it is sent a second time."""
+    """Names the append, even if it is sent a second time."""
     is_repeated: bool = False
-    """It may be stored: the answer to its commit was lost."""
+    """It may be stored already: the answer to its commit was lost."""
 
     @property
     def locks(self) -> list[str]:
-        """The names that another append waits for which wants the same, where there is no row to lock."""
+        """The names to lock, for what has no row to lock, so that other appends that want the same wait."""
         names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
         principal, start = self.append.execution.principal, self.append.start
         if start is not None and start.key is not None:
@@ -71,7 +71,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def subjects(self) -> set[str]:
-        """The names of what its conditions read and others may write."""
+        """The names of everything that its conditions read and other appends may write."""
         append = self.append
         return {
             f"execution {append.execution.execution_id}",
@@ -128,7 +128,7 @@ def write_appends(
 
 
 def _split(appends: Sequence[PreparedAppend]) -> tuple[list[PreparedAppend], list[PreparedAppend]]:
-    """Split into those that concern nothing that one before them concerns, and the others."""
+    """Split into the appends that share no subject with an earlier one, and the others."""
     if len(appends) == 1:
         return [*appends], []
     wave: list[PreparedAppend] = []
@@ -153,7 +153,7 @@ class _Row(NamedTuple):
 
 
 class _Inquiry:
-    """What an append asked the database, whose answers are read when all appends have asked."""
+    """What an append asked the database; the answers are read when all appends have asked."""
 
     def __init__(self, transaction: SqlTransaction, prepared: PreparedAppend, now: float | None) -> None:
         append, execute = prepared.append, transaction.execute
@@ -177,7 +177,7 @@ class _Inquiry:
         if row is not None and self._stored is not None and self._stored.fetchone() is not None:
             lease = Lease(row.execution_id, append.owner, row.fence) if append.acquire else None
             return None if append.release else append.lease or lease
-        # All of them, because a cursor of SQLite that has rows left keeps the transaction's view of the file.
+        # All rows, because a cursor of SQLite that has rows left keeps the transaction's view of the file.
         answers = [cursor.fetchall() for cursor, _ in self._conditions]
         number, unfinished = (None, None) if self._next is None else self._next.fetchall()[0]
         try:

@@ -1,7 +1,7 @@
 """Business keys and shares of budgets that an append takes and gives back, in the transaction of the intent.
 
-All of it is checked before the first write and refused with `BudgetSpent` or `DuplicateEffect`. What a call gave back
-in the same append is free, and what a call holds already it may take again.
+All of it is checked before the first write; a refusal is `BudgetSpent` or `DuplicateEffect`. What a call gave back in
+the same append is free, and a call may take again what it holds already.
 """
 
 import json
@@ -21,7 +21,7 @@ from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_key
 
 LOCKS = 1024
-"""Budgets and keys share so many locks, because a database can hold a limited number."""
+"""The number of locks that all budgets and keys share, because a database can hold only a limited number."""
 
 
 class WantedShare(msgspec.Struct, frozen=True):
@@ -41,22 +41,22 @@ class WantedKey(msgspec.Struct, frozen=True):
 
 
 class Holdings(msgspec.Struct, frozen=True):
-    """All that an append takes and gives back; to be given back first."""
+    """All that an append takes and gives back; giving back comes first."""
 
     freed: tuple[str, ...]
-    """Holders."""
+    """Holders that give back everything."""
     shares: dict[str, list[WantedShare]]
     """By the name of the budget."""
     keys: dict[str, WantedKey]
 
     @property
     def locks(self) -> list[int]:
-        """The locks that make others wait who want of the same, in the order in which everybody takes them."""
+        """The locks that make others wait if they want the same, in the order in which everybody takes them."""
         return sorted({crc32(name.encode()) % LOCKS for name in (*self.shares, *self.keys)})
 
 
 def project_holdings(append: Append) -> Holdings | None:
-    """Return what the append takes and gives back; None for nothing at all, as nearly always.
+    """Return what the append takes and gives back; None, as for most appends, if that is nothing at all.
 
     Raises:
         DuplicateEffect: two calls of the append want the same key.
@@ -68,11 +68,13 @@ def project_holdings(append: Append) -> Holdings | None:
     for recorded in append.recorded:
         match recorded.event:
             case ev.ToolCallIntended(shares=claims, once=once) as event if claims or once is not None:
-                holder = name_holder(execution, execution.call(event.call_id))
+                call = execution.call(event.call_id)
+                holder = name_holder(execution, call)
                 for share in claims:
                     shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
                 if once is not None:
-                    keys[once.key] = _want_key(append, recorded.at, event, once, (holder, *freed), keys.get(once.key))
+                    row = _build_key(once, holder, recorded.at, call.tool_name, execution.principal)
+                    keys[once.key] = _want_key(row, (holder, *freed), keys.get(once.key))
             case ev.ToolFailed(nothing_happened=True) | ev.CallAttemptFailed(nothing_happened=True) as event:
                 call = execution.call(event.call_id)
                 if call.once or call.shares:
@@ -87,18 +89,10 @@ def project_holdings(append: Append) -> Holdings | None:
     return Holdings(tuple(dict.fromkeys(freed)), by_budget, dict(sorted(keys.items())))
 
 
-def _want_key(
-    append: Append,
-    at: float,
-    event: ev.ToolCallIntended,
-    once: ev.OnceKey,
-    free: tuple[str, ...],
-    other: WantedKey | None,
-) -> WantedKey:
+def _want_key(row: HeldKey, free: tuple[str, ...], other: WantedKey | None) -> WantedKey:
     if other is not None and other.row.holder not in free:
         raise other.row.as_refusal()
-    tool_name = append.execution.call(event.call_id).tool_name
-    return WantedKey(_build_key(once, free[0], at, tool_name, append.execution.principal), free)
+    return WantedKey(row, free)
 
 
 def _build_key(once: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> HeldKey:
@@ -117,7 +111,7 @@ def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | N
     """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
     conditions: list[Condition] = []
     for budget, shares in holdings.shares.items():
-        # These gave their shares back, or are counted in the claims.
+        # These holders gave their shares back, or their shares are counted in the claims.
         free = json.dumps([*holdings.freed, *(claim.holder for claim in shares)])
         cursor = transaction.execute("spent_shares", (budget, now, free))
         conditions.append((cursor, partial(_check_budget, transaction, budget, shares, free)))
@@ -161,7 +155,7 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
 
 
 def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
-    """Take a key that is not a call's; False when it is taken."""
+    """Take a key for something other than a call; False when it is held."""
     values = _list_values(_build_key(once, holder, now))
     is_taken = transaction.execute("take_once_key", (*values, now)).rowcount == 1
     _sweep(transaction, now)

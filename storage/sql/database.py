@@ -45,7 +45,7 @@ class SqlTransaction(Protocol):
 
 
 Condition = tuple[Cursor, Callable[[Rows, float], None]]
-"""A lookup that was sent, and what raises the refusal, given its rows and the time."""
+"""A lookup that was sent, and a function that takes its rows and the time and raises the refusal."""
 
 
 class Liveness(Protocol):
@@ -88,7 +88,7 @@ class Reads(Protocol):
         ...
 
     async def close(self) -> None:
-        """Later reads are refused."""
+        """Refuse later reads."""
         ...
 
 
@@ -100,7 +100,7 @@ class Writes(Protocol):
         ...
 
     async def close(self) -> None:
-        """Commit what was asked for before. Later writes are refused."""
+        """Commit what was asked for before, and refuse later writes."""
         ...
 
 
@@ -120,7 +120,7 @@ class Database:
         *,
         is_large: bool = False,
     ) -> Result:
-        """Return the operation's result once it is committed, with the row of the audit unless the result is false."""
+        """Return the operation's result once it is committed, with `entry` in the audit unless the result is false."""
 
         def perform(transaction: SqlTransaction) -> Result:
             result = operation(transaction)
@@ -155,7 +155,7 @@ def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | 
         if loop is here:
             _settle(group)
             continue
-        # The loop is closed when its program ended without closing the store; the commit is valid all the same.
+        # The loop is closed if its program ended without closing the store; the commit is valid all the same.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, group)
 

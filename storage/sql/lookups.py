@@ -1,4 +1,4 @@
-"""What a database says of executions: lookups that change nothing, the same in both databases."""
+"""What a database says about executions: lookups that change nothing, the same in both databases."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ from planwarden.agent.ports.listing import (
 from planwarden.agent.ports.store import FoundId, Header, Log, StartedExecution, SuspensionRow, SuspensionRowPage
 from planwarden.storage.sql.database import Reads, Rows
 from planwarden.storage.sql.projection import join_tools
-from planwarden.storage.sql.rows import name_values, read_header, read_key, read_log, read_start, read_suspension
+from planwarden.storage.sql.rows import name_values, read_header, read_key, read_log, read_suspension
 
 _ADDRESSEES = ("human", "caller", "clock", None)
 
@@ -81,7 +81,7 @@ class SqlLookups:
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
         rows = await self._reads.fetch("find_start", (principal, key))
-        return read_start(rows[0]) if rows else None
+        return StartedExecution(**name_values(StartedExecution, rows[0])) if rows else None
 
     async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
         parameters = (json.dumps([*keys]), self._clock.now())
@@ -186,6 +186,6 @@ def _read_row(row: tuple[Any, ...]) -> ListedExecution:
     question, waits_for = fields["question"], fields["waits_for"]
     if fields["status"] not in TRANSITIONS or fields["status"] == "new" or waits_for not in _ADDRESSEES:
         raise StoreError(f"the row of execution {fields['execution_id']!r} is damaged; restore a backup")
-    # A person comes first; of the others, the one whose name comes first.
+    # A person comes first, then the addressee whose name sorts first.
     fields |= {"is_goal": bool(fields["is_goal"]), "waits_for": waits_for if question is None else "human"}
     return ListedExecution(**fields)

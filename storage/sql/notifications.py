@@ -18,13 +18,13 @@ from planwarden.storage.sql.database import Database, SqlTransaction
 from planwarden.storage.sql.rows import name_values, read_object
 
 MAX_WAITING = 10_000
-"""Of all channels together. Beyond it the oldest are given up: people can still act on the newest."""
+"""The limit for all channels together. Beyond it the oldest are given up: people can still act on the newest."""
 TOO_MANY = f"more than {MAX_WAITING} notifications were waiting"
 NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed or lacks its secret"
 
 
 def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notification], now: float) -> None:
-    """Store new ones inside the caller's transaction; the oldest give way."""
+    """Store notifications inside the caller's transaction; if there are too many, the oldest give way."""
     for notification in notifications:
         values = {**asdict(notification), "facts": canonical_json(notification.facts)}
         transaction.execute("add_notification", [*values.values()][:-1])

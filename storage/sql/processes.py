@@ -11,7 +11,7 @@ from planwarden.storage.sql.database import Database
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process says of itself."""
+    """What a process says about itself."""
 
     owner: str
     """As in leases."""
@@ -28,8 +28,8 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
-    """Return the digest of the definition that counts, by each tool's name: that of the process that started last with
-    it. `living` as `ProcessRegistry.living` returns it."""
+    """Return the digest of each tool's definition that counts, by name: that of the process that started last with the
+    tool. `living` is as `ProcessRegistry.living` returns it."""
     merged: dict[str, str] = {}
     for process in reversed(living):
         merged |= process.tools
@@ -37,7 +37,7 @@ def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
 
 
 FORGOTTEN_S = 60.0
-"""Seconds after its start from which a dead process is forgotten."""
+"""Seconds after its start from which a process is forgotten if it is dead."""
 
 
 class ProcessRegistry:
@@ -58,7 +58,7 @@ class ProcessRegistry:
         try:
             processes = [msgspec.json.decode(row[0], type=ProcessFacts) for row in rows]
         except msgspec.MsgspecError as error:
-            raise StoreError(f"what a process said of itself is damaged: {error}; restart the processes") from error
+            raise StoreError(f"what a process said about itself is damaged: {error}; restart the processes") from error
         return tuple(sorted(processes, key=lambda facts: (facts.started_at, facts.owner), reverse=True))
 
 

@@ -22,7 +22,7 @@ from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import SqlTransaction
 
 RISKS: tuple[Risk | None, ...] = ("critical", "dangerous", "confirm", "read", None)
-"""In the order in which questions about them wait; the row of a question keeps the place of its risk."""
+"""In the order in which waiting questions are listed; a question's row has the index of its risk here."""
 _RENAMING = (ev.ExecutionCreated, ev.PlanAccepted, ev.PlanRevised)
 """Events that may change the synopsis."""
 _PROGRESSING = (
@@ -43,7 +43,7 @@ _CLOSING: dict[type[ev.Event], str] = {
 
 
 class Projection(msgspec.Struct, frozen=True, gc=False):
-    """What is known of the rows before the transaction begins."""
+    """What is known about the rows before the transaction begins."""
 
     synopsis: Synopsis | None
     """What a list shows of the execution; None when that is as before."""
@@ -52,7 +52,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
     grant_uses: Mapping[str, int]
     """How often each grant is used."""
     goes_on: bool
-    """The execution was finished, and is not any more."""
+    """The execution was finished, and no longer is."""
 
 
 def project(append: Append) -> Projection:
@@ -73,7 +73,7 @@ def project(append: Append) -> Projection:
 
 
 def _is_beside_the_plan(execution: ExecutionState, intended: ev.ToolCallIntended) -> bool:
-    """A model calls a tool that its step does not name."""
+    """Return whether a model calls a tool that its step does not name."""
     call = execution.call(intended.call_id)
     return call.by_model and call.tool_name not in list_step_tools(execution.steps[call.step_id].step)
 
@@ -119,7 +119,7 @@ def _write_question(transaction: SqlTransaction, execution: ExecutionState, reco
 
 
 def list_values(synopsis: Synopsis) -> tuple[object, ...]:
-    """Return what `write_synopsis` of SQLite takes after the execution's number."""
+    """Return what `write_synopsis` takes after the execution's number."""
     return (
         synopsis.title,
         synopsis.is_goal,

@@ -1,6 +1,6 @@
 """The table `records`, which holds everything small that a store keeps beside executions.
 
-Each kind of record is a class; the modules `tokens`, `sessions`, `keys`, `schedules` and `sealing` have the kinds and
+Each kind of record is a class; `hosts`, `keys`, `schedules`, `sealing`, `sessions` and `tokens` have the kinds and
 their laws. Stored rows are hostile input: what does not fit its class is a `StoreError`, never a half-built value.
 """
 
@@ -46,7 +46,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ExpiringRecord(Record, frozen=True, kw_only=True):
-    """A record that is worth nothing from a time on."""
+    """A record that is void from `expires_at` on."""
 
     expires_at: float
 
@@ -79,7 +79,7 @@ class RecordTransaction:
         return self._execute("add_record", _build_row(record)).rowcount == 1
 
     def put(self, record: Record) -> bool:
-        """Store the record in the place of the one with its id, or of none."""
+        """Store the record, in place of one with its id if there is one."""
         return self._execute("put_record", _build_row(record)).rowcount == 1
 
     def change(self, record: Record) -> bool:
@@ -142,7 +142,7 @@ class RecordStore(Generic[R]):
     async def write(
         self, operation: Callable[[RecordTransaction], Result], entry: AuditEntry | None = None, *, lock: str = ""
     ) -> Result:
-        """Return the operation's result once it is committed, with the row of the audit unless the result is false.
+        """Return the operation's result once it is committed, with `entry` in the audit unless the result is false.
 
         Operations with the same `lock` wait for each other: what one reads, no other changes before it is committed. An
         operation may write records of several kinds.

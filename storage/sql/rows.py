@@ -14,7 +14,7 @@ from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, AuditRow,
 from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.grant import Grant
-from planwarden.agent.ports.store import Header, StartedExecution, SuspensionRow
+from planwarden.agent.ports.store import Header, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
 from planwarden.storage.sql.database import Rows
 
@@ -46,7 +46,7 @@ def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> 
 
 
 def checksum_of(execution_id: str, first: int, at: float, body: str) -> int:
-    """Of one row of the log: SQLite does not detect flipped bits."""
+    """Return the checksum of one row of the log: SQLite does not detect flipped bits."""
     return crc32(f"{execution_id} {first} {at!r} {body}".encode())
 
 
@@ -67,7 +67,7 @@ def read_object(text: str) -> dict[str, JsonValue]:
 
 
 def name_values(kind: type[msgspec.Struct], row: Sequence[Any]) -> dict[str, Any]:
-    """Return a row by the names of the fields of `kind`, whose order is that of the columns in every statement."""
+    """Return a row's values by the fields of `kind`; every statement has its columns in the order of these fields."""
     return dict(zip(kind.__struct_fields__, row, strict=True))
 
 
@@ -106,11 +106,6 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
         raise StoreError(f"grant {fields['grant_id']!r} is damaged: {error}; revoke it") from error
 
 
-def read_start(row: tuple[Any, ...]) -> StartedExecution:
-    """Return the execution that a row of `find_start` names."""
-    return StartedExecution(execution_id=row[0], thread_id=row[1], request=row[2])
-
-
 def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
     """Return a row as stored; what is wrong with its content is found by its hash, not here."""
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
@@ -124,8 +119,8 @@ def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
 def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, AuditEntry, str]]) -> Rows:
     """Return the rows that continue the chain after `last`, the row of `last_audit`.
 
-    Each entry comes with its time and the digest of the policy that it was decided under, if any. Before the first one
-    under another policy goes a row that names the policy.
+    Each entry comes with its time and the digest of the policy that it was decided under, if any. A row that names the
+    policy precedes the first entry under another policy.
     """
     sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: Rows = []

@@ -1,9 +1,9 @@
-"""Statements by name, schemas and upgrades: both databases share what is in this folder, each in words of its own.
+"""Statements by name, schemas and upgrades: both databases share what is in this folder, each in its own dialect.
 
 Every statement is in a `statements.sql`, with its purpose. The shared ones have parameters `$1` and casts, and name an
-index with `INDEXED BY`; `clock($1)` is the store's time, which PostgreSQL reads itself where it is given none.
+index with `INDEXED BY`; `clock($1)` is the store's time, which PostgreSQL reads itself if it is given none.
 
-Before an upgrade is committed, every log that can go on has to replay under the new code.
+Before an upgrade is committed, every log that can go on must replay under the new code.
 """
 
 import re
@@ -28,15 +28,15 @@ Dialect = Sequence[tuple[str, str]]
 def load_statements(folder: Path, dialect: Dialect) -> dict[str, str]:
     """Return the shared statements and those of the folder, which only one database has."""
     statements: dict[str, str] = {}
-    for place in (_SHARED, folder):
-        parts = _NAMED.split(_translate(place / "statements.sql", dialect))
+    for source in (_SHARED, folder):
+        parts = _NAMED.split(_translate(source / "statements.sql", dialect))
         statements.update((name, body.strip().rstrip(";")) for name, body in zip(parts[1::2], parts[2::2], strict=True))
     return statements
 
 
 def load_migrations(folder: Path, dialect: Dialect) -> list[str]:
-    """Return the scripts from one schema to the next, oldest first: of each what both have, then its own."""
-    paths = [path for place in (_SHARED, folder) for path in (place / "migrations").glob("*.sql")]
+    """Return the scripts from one schema to the next, oldest first: in each, the shared part comes first."""
+    paths = [path for source in (_SHARED, folder) for path in (source / "migrations").glob("*.sql")]
     names = sorted({path.name for path in paths})
     return ["\n".join(_translate(path, dialect) for path in paths if path.name == name) for name in names]
 
@@ -55,7 +55,7 @@ Fetch = Callable[[str, Sequence[object]], Rows]
 """Runs a named statement in the transaction."""
 
 
-def refuse_unreplayable(fetch: Fetch, place: str) -> None:
+def refuse_unreplayable(fetch: Fetch, store_name: str) -> None:
     """Raise `StoreError` when the log of an execution that can go on does not replay; it names the first events."""
     faults: list[str] = []
     after, page = "", fetch("walk", ("", PAGE))
@@ -68,8 +68,8 @@ def refuse_unreplayable(fetch: Fetch, place: str) -> None:
         page = fetch("walk", (after, PAGE))
     if faults:
         raise StoreError(
-            f"{place} was not upgraded and nothing was written: planwarden {version('planwarden')} cannot continue "
-            f"{'; '.join(faults[:MAX_NAMED])}; install the version before, and finish or cancel there what is named"
+            f"{store_name} was not upgraded and nothing was written: planwarden {version('planwarden')} cannot "
+            f"continue {'; '.join(faults[:MAX_NAMED])}; install the version before it, and finish or cancel these there"
         )
 
 

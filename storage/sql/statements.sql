@@ -1,4 +1,4 @@
--- The statements that both databases run; DIALECT in the statements.py of each says in what it differs.
+-- The statements that both databases run; DIALECT in sqlite/database.py and postgres/connection.py has the differences.
 
 -- name: find_start
 -- The execution that a principal started with a key.
@@ -10,7 +10,7 @@ WHERE s.principal = $1 AND s.key = $2;
 SELECT clock($1), clock($2);
 
 -- name: lock_executions
--- What appends compare with, of the executions in a JSON list. Others that write to them wait for the commit.
+-- The columns that appends compare, of the executions in a JSON list. Others that write to these wait for the commit.
 SELECT execution_id, number, status, version, owner, fence, leased_until FROM executions
 WHERE execution_id IN (SELECT json_array_elements_text($1::json)) ORDER BY execution_id FOR UPDATE;
 
@@ -32,15 +32,15 @@ UPDATE executions SET version = $2, updated_at = $3, step_count = coalesce($4, s
 WHERE number = $1;
 
 -- name: change_execution
--- The same with another status, and $10, when the execution was finished, which ends the use of its plan. SQLite writes
--- an index anew wherever one of its columns is set, changed or not.
+-- The same with another status and $10, the time at which the execution was finished, which ends the use of its plan.
+-- SQLite writes an index anew wherever one of its columns is set, changed or not.
 UPDATE executions SET version = $2, updated_at = $3, step_count = coalesce($4, step_count),
     steps_done = coalesce($5, steps_done), owner = $6, fence = $7, leased_until = $8,
     status = $9, ended_at = $10, plan_digest = CASE WHEN $10::float8 IS NULL THEN plan_digest END
 WHERE number = $1;
 
 -- name: add_events
--- One transaction's events. The token says of an append whose commit had no answer that it is stored.
+-- One transaction's events. The token tells whether an append whose commit got no answer is stored.
 INSERT INTO events (execution, first, at, body, checksum, token) VALUES ($1, $2, $3, $4, $5, $6);
 
 -- name: thread_end
@@ -118,12 +118,12 @@ WHERE grant_id = $1;
 DELETE FROM once_keys WHERE holder = $1;
 
 -- name: spent_shares
--- What others took of a budget, and how many, now; $3 lists holders that do not count.
+-- The sum and the number of the shares that others have of a budget now; $3 lists holders that do not count.
 SELECT coalesce(sum(amount), 0), count(*) FROM budget_shares
 WHERE budget = $1 AND ends_at > clock($2) AND holder NOT IN (SELECT json_array_elements_text($3::json));
 
 -- name: shares_room_at
--- When a budget has as much room as it lacks: $4 in sum, $5 in number; NULL if never.
+-- When enough shares of a budget will have ended: $4 in sum, $5 in number; NULL if never.
 SELECT min(e.ends_at) FROM (
     SELECT ends_at, sum(amount) OVER ended AS amount, count(*) OVER ended AS count FROM budget_shares
     WHERE budget = $1 AND ends_at > clock($2) AND holder NOT IN (SELECT json_array_elements_text($3::json))
@@ -131,7 +131,7 @@ SELECT min(e.ends_at) FROM (
 ) AS e WHERE e.amount >= $4 AND e.count >= $5;
 
 -- name: take_share
--- A call's share of a budget; the same call again has it once.
+-- A call's share of a budget; a call that takes it again has it once.
 INSERT INTO budget_shares (budget, holder, amount, ends_at) VALUES ($1, $2, $3, $4)
 ON CONFLICT (holder, budget) DO UPDATE
 SET amount = excluded.amount, ends_at = greatest(budget_shares.ends_at, excluded.ends_at);
@@ -246,8 +246,8 @@ SELECT s.suspension_id, x.execution_id, x.thread_id, x.principal, s.addressee, s
 FROM suspensions AS s JOIN executions AS x ON x.number = s.execution WHERE s.suspension_id = $1;
 
 -- name: find_ids
--- Ids of each kind that begin so, with their threads. No such text is greater than the one that goes on with the last
--- character of all.
+-- Ids of each kind that begin with $1, with their threads. All of them are less than $1 followed by the last code point of
+-- Unicode.
 SELECT * FROM (
     SELECT 'execution', execution_id, thread_id FROM executions
     WHERE execution_id COLLATE "C" >= $1 AND execution_id COLLATE "C" < $1 || chr(1114111)
@@ -297,8 +297,8 @@ ORDER BY row_number() OVER (PARTITION BY x.principal ORDER BY least(s.alarm_at, 
     least(s.alarm_at, s.expires_at) LIMIT $2;
 
 -- name: find_claimable
--- A running execution whose lease nobody has, or ran out so many seconds ago. Others wait for what is found, and what is
--- not found is not locked: giving a lock back waits for the disk.
+-- A running execution whose lease nobody has, or ran out $3 seconds ago or earlier. Others wait for what is found; what is
+-- not found is not locked, because giving a lock back waits for the disk.
 SELECT number, owner, leased_until FROM executions
 WHERE execution_id = $1 AND status = 'running' AND (owner IS NULL OR leased_until <= clock($2) - $3) FOR UPDATE;
 
@@ -308,14 +308,14 @@ UPDATE executions SET owner = $1, fence = fence + 1, leased_until = clock($2) + 
 RETURNING fence, leased_until;
 
 -- name: orphans
--- Running executions without a lease that is valid in so many seconds, those that are newer than the given one.
+-- Running executions without a lease that is still valid in $2 seconds, if they are newer than the execution $3.
 SELECT execution_id FROM executions INDEXED BY unfinished_executions
 WHERE ended_at IS NULL AND status = 'running' AND (owner IS NULL OR leased_until <= clock($1) + $2)
   AND number > coalesce((SELECT number FROM executions WHERE execution_id = $3), 0)
 ORDER BY number LIMIT $4;
 
 -- name: expire_owner
--- End the leases of a process that is known to be dead. When they would have run out says how long ago it lived.
+-- End the leases of a process that is known to be dead. `leased_until` stays, and says how long ago the process lived.
 UPDATE executions INDEXED BY unfinished_executions SET owner = NULL
 WHERE ended_at IS NULL AND status = 'running' AND owner = $1;
 
@@ -395,7 +395,7 @@ SELECT id, owner, version, body FROM records WHERE kind = $1 AND id = $2;
 SELECT id, owner, version, body FROM records WHERE kind = $1 ORDER BY number;
 
 -- name: records_of
--- Those of one owner.
+-- The records of a kind that one owner has, oldest first.
 SELECT id, owner, version, body FROM records WHERE kind = $1 AND owner = $2 ORDER BY number;
 
 -- name: due_records
@@ -460,12 +460,12 @@ WHERE $1::float8 IS NULL OR (revoked_at IS NULL AND (used < uses OR step IS NOT 
 ORDER BY number DESC LIMIT $2;
 
 -- name: find_once_keys
--- Those of a JSON list that are held at that time.
+-- The keys of a JSON list that are held at the time $2.
 SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
 WHERE key IN (SELECT json_array_elements_text($1::json)) AND ends_at > clock($2) ORDER BY number;
 
 -- name: once_keys
--- Those of calls that are held at the time $1, of one tool or all, newest first.
+-- The keys of calls that are held at the time $1, of one tool or all, newest first.
 SELECT key, tool_name, fields, holder, principal, taken_at, ends_at FROM once_keys
 WHERE ends_at > $1 AND tool_name <> '' AND ($2::text IS NULL OR tool_name = $2) ORDER BY number DESC LIMIT $3;
 
@@ -477,7 +477,7 @@ ON CONFLICT (key) DO UPDATE SET tool_name = excluded.tool_name, fields = exclude
 WHERE $8::float8 IS NULL OR once_keys.ends_at <= $8;
 
 -- name: forget_once_key
--- A person means a second call.
+-- A person wants a second call.
 DELETE FROM once_keys WHERE key = $1;
 
 -- name: sweep_once_keys
@@ -491,7 +491,7 @@ DELETE FROM budget_shares WHERE number IN (
     SELECT number FROM budget_shares WHERE ends_at <= $1 ORDER BY ends_at LIMIT $2 FOR UPDATE SKIP LOCKED);
 
 -- name: notifications_span
--- At most how many there are, without counting them.
+-- How many there are at most, without counting them.
 SELECT coalesce((SELECT max(number) FROM notifications) - (SELECT min(number) FROM notifications) + 1, 0);
 
 -- name: drop_oldest_notifications
@@ -504,7 +504,7 @@ RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, cr
 SELECT 1 FROM notifications WHERE channel = $1 AND next_at <= $2 LIMIT 1;
 
 -- name: claim_notifications
--- The claimer's until $1; nobody else finds them before.
+-- Due messages, which belong to the claimer until $1; nobody else finds them before then.
 UPDATE notifications SET attempts = attempts + 1, next_at = $1
 WHERE number IN (SELECT number FROM notifications WHERE channel = $2 AND next_at <= $3
                  ORDER BY next_at, number LIMIT $4 FOR UPDATE SKIP LOCKED)
@@ -523,7 +523,7 @@ DELETE FROM notifications WHERE notification_id = $1;
 DELETE FROM notifications WHERE notification_id = $1 AND attempts = $2;
 
 -- name: old_notifications
--- Messages of before $1 to channels that are not in the JSON list $2, and that nobody is delivering now.
+-- Messages from before $1, to channels that are not in the JSON list $2, that nobody is delivering now.
 DELETE FROM notifications WHERE created_at < $1 AND next_at <= $3
     AND channel NOT IN (SELECT json_array_elements_text($2::json))
 RETURNING notification_id, channel, kind, execution_id, suspension_id, facts, created_at, attempts;

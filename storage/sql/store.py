@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.audit import AuditEntry, AuditRow, build_pr
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Lease, SuspensionRow
-from planwarden.storage.sql import budgets_and_keys as sql_holdings
+from planwarden.storage.sql.budgets_and_keys import take_key
 from planwarden.storage.sql.database import Database, Liveness, Reads, Rows, SqlTransaction, Writes
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sql.notifications import NotificationQueue
@@ -44,7 +44,7 @@ class SqlStore(SqlLookups, ABC):
         """Return now and steady seconds; None where the database's own are used."""
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        """Do what other processes need in order to read their copy of the grants again."""
+        """Tell other processes to read their copy of the grants again, unless they notice by themselves."""
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._find_times()[0], limit))))
@@ -135,7 +135,7 @@ class SqlStore(SqlLookups, ABC):
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         return await self._database.write(
-            lambda transaction: sql_holdings.take_key(transaction, once, holder, self._clock.now()), entry
+            lambda transaction: take_key(transaction, once, holder, self._clock.now()), entry
         )
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:
@@ -163,5 +163,5 @@ class SqlStore(SqlLookups, ABC):
         return int((await self._read_audit("audit_end"))[0][0])
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return rows of the audit; what was committed before belongs to the answer."""
+        """Return rows of the audit, among them everything that was committed before the call."""
         return await self._reads.fetch(name, parameters)

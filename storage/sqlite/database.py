@@ -48,7 +48,7 @@ WAL_RESET_FIXED = (3, 51, 3)
 
 BUSY_TIMEOUT_MS = 10_000
 FAULTS = (sqlite3.Error, UnicodeError)
-"""What the driver raises; the second for damaged text that comes out and for ids going in that are not text."""
+"""What the driver raises; the second for damaged text that is read, and for ids that are not text when written."""
 
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb.*|afpfs|afs|ceph|gluster.*|lustre|9p|fuse\.(sshfs|s3fs|rclone|glusterfs.*)|webdav|davfs"
@@ -113,7 +113,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def leave_log(connection: sqlite3.Connection) -> None:
-    """Closing `connection` will not move the log into the database. Does nothing before Python 3.12, which cannot."""
+    """Do not let closing `connection` move the log into the database. Before Python 3.12 this is not possible."""
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
 
@@ -121,7 +121,7 @@ def leave_log(connection: sqlite3.Connection) -> None:
 class FileIdentity:
     """Which file is open, to notice when another one takes its place: a restored backup, or an emptied home.
 
-    SQLite goes on with the file that it opened, even if nobody can open that file any more.
+    SQLite goes on with the file that it opened, even if nobody else can open that file now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,7 +145,7 @@ class FileIdentity:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to the newest version in one transaction; does nothing when it is there.
+    """Bring the schema to the newest version in one transaction; do nothing when it is there already.
 
     Raises:
         StoreError: the file is another application's, a newer planwarden's, `planwarden move` left it, or a log that
@@ -179,7 +179,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: list[str]) -> None:
-    """Run the steps after `current`; in a file with logs, see that they replay before anything is committed."""
+    """Run the steps after `current`; in a file with logs, check that they replay before anything is committed."""
     for number, script in enumerate(steps[current:], current + 1):
         for statement in _statements(script):
             connection.execute(statement)
@@ -189,7 +189,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: li
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
-    """SQLite's error as ours: what happened to which file, and what to do."""
+    """Return SQLite's error as ours: what happened to which file, and what to do."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if isinstance(code, int) else None
     if isinstance(error, UnicodeDecodeError):
@@ -274,7 +274,7 @@ def _check_header(path: Path) -> None:
     is_blank = application == version == int.from_bytes(header[40:44], "big") == 0
     if application != APPLICATION_ID and not is_blank:
         raise _foreign(path)
-    # A mark says more than its version, and is read when the file is open.
+    # The mark of a move says more than its version; it is read when the file is open.
     if latest_version() < version != MARKED:
         raise _newer(path, version, latest_version())
 
@@ -299,7 +299,7 @@ def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
 
 
 def clear_mark(connection: sqlite3.Connection) -> None:
-    """Take the mark from a store in the open transaction, which gets back the version that it had."""
+    """Remove the mark in the open transaction; the store gets back the version that it had."""
     version = int(connection.execute(f"SELECT version FROM {TABLE}").fetchone()[0])
     connection.execute(f"DROP TABLE {TABLE}")
     connection.execute(f"PRAGMA user_version = {version}")
@@ -317,14 +317,14 @@ def _newer(path: Path, version: int, supported: int) -> StoreError:
 
 
 def _is_ours(folder: Path, path: Path) -> bool:
-    """Only a folder that holds nothing but our data may have its mode tightened."""
+    """Return whether the folder's mode may be tightened: it must hold nothing but our data."""
     if folder.stat().st_uid != os.getuid():
         return False
     return path.exists() or not any(folder.iterdir())
 
 
 def _mounts() -> str:
-    """Mount points and types, one `POINT TYPE` a line; empty where the system does not tell."""
+    """Return mount points and types, one `POINT TYPE` a line; empty where the system does not tell."""
     if sys.platform.startswith("linux"):
         with suppress(OSError):
             lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -337,12 +337,12 @@ def _mounts() -> str:
 
 
 def _file_system(folder: Path, mounts: Callable[[], str]) -> str | None:
+    """Return the type of the innermost mount that holds the folder; None where that is unknown."""
     real = os.path.realpath(folder)
-    best: tuple[int, str] | None = None
+    holding: list[tuple[int, str]] = []
     for line in mounts().splitlines():
         point, _, kind = line.rpartition(" ")
         point = point.replace("\\040", " ")
         if real == point or real.startswith(point.rstrip("/") + "/"):
-            candidate = (len(point), kind)
-            best = max(best, candidate, key=lambda mount: mount[0]) if best else candidate
-    return best[1] if best else None
+            holding.append((len(point), kind))
+    return max(holding, key=lambda mount: mount[0])[1] if holding else None

@@ -1,4 +1,4 @@
-"""Whether the event loop may wait for the disk by itself."""
+"""Whether the event loop itself may wait for the disk."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -13,7 +13,7 @@ MAX_THREAD_WAIT_S = 0.05
 
 
 class Pace:
-    """What the disk took lately.
+    """How long the disk took lately.
 
     Only waits on the loop are exact: the wait of a thread includes its wait for the interpreter's lock, which the loop
     holds. So the loop tries again after a rest, unless the thread's last wait was long by any measure.
@@ -34,7 +34,7 @@ class Pace:
         return self._thread_wait_s <= MAX_THREAD_WAIT_S and self._steady() >= self._rests_until
 
     def note_loop_wait(self, seconds: float) -> None:
-        """The loop waited that long."""
+        """Note that the loop waited so long."""
         if self._rests_until is None:
             self._average_s += (seconds - self._average_s) * WEIGHT
         else:
@@ -46,5 +46,5 @@ class Pace:
             self._rests_until, self._rest_s = None, REST_S
 
     def note_thread_wait(self, seconds: float) -> None:
-        """A thread waited that long, for the disk or for the interpreter."""
+        """Note that a thread waited so long, for the disk or for the interpreter."""
         self._thread_wait_s = seconds

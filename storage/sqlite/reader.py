@@ -1,4 +1,4 @@
-"""Reads of the file: what one lookup finds at once, on the caller's own thread; what may take long through aiosqlite.
+"""Reads of the file: quick lookups on the caller's own thread, and reads that may take long through aiosqlite.
 
 A lookup in cached pages takes some 20 microseconds, and handing it to a thread and back ten times as long. A long read
 opens a connection of its own, so that no thread stays behind and nobody waits for it.
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     import aiosqlite
 
 MAX_AT_ONCE = 64
-"""Rows that the caller's own thread reads; the rest of a longer answer is read like a long one."""
+"""The most rows that the caller's own thread reads; a longer answer is read anew, as one that may take long."""
 READS_A_TURN = 16
-"""Lookups of all callers together after which the event loop has a turn."""
+"""Lookups of all callers together after which the event loop gets a turn."""
 
 
 class Reader:
-    """Reads by the name of a statement and its parameters. `check` raises when the file must not be used any more."""
+    """Reads by the name of a statement and its parameters. `check` raises when the file must no longer be used."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None] = lambda: None) -> None:
         self._connection = connection
@@ -70,7 +70,7 @@ class Reader:
         return rows
 
     def _look_up(self, sql: str, parameters: Sequence[object]) -> Rows | None:
-        """None when there are more than `MAX_AT_ONCE` rows, or when the file cannot be read without waiting."""
+        """Return the rows; None for more than `MAX_AT_ONCE`, or when the file cannot be read without waiting."""
         self._check_open()
         began = perf_counter()
         try:
@@ -105,13 +105,13 @@ class Reader:
 
     @asynccontextmanager
     async def _open(self) -> "AsyncGenerator[aiosqlite.Connection]":
-        """Give a connection that only reads, on a thread of its own. Raises `StoreError` when it fails."""
+        """Yield a connection that only reads, on a thread of its own. Raise `StoreError` when it fails."""
         import aiosqlite
 
         self._check_open()
         connection = aiosqlite.Connection(lambda: connect(self._path, readonly=True), MAX_AT_ONCE)
         try:
-            # Cancelled in the middle, neither opening nor closing would end what its thread holds.
+            # If cancelled halfway, neither opening nor closing would end what the thread holds.
             with anyio.CancelScope(shield=True):
                 await connection
             try:
@@ -129,7 +129,7 @@ class Reader:
         self._check()
 
     async def close(self) -> None:
-        """Later reads are refused."""
+        """Refuse later reads."""
         self._is_closed = True
         with self._using, suppress(sqlite3.Error):
             self._connection.close()
@@ -180,10 +180,10 @@ class DirectReader:
         self.close_now()
 
     def close_now(self) -> None:
-        """Later reads are refused."""
-        # Closing the last connection moves the log, which is a write. Who has the lock has a connection, too.
-        place = self._path.with_name(self._path.name + ".lock")
-        with suppress(StoreError), closing(WriteLock(place)) as lock, lock.held_if_free() as is_free:
+        """Close the connection. Later reads are refused."""
+        # Closing the last connection moves the log, which is a write. A process that has the lock has a connection too.
+        path = self._path.with_name(self._path.name + ".lock")
+        with suppress(StoreError), closing(WriteLock(path)) as lock, lock.held_if_free() as is_free:
             if is_free:
                 self._connection.close()
                 return
@@ -192,7 +192,7 @@ class DirectReader:
 
 
 def open_lookups(path: Path) -> SqlLookups | None:
-    """Open a file to read from it, in a process that does nothing else at that time.
+    """Return lookups in a file, for a process that does nothing else at that time.
 
     None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
 

@@ -27,11 +27,9 @@ from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024
-"""Of the events of an append, from which on they are not written on the event loop's own thread."""
-
-
+"""Characters of an append's events beyond which the event loop's own thread does not write them."""
 TICKER = "ticker-"
-"""The beginning of the names of processes that start what is due."""
+"""The prefix of the names of processes that start schedules that are due."""
 
 
 class OwnerLiveness:
@@ -89,7 +87,7 @@ class SqliteStore(SqlStore):
         database.prepare(path)
         with ExitStack() as opened:
             lock = opened.enter_context(closing(WriteLock(path.with_name(path.name + ".lock"))))
-            # Turning write-ahead logging on ignores the busy time-out, so on every version openers take turns.
+            # Turning write-ahead logging on ignores the busy time-out, so with every SQLite version openers take turns.
             with lock.held():
                 connection = opened.enter_context(closing(_connect_and_migrate(path)))
             lookups = database.connect(path, readonly=True)
@@ -140,7 +138,7 @@ class SqliteStore(SqlStore):
         await anyio.sleep(timeout_s)
 
     async def backup(self, target: Path) -> None:
-        """A consistent copy at `target` while others go on writing. Raises `StoreError` when it exists."""
+        """Write a consistent copy at `target` while others go on writing. Raise `StoreError` when it exists."""
         copy = database.open_copy(target)
         try:
             await self._reader.copy_into(copy)
@@ -151,7 +149,7 @@ class SqliteStore(SqlStore):
         copy.close()
 
     async def check(self) -> dict[str, int | str]:
-        """Facts for a health report: `integrity` is `ok` or SQLite's first complaint; counts of rows; file version."""
+        """Return facts for a health report: `integrity` (`ok`, or SQLite's first complaint), counts, version, size."""
         names = ("totals", "quick_check", "size")
         totals, integrity, sizes = await self._reader.fetch_all_long(*((name, ()) for name in names))
         schema, size_bytes = sizes[0]

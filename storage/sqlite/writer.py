@@ -3,7 +3,7 @@
 Whatever is asked for in one turn of the loop is committed together when the turn is over (group commit): one BEGIN
 IMMEDIATE, one COMMIT, one wait for the disk. Handing that to a thread and back costs more than an ordinary commit. So
 the loop commits by itself, unless recent commits were slow, somebody else holds the database, or a request is large;
-then it never waits, and a thread does. An operation must check everything before its first write, so that refusing it
+then a thread waits, never the loop. An operation must check everything before its first write, so that refusing it
 leaves nothing behind. Cancelling a caller cancels its wait, never the transaction.
 """
 
@@ -42,7 +42,7 @@ class SqliteTransaction:
         """Nobody else writes while this transaction is open."""
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-        """Append to the chain; a policy that is not yet in it goes first."""
+        """Append to the chain, after a row that names the policy if that is a new one."""
         last = self.execute("last_audit").fetchone()
         self.connection.executemany(SQL["add_audit"], chain_audit(last, ((at, entry, policy) for entry in entries)))
 
@@ -52,9 +52,9 @@ Operation = Callable[[SqliteTransaction], Result]
 
 MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000
-"""Pages of the log, as `_estimate_pages` has them, after which the thread moves the log into the database."""
+"""Pages of the log, as `_estimate_pages` counts them, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
-"""Pages of the log after which a commit does that itself, such as one of a large artifact."""
+"""Pages of the log after which a commit does that itself, such as the commit of a large artifact."""
 
 
 class _Request(Request[Result]):
@@ -67,7 +67,7 @@ class _Request(Request[Result]):
 class Writer:
     """Runs operations on its connection, in order, in transactions of up to `MAX_GROUP`.
 
-    `check` is called before each transaction, and raises when the file must not be used any more. `lock` keeps other
+    `check` is called before each transaction, and raises when the file must no longer be used. `lock` keeps other
     processes from writing, where SQLite alone is not enough.
     """
 
@@ -95,7 +95,7 @@ class Writer:
         self._turning: asyncio.AbstractEventLoop | None = None
         """The loop that will commit when its present turn is over."""
         self._rows = 0
-        """Changed in this connection so far."""
+        """Rows that this connection has changed so far."""
         self._pages = 0
         """An estimate of what this connection has added to the log since that was last moved into the database."""
         self._foreign_changes = 0
@@ -132,7 +132,7 @@ class Writer:
         return await request.future
 
     def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called when everything that was ready in the loop's turn has run, so that what it asks for is one group."""
+        """Commit what the loop's turn asked for, as one group: everything that was ready in the turn has run."""
         if self._turning is loop:
             self._turning = None
         if self._closed or not self._requests:
@@ -142,10 +142,10 @@ class Writer:
             self._wake(True)
         elif self._using.acquire(blocking=False):
             self._commit_here(loop)
-        # The user of the connection looks for requests afterwards.
+        # Otherwise, the user of the connection looks for requests afterwards.
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit what is waiting on the loop's thread, or leaves it to the writer's own."""
+        """Commit what is waiting, on the loop's thread, or leave it to the writer's own."""
         is_done = False
         try:
             batch = self._batch()
@@ -168,10 +168,10 @@ class Writer:
     def read_foreign_changes(self) -> int:
         """Return a number that differs once another connection has changed the file; what this one wrote is not in it.
 
-        While the thread uses the connection, that is the number after its last commit. Never waits.
+        While the thread uses the connection, return the number after its last commit. Never wait.
 
         Raises:
-            StoreError: the file must not be used any more, or the writer is closed.
+            StoreError: the file must no longer be used, or the writer is closed.
         """
         if self._closed:
             raise StoreError("the store is closed")
@@ -213,7 +213,7 @@ class Writer:
             with self._using:
                 while batch := self._batch():
                     self._wait_and_perform(batch)
-                    # Before the callers go on, who then find the connection free.
+                    # Now, so that the callers find the connection free when they go on.
                     self._look_for_foreign_changes()
                     deliver(batch)
                     if goes_on and self._can_hand_back():
@@ -236,7 +236,7 @@ class Writer:
             return False
 
     def _hand_back(self) -> None:
-        """Called without the connection, so that no request of that time is left waiting."""
+        """Let the loop commit what is waiting. Called without the connection, so that no request is left waiting."""
         try:
             loop = self._requests[0].loop
             loop.call_soon_threadsafe(self._end_turn, loop)
@@ -251,7 +251,7 @@ class Writer:
         return [self._requests.popleft() for _ in range(min(len(self._requests), MAX_GROUP))]
 
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
-        """On the thread: waits for other writers. What it cannot get fails all requests of the batch."""
+        """Wait on the thread for other writers, and perform the batch. If the wait fails, so do all of its requests."""
         try:
             with self._held(), self._patiently():
                 self._perform(batch, self.pace.note_thread_wait)
@@ -268,8 +268,8 @@ class Writer:
             self._connection.execute("PRAGMA busy_timeout = 0")
 
     def _perform(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> None:
-        """Commit the batch, each request with its value or error, and notes what one operation alone would have waited.
-        Raises `_Busy`, with nothing done."""
+        """Commit the batch, each request with its value or error; note how long one operation alone would have waited.
+        Raise `_Busy`, with nothing done."""
         failure = self._commit_together(batch, note)
         if failure is None:
             return
@@ -286,7 +286,7 @@ class Writer:
                 request.error = store_error(error, self._path)
 
     def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
-        """Return None when the transaction was committed; refusals of single operations stand in their requests."""
+        """Return None when the transaction was committed; refusals of single operations are in their requests."""
         try:
             began = perf_counter()
             self._begin()
@@ -301,7 +301,7 @@ class Writer:
                 rows, self._rows = self._rows, self._connection.total_changes
                 self._pages += _estimate_pages(self._rows - rows)
             except BaseException:
-                # SQLite has already rolled back after some errors, a full disk among them.
+                # SQLite has already rolled back after some errors, such as a full disk.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
@@ -358,11 +358,11 @@ class MemoryWriter:
         return self._connection.total_changes
 
     async def close(self) -> None:
-        """The connection stays open as long as the store."""
+        """Close nothing: the connection stays open as long as the store."""
 
 
 def _estimate_pages(rows: int) -> int:
-    """How many pages of the log a transaction takes that changed so many rows, rather too many than too few.
+    """Return how many pages of the log a transaction takes that changed so many rows: rather too many than too few.
 
     A row alone takes up to three, with its indexes. Rows of a group share pages; indexes over random ids do not.
     """

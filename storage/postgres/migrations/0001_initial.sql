@@ -1,11 +1,11 @@
 -- What only PostgreSQL has, after the tables of storage/sql/migrations:
 --
 -- audit_unsealed    Rows of the audit as their transactions wrote them. Any process moves them into `audit`, in order and
---                   chained by hash. In the transaction, the chain would make all commits of all processes wait in a row.
+--                   chained by hash. Chained in their own transactions, they would make all commits wait in a queue.
 -- audit_state       One row: the highest number that a row of the audit ever had.
 -- owners            The processes that said they live, by the key of the advisory lock that each holds.
 --
--- Rows that are updated often leave room in their pages (fillfactor), and no index has what each update sets, so that an
+-- Pages leave space for rows that are updated often (fillfactor), and no index has what each update sets, so that an
 -- update touches no index.
 
 ALTER TABLE executions SET (fillfactor = 70);

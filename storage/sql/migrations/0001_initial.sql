@@ -2,8 +2,8 @@
 --
 -- executions        One row per execution: which process owns it now, and what is needed to find it. Inserted, then only
 --                   updated. `planwarden prune` deletes rows of finished executions; nothing else does. `ended_at` is
---                   `updated_at` when it is finished, else NULL. Indexes know by it what is finished, because SQLite
---                   writes an index anew whenever a column of it is set, as `status` often is.
+--                   `updated_at` if it is finished, else NULL. Indexes use that instead of `status`, because SQLite writes
+--                   an index anew whenever a column of it is set, as `status` often is.
 -- synopses          One row per execution: what a list shows of it and finds it by, derived from the log. Inserted with the
 --                   execution, updated when its plan changes and when it ends without success, deleted with it. `search`
 --                   is folded text, `tools` has a line for each tool.
@@ -33,11 +33,11 @@
 -- notifications     One row per message that one channel has yet to deliver. Inserted in the transaction of the event that it
 --                   reports. A claim adds one to `attempts` and moves `next_at` behind the claim's end; the row is
 --                   deleted when the message was delivered or given up.
--- records           One row per token, pair of codes, session, refused code, running inbox, key, challenge, schedule, secret
---                   and lock on a secret, by `kind`. `body` is JSON, as the class of its kind in storage/ has it. Inserted, updated
---                   on the condition that `version` is the one that was read, and deleted, except tokens and keys:
---                   revoking the last token does not look like never having had one, and signatures in the audit are
---                   verified with keys. `expires_at` is when a row is deleted, or a schedule has to be looked at.
+-- records           One row per token, session, key, schedule, secret, running gate and so on, by `kind`: each class of
+--                   `Record` in storage/ is a kind. `body` is JSON with the class's other fields. Inserted, updated on the
+--                   condition that `version` is the one that was read, and deleted, except tokens and keys: revoking the
+--                   last token must not look like never having had one, and signatures in the audit are verified with
+--                   keys. `expires_at` is when a row is deleted, or a schedule has to be looked at.
 
 CREATE TABLE executions (
     number        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -148,7 +148,7 @@ CREATE TABLE budget_shares (
     UNIQUE (holder, budget)
 );
 
--- Has all that adding up a budget reads.
+-- Has all columns that adding up a budget reads.
 CREATE INDEX shares_of_budget ON budget_shares (budget, ends_at, holder, amount);
 CREATE INDEX ended_shares ON budget_shares (ends_at);
 

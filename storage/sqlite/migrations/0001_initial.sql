@@ -1,10 +1,10 @@
 -- What only SQLite has, after the tables of storage/sql/migrations. It writes an index anew whenever a column of it is set, as
--- `status` often is; so indexes know by `ended_at` what is finished.
+-- `status` often is; so indexes tell what is finished by `ended_at`.
 
 -- One index for two purposes: it finds a thread's executions, and a thread cannot have two unfinished ones. Unfinished ones
 -- share the value 0 in it; finished ones have values of their own.
 CREATE UNIQUE INDEX executions_of_thread ON executions (thread_id, CASE WHEN ended_at IS NULL THEN 0 ELSE number END);
--- Only what runs has an owner, and few executions run at once: all of them are looked through for those of one owner.
+-- Only running executions have an owner, and few run at once: all of them are looked through for those of one owner.
 CREATE INDEX unfinished_executions ON executions (status) WHERE ended_at IS NULL;
 -- For lists and for `prune`.
 CREATE INDEX finished_executions ON executions (ended_at) WHERE ended_at IS NOT NULL;

@@ -114,7 +114,7 @@ async def revised(home: Home, thread_id: str) -> planwarden.Suspension:
 
 
 POLICY = "The operator's policy changed after it was asked."
-ARGUMENTS = "changed after it was approved and does not take its arguments any more"
+ARGUMENTS = "changed after it was approved and no longer takes its arguments"
 
 
 @requirement("docs:changes")
