@@ -289,8 +289,7 @@ class AuditReader:
             raise InvalidArguments(
                 f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor"
             )
-        headers = () if thread_id is None else await self._store.thread(thread_id)
-        ids = [None] if thread_id is None else [header.execution_id for header in headers]
+        ids = [None] if thread_id is None else [header.execution_id for header in await self._store.thread(thread_id)]
         rows = [
             row for name in ids for row in await self._store.audit_rows(after=after, execution_id=name, limit=limit + 1)
         ]

@@ -250,12 +250,11 @@ class Home:
         if ids:
             names = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
             raise UsageError(f"several ids begin with {beginning[:64]!r}: {names}; write more of the one that you mean")
-        for entry in entries:
-            where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
-            expectation = "this command wants a thread" if kind == "thread" else "this command wants a question"
+        if entries:
+            entry, nouns = entries[0], {"thread": "a thread", "execution": "an execution", "suspension": "a question"}
             raise UsageError(
-                f"{entry.id!r} is the id of {where}, and {expectation}; its thread is {entry.thread_id!r}: "
-                f"`{escape_text(self.command('show', entry.thread_id))}`"
+                f"{entry.id!r} is the id of {nouns[entry.kind]}, and this command wants {nouns[kind]}; its thread is "
+                f"{entry.thread_id!r}: `{escape_text(self.command('show', entry.thread_id))}`"
             )
         return beginning
 

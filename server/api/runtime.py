@@ -29,10 +29,10 @@ from planwarden.storage.sql.records import HasRecords
 @asynccontextmanager
 async def open_runtime(
     home: Home,
-    role: Role = "both",
+    role: Role,
     *,
-    store: Store | None = None,
-    observer: Observer | None = None,
+    store: Store | None,
+    observer: Observer | None,
     concurrency: int | None = None,
 ) -> AsyncGenerator[Service]:
     """Yield the service of a process with this role. Without `store` it opens the one that the settings name.
