@@ -96,7 +96,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     definition_digest: str
     is_open: bool
-    """It has not ended; one for a step may be used up for today. `is_stale` is separate."""
+    """It has not ended; one for a step may be used up for today, and any may be stale."""
     is_stale: bool
     """The tool is no longer the one that it was made for."""
 

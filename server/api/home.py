@@ -317,7 +317,7 @@ class _HeldOpen:
         self._requests.put_nowait((context, entered))
         await asyncio.wait((entered, self._task), return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():
-            # The task has failed, and raises why.
+            # The task has failed, and raises the reason.
             await self._task
         return entered.result()
 

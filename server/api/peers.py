@@ -65,7 +65,7 @@ class StorePeers:
         """
         living = await self._registry.living()
         if owner is not None and all(process.owner != owner for process in living):
-            # The database has just started, or this process was not heard for a moment: others may live too.
+            # The database has just started, or a sign of life failed: others that live may be missing here too.
             return
         current = merge_tools(living)
         is_outdated = bool(living) and living[0].owner != owner and living[0].policy != self._policy
@@ -141,7 +141,7 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
     """Return what the living processes lack to continue an execution that none of them has.
 
-    What counts is the policy of the process that started last, and of each tool the newest process's version.
+    What counts is the policy of the process that started last, and the version of each tool in the last one with it.
     """
     runners = [process for process in living if process.role != "front"]
     if not runners:
@@ -161,9 +161,8 @@ def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]
         return f"It waits for a process that has {_join(nowhere)}; no living one that runs executions does."
     for process in living:
         if has := missing & process.tools.items():
-            return (
-                f"It waits for a process that has {_join(has)} as {_name(process)} has it, which started last with it."
-            )
+            newest_with_it = f"{_name(process)}, the newest process with it"
+            return f"It waits for a process that has {_join(has)} in the version of {newest_with_it}."
     return f"It waits for one process that has all of {_join(names)}; each living one lacks some, or has an older one."
 
 

@@ -141,7 +141,7 @@ class Service:
         return await self._start(start, build_request(start.key, {"goal": goal}, call), create)
 
     async def execute_plan(self, plan: JsonValue, start: StartOptions) -> ExecutionState:
-        """Run the plan; without one, run what the thread has planned, or go on with its incomplete run.
+        """Run the plan; without one, the thread's planned one, or go on with its incomplete one on a larger budget.
 
         Without a key, the execution warns of an unfinished one of the same plan.
         """
@@ -290,8 +290,8 @@ class Service:
     ) -> Forecast:
         """Return what can be said of a plan before it runs. Nothing runs, and nothing is stored.
 
-        `name` and `version` are those of a saved plan. If the plan needs inputs and has none, what depends on them is
-        not known.
+        `name` and `version` are those of a saved plan. If the plan needs inputs and there are none, what depends on
+        them is not known.
 
         Raises:
             InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.

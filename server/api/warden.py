@@ -302,9 +302,9 @@ class Warden:
         """Go on from the thread's last execution, which is over, as a new one; return it as `run_goal` does.
 
         Completed steps and calls that succeeded are taken over from the log that proves them. If nobody knows whether a
-        call happened, a person is asked first; what the remaining steps need approved is asked again. `from_step` runs
-        that step again and everything that depends on it, perhaps with another `plan` or other `inputs`; inputs that
-        are not named stay. A `key` works as in `run_goal`.
+        call happened, a person is asked first; confirmations and approvals for the remaining steps are asked again.
+        `from_step` runs that step again and everything that depends on it, perhaps with another `plan` or other
+        `inputs`; inputs that are not named stay. A `key` works as in `run_goal`.
 
         Raises:
             NotRetryable: it is completed and no step is named, a step would be done twice, or the thread moved on.
@@ -385,9 +385,8 @@ class Warden:
             InvalidArguments: the content does not fit, or the question is addressed to a person.
             AlreadyDecided: the question has another answer already.
         """
-        return await self._answer(
-            thread_id, suspension_id, Decision(content=content), "caller", principal, wait_seconds
-        )
+        decision = Decision(content=content)
+        return await self._answer(thread_id, suspension_id, decision, "caller", principal, wait_seconds)
 
     async def resume_execution(
         self,

@@ -48,7 +48,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """Not for display."""
     value: ValueView
     schema_title: str = ""
-    """What the tool's schema calls it, unverified and not for display; empty if that is only its name."""
+    """What the tool's schema calls it, unverified and not for display; empty if that says no more than its name."""
     origins: tuple[str, ...] = ()
     """Where the value came from, as far as the log proves it."""
     is_edited: bool = False
