@@ -173,12 +173,12 @@ class Home:
 
     def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
         """Return what `work` finds in the store. No event loop is made if `work` has to wait for nothing."""
-        if self._held is not None:
-            return self._held.runner.run(self._read(self._held, work))
-        lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
+        lookups = None
+        if self._held is None:
+            lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
         if lookups is None:
-            with self.stay_open():
-                return self.read(work)
+            with self.stay_open() as resources:
+                return resources.runner.run(self._read(resources, work))
         try:
             return _finish(work(lookups))
         finally:
@@ -190,25 +190,23 @@ class Home:
         Raises:
             StoreError: the store cannot be used.
         """
-        if self._held is not None:
-            return self._held.runner.run(self._run(self._held, work, role))
-        with self.stay_open():
-            return self.run(work, role)
+        with self.stay_open() as resources:
+            return resources.runner.run(self._run(resources, work, role))
 
     @contextmanager
-    def stay_open(self) -> Generator[None]:
+    def stay_open(self) -> "Generator[_HeldOpen]":
         """Keep the store and the downstream servers open, with their state, between what is read and run in the block.
 
         All of it shares one event loop, which does nothing in between: while a person thinks, no engine runs here, and
         no lease or transaction is held.
         """
         if self._held is not None:
-            yield
+            yield self._held
             return
         with asyncio.Runner() as runner:
             self._held = resources = _HeldOpen(runner)
             try:
-                yield
+                yield resources
             finally:
                 self._held = None
                 runner.run(resources.close())
