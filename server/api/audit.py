@@ -1,7 +1,7 @@
 """Reads the audit, for people and programs, and verifies its chain, its signatures, and that it fits what is stored.
 
-The rows are read once, in order; of each execution only a digest of its rows is kept. Then every stored execution is
-read, one at a time: its log has to fit its own digests, its rows, and its rows in the audit. An execution that the
+The rows are read once, in order; only a digest of each execution's rows is kept. Then every stored execution is read,
+one at a time: its log has to fit its own digests, its rows, and its rows in the audit. An execution that the
 audit knows and the store does not must have been deleted by `planwarden prune`, which leaves a row.
 """
 
@@ -62,14 +62,14 @@ async def read_rows(store: Store, *, after: int = 0, execution_id: str | None = 
 
 
 class Verification:
-    """Use once: `run` returns the verdict."""
+    """Verifies an audit, once; `run` returns the verdict."""
 
     def __init__(self, store: Store, head: tuple[int, str] | None) -> None:
         self._store = store
         self._head = head
         self._problems: list[str] = []
         self._last, self._hash, self._count = 0, GENESIS, 0
-        self._said: dict[str, bytes] = {}
+        self._row_digests: dict[str, bytes] = {}
         """A digest of the rows about each execution that was not pruned."""
         self._newest = 0
         """The last row that was looked at; rows are added while executions are compared."""
@@ -117,22 +117,23 @@ class Verification:
         self._last, self._hash, self._count = row.sequence, row.hash, self._count + 1
         self._note(entry)
         while self._pruned:
-            self._said.pop(self._pruned.pop(), None)
+            self._row_digests.pop(self._pruned.pop(), None)
         if entry.kind in LOG_KINDS and entry.execution_id is not None:
-            self._said[entry.execution_id] = _add_to(self._said.get(entry.execution_id, b""), entry)
+            row_digest = self._row_digests.get(entry.execution_id, b"")
+            self._row_digests[entry.execution_id] = _add_to(row_digest, entry)
 
     async def _compare_stored(self) -> None:
-        """Every execution that is stored, with what the audit said of it."""
+        """Compare every stored execution with what the audit says about it."""
         after = ""
         while len(self._problems) < MAX_PROBLEMS and (page := await self._store.walk(after, PAGE)):
             for header in page:
-                audit_digest = self._said.pop(header.execution_id, b"")
+                audit_digest = self._row_digests.pop(header.execution_id, b"")
                 self._problems.extend(await self._compare(header, audit_digest))
             after = page[-1].execution_id
 
     async def _compare_absent(self) -> None:
-        """Executions that the audit knows and the walk did not meet."""
-        for execution_id, audit_digest in self._said.items():
+        """Compare the executions that the audit knows and the walk did not meet."""
+        for execution_id, audit_digest in self._row_digests.items():
             if len(self._problems) >= MAX_PROBLEMS:
                 return
             header = await self._store.header(execution_id)
@@ -144,7 +145,7 @@ class Verification:
                 self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
 
     async def _read_newer(self) -> bool:
-        """Take note of what was pruned, and of policies, since the rows were read; False when there is nothing new."""
+        """Note what was pruned, and policies, since the rows were read; return False when there is nothing new."""
         before = self._newest
         async for row in read_rows(self._store, after=before):
             self._note(row.entry)
@@ -170,13 +171,13 @@ class Verification:
             if not differences:
                 return []
             is_newer = await self._read_newer()
-            now, said_now = await self._store.header(execution_id), await self._read_said(execution_id)
+            now, digest_now = await self._store.header(execution_id), await self._digest_rows(execution_id)
             if now is None:
                 await self._read_newer()
                 return [] if execution_id in self._pruned else [f"execution {execution_id!r} is gone"]
-            if (now.version, said_now) == (header.version, audit_digest) and not is_newer:
+            if (now.version, digest_now) == (header.version, audit_digest) and not is_newer:
                 return [f"execution {execution_id!r}: {text}" for text in differences]
-            header, audit_digest = now, said_now
+            header, audit_digest = now, digest_now
         return [f"execution {execution_id!r} goes on faster than it can be compared; verify again later"]
 
     async def _find_differences(self, header: Header, audit_digest: bytes) -> list[str]:
@@ -198,8 +199,8 @@ class Verification:
             differences.append("its log and the audit do not hold the same questions and decisions")
         return differences
 
-    async def _read_said(self, execution_id: str) -> bytes:
-        """As in `_said`, from the audit as it is now."""
+    async def _digest_rows(self, execution_id: str) -> bytes:
+        """Return the digest of the execution's rows in the audit as it is now."""
         audit_digest = b""
         async for row in read_rows(self._store, execution_id=execution_id):
             if row.entry.kind in LOG_KINDS:
@@ -242,7 +243,7 @@ class GrantCheck:
 
 
 def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
-    """Return the digest of what was said before and of this row, without the policy, which logs do not name."""
+    """Return the digest of the rows before and of this one, without the policy, which logs do not name."""
     facts = {name: value for name, value in entry.facts.items() if name != "policy"}
     return hashlib.sha256(audit_digest + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
 
@@ -288,8 +289,7 @@ class AuditReader:
             raise InvalidArguments(
                 f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor"
             )
-        headers = () if thread_id is None else await self._store.thread(thread_id)
-        ids = [None] if thread_id is None else [header.execution_id for header in headers]
+        ids = [None] if thread_id is None else [header.execution_id for header in await self._store.thread(thread_id)]
         rows = [
             row for name in ids for row in await self._store.audit_rows(after=after, execution_id=name, limit=limit + 1)
         ]

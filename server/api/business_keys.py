@@ -29,7 +29,7 @@ class OnceKeyView(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     values: dict[str, JsonValue]
-    """By JSON pointer into the arguments; long ones are cut."""
+    """By JSON pointer into the arguments; long values are cut."""
     execution_id: str
     call_id: str
     principal: str
@@ -38,7 +38,7 @@ class OnceKeyView(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: datetime
     """From then on another call may have the key."""
     key: str
-    """Digest."""
+    """Digest of the tool's name and the values."""
 
 
 class OnceService:
@@ -52,7 +52,7 @@ class OnceService:
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call that has the key; `readings` has the values that may be meant, by pointer, best first.
+        """Return the call that has the key; `readings` has the possible values by pointer, the likeliest first.
 
         Raises:
             InvalidArguments: no call has such a key.
@@ -68,7 +68,7 @@ class OnceService:
         )
 
     async def forget(self, view: OnceKeyView, authority: Authority) -> None:
-        """Free the key now. Raises `InvalidArguments` when no person does it, or it is free."""
+        """Free the key now. Raises `InvalidArguments` if it is not a person who frees it, or if the key is free."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {

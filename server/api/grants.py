@@ -48,11 +48,11 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     free: tuple[str, ...] = ()
     """Names of arguments that may be absent or have any value. Arguments that are named nowhere must be absent."""
     opens_others: bool = False
-    """All other arguments that the tool's schema names are `free` too."""
+    """The other arguments that the tool's schema names are `free` too."""
     step: GrantedStep | None = None
     """Where the calls must come from, as `GrantService.find_step` returned it; None for calls of any plan."""
     uses: int
-    """In all, or a day if they are for a step."""
+    """In total; for a step, on each day."""
     expires_in_s: float
     """At most 8 hours, or 90 days if they are for a step."""
     owner: str | None = None
@@ -84,9 +84,9 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     step: GrantedStepView | None
     """Where calls must come from; None for calls of any plan."""
     uses: int
-    """In all, or on each calendar day in UTC if it is for a step."""
+    """In total; for a step, on each calendar day in UTC."""
     uses_left: int
-    """In all, or today."""
+    """In total, or today."""
     expires_at: datetime
     owner: str | None
     created_by: str
@@ -96,7 +96,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     definition_digest: str
     is_open: bool
-    """It has not ended; one for a step may be used up for today. A tool that changed is another matter."""
+    """It has not ended; one for a step may be used up for today, and any may be stale."""
     is_stale: bool
     """The tool is no longer the one that it was made for."""
 
@@ -163,13 +163,13 @@ class GrantService:
         )
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
-        """Make a grant, which holds when this returns. Raises as `prepare`."""
+        """Make a grant, which is in force when this returns. Raises as `prepare`."""
         grant = await self.prepare(request, authority)
         await self.add(grant)
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Return the grant for `add`; nothing is stored. One that an answer makes has the id of its question.
+        """Return the grant for `add`; nothing is stored. A grant that an answer makes has the id of its question.
 
         Raises:
             InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
@@ -196,7 +196,7 @@ class GrantService:
         )
 
     async def add(self, grant: Grant) -> None:
-        """Store the grant that `prepare` returned, with its row of the audit; it holds when this returns."""
+        """Store the grant that `prepare` returned, with its row of the audit; it is in force when this returns."""
         await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
         await self._engine.refresh_grants()
 
@@ -226,13 +226,13 @@ class GrantService:
 
         Raises as `make`, except for who makes the grant; nothing is stored.
         """
-        # The tools of its servers are known after the plan was read.
+        # Reading the plan waits for the tools of its servers.
         names = () if request.step is None else await self._check_step(request, request.step)
         definition = self._check_tool(request)
         others = list_properties(definition) if request.opens_others else ()
         filled, _ = self._engine.tools.complete(definition.name, request.arguments)
         if request.step is not None:
-            # What is left out there has the default, whatever the plan's inputs are.
+            # An argument that the plan leaves out has its default, whatever the inputs are.
             names = (*names, *filled)
         free = dict.fromkeys(name for name in (*request.free, *names, *others) if name not in request.arguments)
         return replace(
@@ -337,7 +337,7 @@ def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -
     for name, value in terms.items():
         values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
         if len(values) == len(calls) and all(canonical_json(other) != canonical_json(value) for other in values):
-            raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}: it has another")
+            raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}; it has another")
 
 
 def _find_step(plan: Plan, plan_name: str, step_id: str) -> PlanStep:

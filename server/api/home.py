@@ -1,6 +1,6 @@
 """What one home holds, and the two ways to its store.
 
-`read` starts no engine: it takes no lease, lets no deadline pass and creates no file. `run` opens a runtime: its engine
+`read` starts no engine: it takes no lease, acts on no deadline and creates no file. `run` opens a runtime: its engine
 runs the executions that the command starts or decides on, and leaves all others to the processes that own them. The
 runtime is imported when it is first opened, because a command that only reads needs none of it.
 """
@@ -62,7 +62,7 @@ class Duties(NamedTuple):
     """What a process does with the executions of its store."""
 
     serves: ProcessRole | None = None
-    """As what other processes see it: it stays, sends notifications and starts what is scheduled."""
+    """Its role as other processes see it: it stays, sends notifications and starts what is scheduled."""
     adopts: bool = False
     """It continues what other processes left."""
     follows: bool = False
@@ -82,7 +82,7 @@ DUTIES: dict[Role, Duties] = {
 }
 
 CANDIDATES = 5
-"""Ids that are named where several begin as the user wrote."""
+"""How many ids an error names when several begin with what the user wrote."""
 _EXTRA_PACKAGES = frozenset({"opentelemetry", "grpc", "google"})
 """Top-level packages that the extras for telemetry install."""
 
@@ -90,7 +90,7 @@ _EXTRA_PACKAGES = frozenset({"opentelemetry", "grpc", "google"})
 class Home:
     """The settings, tools, downstream servers, saved plans and model of one home, and what its store says.
 
-    What is made raises `UsageError` when it is not usable.
+    Its properties raise `UsageError` when what they build is not usable.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Home:
         return self._given_model or models.build_model(self.settings.model, self.settings.environment)
 
     async def read_gated_tools(self, slugs: Collection[str]) -> None:
-        """Read again what the home knows of these servers, which gates wrap and may have listed since."""
+        """Read again which tools these servers have, which gates wrap and may have listed since."""
         settings = self.settings
         own = [config for config in settings.servers.configs if not config.is_gated or config.is_disabled]
         for config in read_gated_servers(settings.home, settings.environment, settings.tables.servers, own):
@@ -172,13 +172,13 @@ class Home:
         return f"{self.program()} {shlex.join(short)}"
 
     def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
-        """Return what `work` finds in the store. Where nothing has to be waited for, no event loop is made."""
-        if self._held is not None:
-            return self._held.runner.run(self._read(self._held, work))
-        lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
+        """Return what `work` finds in the store. No event loop is made if `work` has to wait for nothing."""
+        lookups = None
+        if self._held is None:
+            lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
         if lookups is None:
-            with self.stay_open():
-                return self.read(work)
+            with self.stay_open() as resources:
+                return resources.runner.run(self._read(resources, work))
         try:
             return _finish(work(lookups))
         finally:
@@ -190,25 +190,23 @@ class Home:
         Raises:
             StoreError: the store cannot be used.
         """
-        if self._held is not None:
-            return self._held.runner.run(self._run(self._held, work, role))
-        with self.stay_open():
-            return self.run(work, role)
+        with self.stay_open() as resources:
+            return resources.runner.run(self._run(resources, work, role))
 
     @contextmanager
-    def stay_open(self) -> Generator[None]:
+    def stay_open(self) -> "Generator[_HeldOpen]":
         """Keep the store and the downstream servers open, with their state, between what is read and run in the block.
 
         All of it shares one event loop, which does nothing in between: while a person thinks, no engine runs here, and
         no lease or transaction is held.
         """
         if self._held is not None:
-            yield
+            yield self._held
             return
         with asyncio.Runner() as runner:
             self._held = resources = _HeldOpen(runner)
             try:
-                yield
+                yield resources
             finally:
                 self._held = None
                 runner.run(resources.close())
@@ -216,13 +214,12 @@ class Home:
     async def _run(
         self, resources: "_HeldOpen", work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role
     ) -> Result:
-        duties, observer = DUTIES[role], None
+        duties = DUTIES[role]
         store = await self._find_store(resources, creates=duties.has_engine)
         if duties.has_servers:
             await self.open_servers(store, resources.enter)
         async with AsyncExitStack() as stack:
-            if duties.has_engine:
-                observer = build_observer(self.settings.observation, self.settings.model)
+            observer = build_observer(self.settings.observation, self.settings.model) if duties.has_engine else None
             if observer is not None:
                 stack.push_async_callback(observer.aclose)
             opening = runtime.open_runtime(self, role, store=store, observer=observer)
@@ -239,7 +236,7 @@ class Home:
         return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:
-        """Return the id of that kind that begins so; the text itself where it is a whole id, or nothing begins so.
+        """Return the one id of that kind that begins so; the text itself if it is a whole id, or no id begins so.
 
         Raises:
             UsageError: several ids begin so, or it is an id of another kind.
@@ -251,12 +248,11 @@ class Home:
         if ids:
             names = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
             raise UsageError(f"several ids begin with {beginning[:64]!r}: {names}; write more of the one that you mean")
-        for entry in entries:
-            where = {"thread": "a thread", "execution": "an execution", "suspension": "a question"}[entry.kind]
-            expectation = "this command wants a thread" if kind == "thread" else "this command wants a question"
+        if entries:
+            entry, nouns = entries[0], {"thread": "a thread", "execution": "an execution", "suspension": "a question"}
             raise UsageError(
-                f"{entry.id!r} is the id of {where}, and {expectation}; its thread is {entry.thread_id!r}: "
-                f"`{escape_text(self.command('show', entry.thread_id))}`"
+                f"{entry.id!r} is the id of {nouns[entry.kind]}, and this command wants {nouns[kind]}; its thread is "
+                f"{entry.thread_id!r}: `{escape_text(self.command('show', entry.thread_id))}`"
             )
         return beginning
 
@@ -274,7 +270,7 @@ class Home:
         return headers
 
     async def find_suspension(self, store: Lookups, beginning: str) -> SuspensionRow:
-        """Return the row of the suspension whose id begins so, whose owner may be any principal.
+        """Return the row of the suspension whose id begins so, of any owner.
 
         Raises:
             UnknownSuspension: there is no suspension with that id.
@@ -302,13 +298,13 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
 
 
 class _HeldOpen:
-    """The event loop of a command, and what stays open on it: in one task, because task groups require that."""
+    """The event loop of a command, and what stays open on it, in one task, because task groups require that."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
         self.store: CompleteStore | None = None
-        self._wishes: asyncio.Queue[tuple[AbstractAsyncContextManager[Any], asyncio.Future[Any]] | None]
-        self._wishes = asyncio.Queue()
+        self._requests: asyncio.Queue[tuple[AbstractAsyncContextManager[Any], asyncio.Future[Any]] | None]
+        self._requests = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
 
     async def enter(self, context: AbstractAsyncContextManager[Result]) -> Result:
@@ -316,17 +312,17 @@ class _HeldOpen:
         if self._task is None:
             self._task = asyncio.create_task(self._hold())
         entered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._wishes.put_nowait((context, entered))
+        self._requests.put_nowait((context, entered))
         await asyncio.wait((entered, self._task), return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():
-            # What was open has failed, and says why.
+            # The task has failed, and raises the reason.
             await self._task
         return entered.result()
 
     async def _hold(self) -> None:
         async with AsyncExitStack() as stack:
-            while (wish := await self._wishes.get()) is not None:
-                context, entered = wish
+            while (request := await self._requests.get()) is not None:
+                context, entered = request
                 try:
                     entered.set_result(await stack.enter_async_context(context))
                 except PlanwardenError as error:
@@ -335,7 +331,7 @@ class _HeldOpen:
     async def close(self) -> None:
         """Close what was entered, in the reverse order."""
         if self._task is not None:
-            self._wishes.put_nowait(None)
+            self._requests.put_nowait(None)
             await self._task
 
 

@@ -15,7 +15,7 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
-"""Approvals without authority that a suspension takes within this time before the caller has to stop."""
+"""A suspension takes so many approvals without authority within so many seconds; then the caller has to stop."""
 _MAX_COUNTED = 10_000
 
 
@@ -55,7 +55,7 @@ def check_text(text: str, name: str, limit: int, *, may_be_empty: bool = False) 
 
 
 def check_key(key: object) -> None:
-    """Raise `InvalidArguments` unless it is an idempotency key that can be stored and shown, and is the caller's."""
+    """Raise `InvalidArguments` unless the key can be stored and shown, and is not reserved for planwarden."""
     if not isinstance(key, str):
         raise InvalidArguments(f"'key' must be text of 1 to {MAX_KEY_CHARS} characters")
     if not key.strip():

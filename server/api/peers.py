@@ -1,7 +1,7 @@
-"""The processes that share a store: what this one can do, what the others say, and whom an execution waits for.
+"""The processes that share a store: what this one can do, what the others say, and which one an execution waits for.
 
-On one machine these are gates: while one lives, the calls of its server are made by that gate, because the server may
-hold state that no other process of it has, such as a browser or a login.
+On one machine these are gates: while a gate lives, it makes the calls of its server, because that process of the server
+may hold state that another one lacks, such as a browser or a login.
 """
 
 import logging
@@ -37,7 +37,7 @@ GATE_REFRESH_S = 1.0
 
 
 class StorePeers:
-    """Implements `Peers` by what processes publish in the store. Until `refresh` it knows of none."""
+    """Implements `Peers` with what processes publish in the store. Until `refresh` it knows of none."""
 
     def __init__(self, registry: ProcessRegistry, clock: Clock, tools: Toolbox, policy: str) -> None:
         """`policy` is the digest of the policy of this process."""
@@ -58,14 +58,14 @@ class StorePeers:
         return definition is None or self._current.get(name, definition.digest) == definition.digest
 
     async def refresh(self, owner: str | None = None) -> None:
-        """Read what the living processes say. `owner` is this process, if it said something itself.
+        """Read what the living processes say. `owner` is this process, if it publishes something itself.
 
         Raises:
             StoreError: the store cannot be read.
         """
         living = await self._registry.living()
         if owner is not None and all(process.owner != owner for process in living):
-            # The database has just started, or the sign of life broke for a moment: that says nothing of the others.
+            # The database has just started, or a sign of life failed: others that live may be missing here too.
             return
         current = merge_tools(living)
         is_outdated = bool(living) and living[0].owner != owner and living[0].policy != self._policy
@@ -89,7 +89,7 @@ class StorePeers:
             await self.refresh()
             yield
             return
-        # The version is that of the code that runs, also when another one is being installed by now.
+        # The version is that of the code that runs, even if another one is installed later.
         begun = ProcessFacts(
             owner=owner,
             role=role,
@@ -141,7 +141,7 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
     """Return what the living processes lack to continue an execution that none of them has.
 
-    What counts is the policy of the process that started last, and each tool as the last one with it has it.
+    What counts is the policy of the process that started last, and the version of each tool in the last one with it.
     """
     runners = [process for process in living if process.role != "front"]
     if not runners:
@@ -161,9 +161,8 @@ def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]
         return f"It waits for a process that has {_join(nowhere)}; no living one that runs executions does."
     for process in living:
         if has := missing & process.tools.items():
-            return (
-                f"It waits for a process that has {_join(has)} as {_name(process)}, which started last with it, has it."
-            )
+            newest_with_it = f"{_name(process)}, the newest process with it"
+            return f"It waits for a process that has {_join(has)} in the version of {newest_with_it}."
     return f"It waits for one process that has all of {_join(names)}; each living one lacks some, or has an older one."
 
 
@@ -179,7 +178,7 @@ class GatePeers:
     """Implements `Peers` for a store of one machine. Until `refresh` it knows of no gate."""
 
     def __init__(self, store: object, home: Path, read_tools: Callable[[Collection[str]], Awaitable[None]]) -> None:
-        """`read_tools` reads what the home knows of the tools of such servers."""
+        """`read_tools` reads what the home knows of the tools of gated servers."""
         self._gates = RunningGates(store)
         self._folder = home / FOLDER
         self._lock = anyio.Lock()
@@ -216,8 +215,8 @@ class GatePeers:
 
     @asynccontextmanager
     async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
-        """Look again and again while the block runs; a gate says itself that it runs."""
+        """Look again and again while the block runs; each gate itself says that it runs."""
         await self.refresh(owner)
-        # The scheduler reports errors.
+        # The engine's scheduler reports errors of the store.
         async with run_beside(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):
             yield

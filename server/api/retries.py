@@ -1,4 +1,4 @@
-"""Goes on from the last execution of a thread: what is kept, what runs again, and that it happens once."""
+"""Goes on from the last execution of a thread, once: says what is kept, and what runs again."""
 
 from collections.abc import Mapping
 
@@ -24,17 +24,17 @@ async def start_retry(
 ) -> ExecutionState:
     """Return the new execution of the thread that `start` names, already running.
 
-    Inputs that `start` does not name stay, where the plan takes the same inputs. Without a `plan`, the plan of the
-    last execution runs.
+    Inputs that `start` does not name stay, if the plan takes the same inputs. Without a `plan`, the plan of the last
+    execution runs.
 
     Raises:
         NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
         InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
-        UnknownThread, ThreadBusy: the requester has no such thread, or it is not over.
+        UnknownThread, ThreadBusy: the requester has no such thread, or its last execution is not over.
     """
     assert start.thread_id is not None
     execution = await starts.load_newest(start.thread_id, start.requester.principal)
-    # None only where the execution has no plan either.
+    # None only if the execution has no plan either.
     document = plan_to_json(execution.plan) if plan is None and execution.plan is not None else plan
     thread = await starts.prepare(start, {}, makes_plan=document is None)
     await starts.wait_for_tools({*execution.pins, *read_tool_names(plan)})
@@ -86,7 +86,7 @@ async def _add_plan(
 
 
 async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValue) -> ParsedPlan:
-    """Return the plan as it would run now; `source` took some of what it needs of earlier executions before."""
+    """Return the plan as it would run now; `source` has already taken some results that it needs from the thread."""
     completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
     # A step that is not done again needs no tool.
     unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
@@ -131,7 +131,7 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
 def _choose_inputs(
     source: ExecutionState, plan: Plan, new_inputs: Mapping[str, JsonValue] | None
 ) -> Mapping[str, JsonValue] | None:
-    """Return what the new execution is given: what it does not name stays, where the plan takes the same inputs."""
+    """Return the inputs of the new execution: those without a new value stay, if the plan takes the same inputs."""
     if new_inputs is None:
         return source.inputs if plan.inputs is not None else None
     takes_same = source.plan is not None and source.plan.inputs == plan.inputs

@@ -32,15 +32,15 @@ MIN_APPROVALS = 10
 MAX_APPROVALS = 50
 """The newest ones, which the rule has to match."""
 MAX_EXECUTIONS = 60
-"""Newest executions with the tool that are looked at."""
+"""How many of the newest executions with the tool are looked at."""
 MAX_EVENTS = 300
-"""Of a log; longer ones are passed over."""
+"""Longer logs are passed over."""
 MAX_VALUES = 5
 """Different texts that a rule lists."""
 MAX_PLACES = 12
 MAX_DEPTH = 3
 MAX_CHARS = 200
-"""Of a text in the rule."""
+"""Longest text in the rule."""
 DAY_S = 86_400.0
 _ABSENT = object()
 Place = tuple[str, ...]
@@ -61,7 +61,7 @@ class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
 async def find_offer(
     store: Lookups, execution: ExecutionState, suspension: SuspensionState, definition: ToolDefinition | None
 ) -> RuleOffer | None:
-    """Return the rule that the approved question about one call leads to; None where there is none.
+    """Return the rule that the approved question about one call suggests; None if it suggests none.
 
     Raises:
         StoreError: the store cannot be read.
@@ -88,7 +88,7 @@ def build_offer(tool_name: str, approvals: Sequence[Approval]) -> RuleOffer | No
         conditions[_write_pointer(place)] = condition
         for depth in range(len(place)):
             objects.setdefault(place[:depth], set()).add(place[depth])
-    # All calls have the objects: a value that one of them lacks is not bounded.
+    # Every call has these objects, because `_bound` refuses a value that one of the calls lacks.
     for place, names in objects.items():
         conditions[_write_pointer(place) or "/"] = {"only": list[JsonValue](sorted(names))}
     times = sorted(at for at, _ in approvals)
@@ -135,7 +135,7 @@ def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
 
 
 def _list_values(value: JsonValue | Mapping[str, JsonValue], place: Place = ()) -> Iterator[tuple[Place, JsonValue]]:
-    """Yield the values that are compared with their places; an object is taken apart, a list is one value."""
+    """Yield each place with its value, to be compared; an object is taken apart, a list is one value."""
     if isinstance(value, Mapping) and value and len(place) < MAX_DEPTH:
         for name, inside in value.items():
             yield from _list_values(inside, (*place, name))
@@ -148,7 +148,7 @@ def _write_pointer(place: Place) -> str:
 
 
 def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
-    """Return the condition that just these values fit; None where they differ in what no rule bounds."""
+    """Return the narrowest condition that these values fit; None if they differ in what no rule bounds."""
     if any(value is _ABSENT for value in values):
         return None
     if all(type(value) in (int, float) for value in values):
@@ -156,7 +156,7 @@ def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
         return {"min": min(numbers), "max": max(numbers)}
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        # Lists, true and false: only where all calls have the same.
+        # Lists, true and false: only if all calls have the same.
         first = cast("JsonValue", values[0])
         is_same = all(
             _is_plain(value) and canonical_json(cast("JsonValue", value)) == canonical_json(first) for value in values
@@ -200,12 +200,12 @@ def _write_table(condition: Mapping[str, JsonValue]) -> str:
 
 
 def _quote(value: JsonValue) -> str:
-    """JSON of texts that can be printed, numbers, true, false and lists of them is TOML as well."""
+    """Return the value as JSON, which is TOML too for printable texts, numbers, true, false and lists of them."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonValue]]) -> bool:
-    """Read the text as the settings would; links in paths are not looked at here."""
+    """Return whether the rule, read as the settings would, allows all calls; links in paths are not followed."""
     try:
         book, _ = build_rule_book(tomllib.loads(text)["rules"])
     except (tomllib.TOMLDecodeError, InvalidArguments):

@@ -1,4 +1,4 @@
-"""What the operator's rules say: about one call that somebody imagines, about themselves, and about calls of the log.
+"""What the operator's rules say about an imagined call and about the calls of the log, and what is odd about them.
 
 `explain_rules` looks at each condition by itself, so that a person sees why a rule decides or does not. What decides in
 the end is the policy, as for every real call.
@@ -137,7 +137,7 @@ def _list_notes_on_tool(
     rule: ArgumentRule, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]
 ) -> Iterator[str]:
     if any(char in rule.tool for char in "*?/"):
-        # A name with a slash is a tool of a host itself.
+        # A name with a slash is a host's own tool.
         return
     definition = tools.get(rule.tool)
     if definition is None:
@@ -146,11 +146,11 @@ def _list_notes_on_tool(
     elif definition.is_blocking:
         yield f"rule {rule.number} names {rule.tool!r}, which asks a person itself: rules do not answer for people"
     elif definition.risk == "critical" and rule.loosens is not False:
-        yield f"rule {rule.number} takes nothing away from {rule.tool!r}, because its risk is critical"
+        yield f"rule {rule.number} cannot loosen {rule.tool!r}, because its risk is critical"
 
 
 class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the rules would treat in another way than it was treated."""
+    """A call that the rules would now treat differently."""
 
     at: float
     """When it was made or asked about, Unix seconds."""
@@ -193,7 +193,7 @@ class RuleReplay(msgspec.Struct, kw_only=True):
     unreadable: int = 0
     """Executions whose log cannot be read."""
     is_whole: bool = True
-    """False when there are more executions or calls than one replay looks at; the newest ones were."""
+    """False when there are more executions or calls than one replay looks at; it looks at the newest."""
     counts: tuple[RuleCount, ...]
     """By rule, in the order of the file, only those that would decide about a call."""
     asked_less: int = 0
@@ -203,7 +203,7 @@ class RuleReplay(msgspec.Struct, kw_only=True):
     denied: int = 0
     """Calls that ran, or were asked about, and would be refused."""
     changes: tuple[ReplayedCall, ...]
-    """The newest calls that would have gone otherwise."""
+    """The newest calls that would have ended differently."""
 
 
 class _Made(msgspec.Struct, frozen=True):
@@ -215,7 +215,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 class _BudgetMemory:
-    """What the calls that rules let pass took, within each budget's rolling window."""
+    """What calls that rules let pass took from each budget, within its rolling window."""
 
     def __init__(self) -> None:
         self._taken: dict[str, deque[tuple[float, float]]] = {}
@@ -275,7 +275,7 @@ def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
 
 
 def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | None) -> ReplayedCall | None:
-    """Count and return a call that would go otherwise than it went; None for every other one."""
+    """Count and return a call that would end differently; None for every other call."""
     before = "deny" if past_call.was == "denied" else "ask" if past_call.was in _ASKED else "allow"
     if would == before:
         return None

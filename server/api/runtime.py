@@ -29,10 +29,10 @@ from planwarden.storage.sql.records import HasRecords
 @asynccontextmanager
 async def open_runtime(
     home: Home,
-    role: Role = "both",
+    role: Role,
     *,
-    store: Store | None = None,
-    observer: Observer | None = None,
+    store: Store | None,
+    observer: Observer | None,
     concurrency: int | None = None,
 ) -> AsyncGenerator[Service]:
     """Yield the service of a process with this role. Without `store` it opens the one that the settings name.
@@ -41,7 +41,7 @@ async def open_runtime(
 
     Raises:
         StoreError: the store cannot be used.
-        UsageError: this process has not the key of the store's secrets.
+        UsageError: this process does not have the key of the store's secrets.
     """
     settings, duties = home.settings, DUTIES[role]
     async with AsyncExitStack() as stack:
@@ -61,7 +61,7 @@ async def open_runtime(
             home.model,
             settings.policy,
             max_steps=settings.tables.execution.max_steps,
-            # Where a command asks somebody, processes that run longer send the notification.
+            # If a command asks somebody, processes that run longer send the notification.
             outbox=build_outbox(settings.channels),
             observer=observer,
             adopts=duties.adopts,
@@ -94,7 +94,7 @@ async def open_runtime(
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
-    """Return what the process knows of the others: everything on a shared store, and else what gates do."""
+    """Return what knows of the other processes: of all on a shared store, else of gates."""
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)

@@ -61,9 +61,9 @@ from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0
-"""How long `ask_person` waits until the question is asked: nobody can answer before."""
+"""How long `ask_person` waits for its question to be asked: nobody can answer it before."""
 LOOK_AGAIN_S = 3.0
-"""How often one who waits for the end looks whether another process recorded an answer."""
+"""How often `wait_until_finished` looks whether another process recorded an answer."""
 
 
 class InboxOpener(Protocol):
@@ -101,7 +101,7 @@ class Service:
         self.read_artifact = partial(read_artifact, engine.store)
         self.downstream = downstream
         self.is_caller_model = is_caller_model
-        """The calling model answers the prompts, as questions."""
+        """The calling model answers the prompts, which it gets as questions."""
         self.settings = settings
         self.program = program
         """What a person's command on this home begins with."""
@@ -125,7 +125,7 @@ class Service:
         """Opens an inbox when an execution first waits for a person."""
 
     async def run_goal(self, goal: str, start: StartOptions, *, plan_only: bool = False) -> ExecutionState:
-        """Plans for the goal and runs the plan; with `plan_only` stops at `planned`."""
+        """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
         check_text(goal, "goal", MAX_GOAL_CHARS)
         call = read_options(start.options)
         if plan_only:
@@ -141,14 +141,14 @@ class Service:
         return await self._start(start, build_request(start.key, {"goal": goal}, call), create)
 
     async def execute_plan(self, plan: JsonValue, start: StartOptions) -> ExecutionState:
-        """Run the plan; without one, the planned one of the thread, or its incomplete one with a larger budget.
+        """Run the plan; without one, the thread's planned one, or go on with its incomplete one on a larger budget.
 
         Without a key, the execution warns of an unfinished one of the same plan.
         """
         call = read_options(start.options)
         if plan is None:
             if start.inputs:
-                raise InvalidArguments("inputs go with a plan; the one of the thread was given its inputs before")
+                raise InvalidArguments("inputs go with a plan; the thread's plan already has its inputs")
             return await self._run_planned(start, call)
         if start.goal is not None:
             check_text(start.goal, "goal", MAX_GOAL_CHARS)
@@ -159,7 +159,7 @@ class Service:
     async def run_plan(self, name: str, start: StartOptions, *, shown_digest: str | None = None) -> ExecutionState:
         """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.
 
-        A known key starts nothing, also when the file has changed or is gone since. `shown_digest` is the digest of the
+        A known key starts nothing, even if the file has changed or is gone since. `shown_digest` is the digest of the
         version that a person saw.
 
         Raises:
@@ -176,19 +176,19 @@ class Service:
                 saved.document, replace(start, goal=saved.title), call, request, saved_plan=version
             )
 
-        # Without the content of the plan: a request that is sent again returns what the first one started.
-        wish: dict[str, JsonValue] = {"savedPlan": name, "inputs": dict(start.inputs or {})}
-        return await self._start(start, build_request(start.key, wish, call), create)
+        # The plan itself is left out: a request that is sent again returns what the first one started.
+        content: dict[str, JsonValue] = {"savedPlan": name, "inputs": dict(start.inputs or {})}
+        return await self._start(start, build_request(start.key, content, call), create)
 
     async def retry(
         self, thread_id: str, start: StartOptions, *, from_step: str | None = None, plan: JsonValue = None
     ) -> ExecutionState:
-        """Go on from the thread's last execution without repeating what is completed, or again from a step on."""
+        """Go on from the thread's last execution without repeating what is completed, except from `from_step` on."""
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         inputs: JsonValue = None if start.inputs is None else dict(start.inputs)
-        wish: dict[str, JsonValue] = {"retry": thread_id, "fromStep": from_step, "inputs": inputs, "plan": plan}
-        request = build_request(start.key, wish) or StartRequest()
+        content: dict[str, JsonValue] = {"retry": thread_id, "fromStep": from_step, "inputs": inputs, "plan": plan}
+        request = build_request(start.key, content) or StartRequest()
         start = replace(start, thread_id=thread_id)
         return await self._start(
             start, request, lambda new: start_retry(self._starts, start, from_step, plan, new or request)
@@ -203,12 +203,12 @@ class Service:
         form: JsonValue = None,
         addressee: str | None = None,
     ) -> ExecutionState:
-        """Ask a person for a confirmation, or to fill in the form; return when the question is there."""
+        """Ask a person for a confirmation, or to fill in the form; return when the question is asked."""
         plan = build_question_plan(message, details, form, addressee)
         return await self.wait(await self.execute_plan(plan, start), ASKED_WITHIN_S)
 
     async def wait_until_finished(self, execution: ExecutionState, seconds: float) -> ExecutionState:
-        """Return the execution when it has ended, also if another process ends it, or after `seconds`."""
+        """Return the execution when it has ended, even if another process ends it, or after `seconds`."""
         with anyio.move_on_after(seconds):
             while not execution.is_finished:
                 with anyio.move_on_after(LOOK_AGAIN_S):
@@ -219,8 +219,8 @@ class Service:
     async def _start(self, start: StartOptions, request: StartRequest | None, create: Create) -> ExecutionState:
         """Return what `create` starts, or what the key has started before, unless the goal was delegated too often.
 
-        A goal that an execution of the same principal delegated is refused. The caller must not learn of executions of
-        others; a goal that goes round through them ends at the limit.
+        A goal that comes back to an execution of the same principal is refused. The caller must not learn of executions
+        of others; a goal that goes round through them ends at the limit.
         """
         requester = start.requester
         if len(requester.chain) > MAX_DEPTH:
@@ -239,7 +239,7 @@ class Service:
         request: StartRequest | None,
         saved_plan: ev.PlanVersion | None = None,
     ) -> ExecutionState:
-        """Check a plan and its inputs, and creates its execution: the one way in for every given plan."""
+        """Check a plan and its inputs, and create its execution; every plan from outside passes here."""
         parsed = await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         inputs = fill_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
@@ -290,9 +290,8 @@ class Service:
     ) -> Forecast:
         """Return what can be said of a plan before it runs. Nothing runs, and nothing is stored.
 
-        `name` and `version` are those of the plan, if it is a saved one.
-
-        Without the inputs that it needs, what depends on them is not known.
+        `name` and `version` are those of a saved plan. If the plan needs inputs and there are none, what depends on
+        them is not known.
 
         Raises:
             InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.
@@ -322,7 +321,7 @@ class Service:
     ) -> Execution:
         """Return the thread's newest execution; with `observations_after` also what happened after that number.
 
-        With `step_id` it has that step alone, of a loop with the results of `items_limit` items from `items_from` on.
+        With `step_id` it has only that step, and of a loop the results of `items_limit` items from `items_from` on.
         """
         if step_id is None and items_from is not None:
             raise InvalidArguments("itemsFrom needs the stepId of the loop")
@@ -340,7 +339,7 @@ class Service:
     async def find_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
     ) -> tuple[ExecutionState, SuspensionState]:
-        """Return the execution as it is now, and the suspension. A foreign one looks as if it did not exist.
+        """Return the execution as it is now, and the suspension. Another principal's looks as if it did not exist.
 
         Raises:
             UnknownSuspension: the principal's thread has no such suspension.
@@ -360,7 +359,7 @@ class Service:
         return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Return the execution as it was when it first waited with this question; None if that is not open any more.
+        """Return the execution as it was when it first waited with this question; None if that is no longer open.
 
         Raises as `find_question`.
         """
@@ -382,7 +381,7 @@ class Service:
         principal: str,
         attempt: Literal["approval", "answer"] | None = None,
     ) -> Execution:
-        """Return the execution with the sentence that asks for a person, unless the suspension is decided by now.
+        """Return the execution with the sentence that asks for a person, unless the suspension has been decided.
 
         `attempt` counts against the limit: an `approval` without authority, or an `answer` that decided nothing.
         Raises as `find_question`.
@@ -446,11 +445,11 @@ class Service:
         caller_only: bool = False,
         then: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[ExecutionState, bool]:
-        """Decide a suspension. Returns the execution, and whether the decision was accepted.
+        """Decide a suspension. Return the execution, and whether the decision was accepted.
 
         Without sufficient authority nothing runs, and a person must decide. `then` is as in `Engine.answer`: what else
-        this answer does. `principal` is the owner whose executions the channel may see; None for the
-        operator's channels, which see all.
+        this answer does. `principal` is the owner whose executions the channel may see; None for the operator's
+        channels, which see all.
         """
         execution = await self.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
@@ -476,7 +475,7 @@ class Service:
         return execution, is_accepted
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
-        """Stops the thread's execution; returns a finished one unchanged."""
+        """Stop the thread's execution; return a finished one unchanged."""
         if reason is not None:
             check_text(reason, "reason", MAX_REASON_CHARS)
         execution = await self.cancel(await self.load_newest(thread_id, principal), reason)
@@ -485,7 +484,7 @@ class Service:
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str) -> ToolSchemas:
         """Return full definitions of the named tools, and the names that no tool has.
 
-        A tool that does not say what it returns has the shape of its last result in the principal's executions.
+        A tool that does not say what it returns gets the shape of its last result in the principal's executions.
         """
         if not names:
             raise InvalidArguments("'names' is empty; search_tools lists names")
@@ -519,7 +518,7 @@ class Service:
         return replace(view, forecast=build_forecast(foreseen, self._engine.forecast(foreseen), is_whole=False))
 
     def open_inbox(self) -> str | None:
-        """Return the address of the inbox, which it opens if there is none and an opener is set."""
+        """Return the address of the inbox; open one if there is none and an opener is set."""
         if self.inbox_url is None and self.inbox_opener is not None:
             self.inbox_url = self.inbox_opener.address()
         return self.inbox_url

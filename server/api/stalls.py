@@ -1,8 +1,8 @@
 """Notices when the event loop is blocked: while one piece of code runs, no lease is renewed and nobody is answered.
 
 A task asks to be woken at short intervals and measures how late it is. What it sees goes to the log and to a bounded
-file in the home, which `doctor` reads. A process that was stopped, or that had no processor, is late too; the time that
-the process computed in that time tells them apart.
+file in the home, which `doctor` reads. A process that was stopped, or that had no processor, is late too; the processor
+time that it used tells them apart.
 """
 
 import json
@@ -21,9 +21,9 @@ FILE = "stalls.jsonl"
 LIMIT_S = 0.1
 INTERVAL_S = 0.05
 WARNING_S = 1.0
-"""From here on a stall is a warning; a shorter one is information."""
+"""A stall of this length is logged as a warning, a shorter one as information."""
 REPORT_S = 10.0
-"""Between lines; a line says the longest stall since the last one, and how many there were."""
+"""Time between two log lines; each has the number of stalls since the last line, and the longest one."""
 MAX_FILE_BYTES = 64 * 1024
 
 
@@ -33,9 +33,9 @@ class Stalls(msgspec.Struct, frozen=True):
     count: int
     longest_s: float
     computed_s: float
-    """What the process computed during the longest."""
+    """Processor time that the process used during the longest one."""
     at: float
-    """When the longest ended, in seconds since 1970."""
+    """When the longest one ended, in seconds since 1970."""
 
 
 class StallWatch:
@@ -47,7 +47,7 @@ class StallWatch:
         self._next_report = 0.0
 
     def note(self, late_s: float, computed_s: float, *, now: float, at: float) -> None:
-        """Take note of how late the task was woken; `now` is a monotonic time, `at` the time of the day."""
+        """Note how late the task was woken; `now` is a monotonic time, `at` is in seconds since 1970."""
         if late_s > LIMIT_S:
             self._pending = _add(self._pending, Stalls(1, late_s, computed_s, at))
         if self._pending is not None and now >= self._next_report:
@@ -87,7 +87,7 @@ def read_stalls(home: Path) -> Stalls | None:
 
 
 def describe(stalls: Stalls) -> str:
-    """Return one sentence."""
+    """Return the stalls as one sentence."""
     if stalls.computed_s > stalls.longest_s / 2:
         why = "something computed without a pause"
     else:

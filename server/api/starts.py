@@ -1,4 +1,4 @@
-"""Starts executions in threads, once for each key that a caller sends, and checks the plans with which they begin.
+"""Starts executions in threads, once for each key that a caller sends, and checks the plans that they run.
 
 A question asked without a plan becomes a plan.
 """
@@ -48,33 +48,33 @@ STEP_ID = "ask"
 MAX_MESSAGE_CHARS = 4_000
 MAX_VALUES = 5_000
 MAX_BYTES = 64 * 1024
-"""Of the details, and of the form."""
+"""Most bytes of the details, and of the form."""
 
 
 def build_request(
-    key: str | None, wish: dict[str, JsonValue], call: Mapping[str, object] | None = None
+    key: str | None, content: dict[str, JsonValue], call: Mapping[str, object] | None = None
 ) -> StartRequest | None:
-    """Return what the store keeps of a caller's wish: nothing without a key.
+    """Return what the store keeps of a request with this content; None without a key.
 
     A key that began a rehearsal does not stand for the real run.
 
     Raises:
-        InvalidArguments: the key is not usable, or the wish is not JSON.
-        LimitExceeded: the wish is nested too deeply.
+        InvalidArguments: the key is not usable, or the content is not JSON.
+        LimitExceeded: the content is nested too deeply.
     """
-    for value in wish.values():
+    for value in content.values():
         check_depth(value)
     if key is None:
         return None
     check_key(key)
-    described = {**wish, "rehearse": True} if call and call.get("rehearse") else wish
+    described = {**content, "rehearse": True} if call and call.get("rehearse") else content
     return StartRequest(key=str(key), request=digest(described, context="start"))
 
 
 def build_plan_request(start: StartOptions, plan: JsonValue, call: Mapping[str, object]) -> StartRequest | None:
     """Return what the store keeps of a plan and its inputs as the caller wrote them. Raises as `build_request`."""
     if start.key is None:
-        # Without a key the plan is parsed first, which checks it.
+        # Without a key nothing is stored, and parsing checks the depth.
         return None
     document = _join_inputs(plan, start)
     check_depth(document)
@@ -86,7 +86,7 @@ def add_plan(
 ) -> StartRequest:
     """Return the request with the digest by which the store finds unfinished runs of the plan.
 
-    A rehearsal does not count as a second run of the plan, and warns of none.
+    A rehearsal does not count as a second run of the plan, and does not warn of one.
     """
     if call.get("rehearse"):
         return request or StartRequest()
@@ -96,7 +96,7 @@ def add_plan(
 
 
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
-    """Return True when the key made a plan that waits, and the request is to run it."""
+    """Return True when the key made a plan that has not begun, and the request is to run it."""
     return thread_id is not None and execution.status == "planned"
 
 
@@ -153,13 +153,13 @@ def _check_form(form: JsonValue) -> None:
 
 
 _CONTEXT_EXECUTIONS = 3
-"""Executions of a thread that a new plan is told about."""
+"""How many executions of its thread the model that makes a plan is told about."""
 _CONTEXT_EFFECTS = 20
-"""Effects of a thread that it is told about."""
+"""How many effects of the thread that model is told about."""
 
 
 class Starts:
-    """Where the executions of one engine begin: its threads, and the plans as a new run would use them.
+    """Starts the executions of one engine: finds their threads, and parses plans as a new run would use them.
 
     A thread of another principal looks as if it did not exist.
     """
@@ -178,7 +178,7 @@ class Starts:
     ) -> ExecutionState:
         """Return the execution that the key started before, as it is now; without one, what `create` returns.
 
-        `thread_id` is for requests to run what that thread has planned, perhaps under the same key.
+        `thread_id` is set for a request to run what that thread has planned, perhaps under the same key.
 
         Raises:
             KeyConflict: the key belongs to another goal or plan.
@@ -234,7 +234,7 @@ class Starts:
     ) -> PreparedThread:
         """Return a new execution's thread; with `makes_plan`, also its context for the model that makes the plan.
 
-        A goal has a final text by default, which the thread inherits only if the caller asked for it.
+        A goal has a final text by default; later executions of the thread have one only if the caller asked for it.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -259,7 +259,7 @@ class Starts:
         """Return the plan as it would run now on the thread; wait a limited time for tools of downstream servers.
 
         Raises:
-            InvalidPlan, LimitExceeded: it cannot run.
+            InvalidPlan, LimitExceeded: the plan cannot run.
             UnknownThread: it takes results from the thread, and the principal has no such thread.
         """
         if self._downstream is not None:
@@ -279,7 +279,7 @@ class Starts:
         earlier: Earlier = MappingProxyType({}),
         earlier_plan: Plan | None = None,
     ) -> ParsedPlan:
-        """Return the plan with what it takes from the thread. A large one is parsed on another thread of the process.
+        """Return the plan with what it takes from the thread. Another thread of the process parses a large plan.
 
         Raises:
             UnknownThread: it takes results from the thread, and the principal has no such thread.
@@ -306,7 +306,7 @@ class Starts:
                 results |= await self.engine.lookups.find_thread_results(asking, needed.wanted)
 
     async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
-        """Return the saved plan as a run would begin with it now. Raises as `check`, and `UnknownPlan`."""
+        """Return the saved plan as a run that begins now would use it. Raises as `check`, and `UnknownPlan`."""
         saved = await self.library.find(name)
         checked_plan = await self.check(saved.document, principal="")
         return ev.PlanVersion(name=saved.name, digest=saved.digest), checked_plan.plan
@@ -317,7 +317,7 @@ class Starts:
             await self._downstream.wait_until_listed(names)
 
     def check_servers(self, names: Iterable[str]) -> None:
-        """Raise `InvalidPlan` to say why a server's tools are missing, which `unknown tool` would not."""
+        """Raise `InvalidPlan` if a server's tools are missing, and say why, which `unknown tool` would not."""
         if self._downstream is None:
             return
         faults = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}

@@ -1,4 +1,4 @@
-"""Lists open suspensions by pages, for callers, people and commands that start no engine."""
+"""Lists open suspensions page by page, for callers, people and commands that start no engine."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,7 +24,7 @@ async def list_open_suspensions(
     principal: str | None,
     max_bytes: int | None = None,
 ) -> SuspensionPage:
-    """Return open suspensions, oldest first, those of everybody without a `principal`. `find` reads an execution.
+    """Return open suspensions, oldest first; without a `principal`, everybody's. `find` reads an execution.
 
     `build` makes the view of each. The page ends before the suspension with which it would have more than `max_bytes`
     of JSON, unless that is its first.
@@ -39,7 +39,7 @@ async def list_open_suspensions(
     size = 0
     for place, row in enumerate(page.rows):
         if max_bytes is not None:
-            # What each one costs is bounded; other requests are answered in between. Commands have no loop.
+            # Other requests are answered between two suspensions. Commands have no event loop.
             await anyio.lowlevel.checkpoint()
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
@@ -47,7 +47,7 @@ async def list_open_suspensions(
             view = build(execution, suspension)
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
             if views and max_bytes is not None and size > max_bytes:
-                # Asked for so many, the store says where the next page begins.
+                # Asked for only these, the store says where the next page begins.
                 page = await store.suspensions(
                     principal=principal, thread_id=thread_id, addressee=addressee, limit=place, cursor=cursor
                 )

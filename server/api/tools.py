@@ -20,18 +20,18 @@ from planwarden.server.api.limits import MAX_QUERY_CHARS, check_limit, check_tex
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
 MAX_EXECUTIONS = 3
-"""The newest ones that name the tool; none of them may have called it yet."""
+"""How many of the newest executions with the tool are looked at, although they may not have called it yet."""
 MAX_DEPTH = 5
 MAX_KEYS = 30
 MAX_KEY_CHARS = 40
 MAX_SHAPE_CHARS = 4_000
-"""Of a shape as JSON; what is deeper is left out."""
+"""Longest shape as JSON; what is deeper is left out."""
 MAX_TEXT_CHARS = 100_000
 """Longer text is not read as JSON."""
 
 
 async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
-    """Return a whole artifact of the thread, of anybody's without a `principal`.
+    """Return a whole artifact of the principal's thread; without a `principal`, of anybody's.
 
     Raises:
         UnknownArtifact: the thread has no such artifact, or belongs to another principal.

@@ -10,7 +10,7 @@ from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import anyio.to_thread
 
@@ -80,7 +80,7 @@ class Warden:
         model_spec = model if isinstance(model, str) else None
         self.settings = settings or load_settings(home=None if home is None else Path(home), model=model_spec)
         if model is None or isinstance(model, str):
-            # The settings may name another one than the program does.
+            # The program may name another model than the settings do.
             model = build_model(model_spec or self.settings.model, self.settings.environment)
             model_name = model_spec or self.settings.model
         else:
@@ -91,7 +91,7 @@ class Warden:
         self.tools = self._home.tools
         self.library = self._home.library
         """The saved plans."""
-        self._given = store
+        self._store = store
         self._build_observer = partial(
             build_observer,
             self.settings.observation,
@@ -114,15 +114,15 @@ class Warden:
         return self._home.downstream
 
     async def __aenter__(self) -> Self:
-        """Open the store and takes over what a dead process left running. Raises `StoreError`."""
+        """Open the store and take over what a dead process left running. Raises `StoreError`."""
         async with AsyncExitStack() as stack:
             observer = self._observer or self._build_observer()
             if observer is not None:
                 stack.push_async_callback(observer.aclose)
-            # On another thread, so that a server can answer while it opens.
+            # Imported on another thread, so that a server can answer while it opens.
             runtime = await anyio.to_thread.run_sync(import_module, "planwarden.server.api.runtime")
             opening: AbstractAsyncContextManager[Service] = runtime.open_runtime(
-                self._home, self._role, store=self._given, observer=observer, concurrency=self._concurrency
+                self._home, self._role, store=self._store, observer=observer, concurrency=self._concurrency
             )
             self._service = await stack.enter_async_context(opening)
             if self._whole_process:
@@ -153,9 +153,9 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Plans for a goal and runs the plan; returns the execution when it ends, waits, or after `wait_seconds`.
+        """Plan for a goal and run the plan; return the execution when it ends or waits, or after `wait_seconds`.
 
-        `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options hold.
+        `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options apply.
         With a `key` of 1 to 200 characters, only the first of the principal's calls starts something: each later one
         returns that execution as it is then, from any process, until it is pruned.
 
@@ -179,7 +179,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Plans for a goal and stops at `planned`; `execute_plan` with its `thread_id` and no plan runs the plan.
+        """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs the plan.
 
         A `key` works as in `run_goal`.
 
@@ -205,10 +205,10 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Run a plan, or without one the planned one of the thread; return the execution as `run_goal` does.
+        """Run a plan, or without one what the thread has planned; return the execution as `run_goal` does.
 
-        `inputs` are what the plan's own `inputs` declare. A `key` works as in `run_goal`. Without one, `warnings` names
-        an unfinished execution of the same plan.
+        `inputs` are what the plan's own `inputs` declare. A `key` works as in `run_goal`. Without a key, `warnings`
+        names an unfinished execution of the same plan.
 
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
@@ -238,7 +238,7 @@ class Warden:
     ) -> Execution:
         """Run a saved plan as its file is now; return the execution as `run_goal` does, with the plan's version.
 
-        A `key` works as in `run_goal`, also when the file has changed or is gone since it was used.
+        A `key` works as in `run_goal`, even if the file has changed or is gone since it was used.
 
         Raises:
             UnknownPlan: no file has that name, or it cannot be used; the details list the plans.
@@ -302,9 +302,9 @@ class Warden:
         """Go on from the thread's last execution, which is over, as a new one; return it as `run_goal` does.
 
         Completed steps and calls that succeeded are taken over from the log that proves them. If nobody knows whether a
-        call happened, a person is asked first, and every gate before the remaining steps asks again. `from_step` runs
-        that step again and everything that depends on it, perhaps with another `plan` or other `inputs`; inputs that
-        are not named stay. A `key` works as in `run_goal`.
+        call happened, a person is asked first; confirmations and approvals for the remaining steps are asked again.
+        `from_step` runs that step again and everything that depends on it, perhaps with another `plan` or other
+        `inputs`; inputs that are not named stay. A `key` works as in `run_goal`.
 
         Raises:
             NotRetryable: it is completed and no step is named, a step would be done twice, or the thread moved on.
@@ -332,10 +332,10 @@ class Warden:
         items_limit: int = 100,
         principal: str = LOCAL,
     ) -> Execution:
-        """Return the thread's newest execution; with `observations_after` also what happened after that place.
+        """Return the thread's newest execution; with `observations_after` also what happened after that number.
 
-        With `step_id` it has that step alone. Of a loop it has `item_results` then: at most `items_limit` (1 to 1,000)
-        items from `items_from` (0) on; `items.next` is where the next page begins, None after the last one.
+        With `step_id` it has only that step. A loop then has `item_results`: at most `items_limit` (1 to 1,000) items
+        from `items_from` (0) on; `items.next` is where the next page begins, None after the last one.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -385,9 +385,8 @@ class Warden:
             InvalidArguments: the content does not fit, or the question is addressed to a person.
             AlreadyDecided: the question has another answer already.
         """
-        authority = Authority(assurance="caller", channel="python", principal=principal)
         decision = Decision(content=content)
-        return await self._answer(thread_id, suspension_id, decision, authority, wait_seconds, caller_only=True)
+        return await self._answer(thread_id, suspension_id, decision, "caller", principal, wait_seconds)
 
     async def resume_execution(
         self,
@@ -407,22 +406,21 @@ class Warden:
             Expired: the time to answer has passed.
             StaleDefinition: the tool or the policy changed; the suspension was revised, look at it again.
         """
-        authority = Authority(assurance="embedder", channel="python", principal=principal)
-        return await self._answer(thread_id, suspension_id, decision, authority, wait_seconds)
+        return await self._answer(thread_id, suspension_id, decision, "embedder", principal, wait_seconds)
 
     async def _answer(
         self,
         thread_id: str,
         suspension_id: str,
         decision: Decision,
-        authority: Authority,
+        assurance: Literal["caller", "embedder"],
+        principal: str,
         wait_seconds: float | None,
-        *,
-        caller_only: bool = False,
     ) -> Execution:
         check_wait(wait_seconds)
+        authority = Authority(assurance=assurance, channel="python", principal=principal)
         execution, is_accepted = await self.service.answer(
-            thread_id, suspension_id, decision, authority, principal=authority.principal, caller_only=caller_only
+            thread_id, suspension_id, decision, authority, principal=principal, caller_only=assurance == "caller"
         )
         if is_accepted:
             return await self._wait(execution, wait_seconds)
@@ -434,13 +432,13 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """Wait while it runs, as long as `wait_seconds`, the call's or its own options say; return the view."""
+        """Wait while it runs, as long as `wait_seconds`, else the call's options, else its own say; return the view."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:
-        """Stops the thread's execution; what was done stays done. Returns a finished execution unchanged.
+        """Stop the thread's execution; what was done stays done. Return a finished execution unchanged.
 
         Raises:
             UnknownThread: the principal has no such thread.

@@ -3,7 +3,7 @@
 Three voices are never mixed, and each has fields of its own, in the order in which they are shown:
 
 * `heading` and `findings` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a
-  retry. Texts of others stand in them as quoted JSON only.
+  retry. Texts of others appear in them only as quoted JSON.
 * The facts are the stored calls that a decision releases, with their exact arguments, and its conditions.
 * `words` are those of the asker, under `label`, and nothing that planwarden added: for an approval the step's
   description. Only those of the operator's own plan count as verified.
@@ -64,7 +64,7 @@ _EXPLAINS = re.compile(
     r"One question for |If the tool says that it failed, |Rule \d+ applies|There will be one question |\d+ step\(s\); "
     r"|Calls of |The answer can cover |Only the run will know |A model writes |The identical call was made again"
 )
-"""Begins sentences that say how a question works; all others warn."""
+"""The beginnings of sentences that say how a question works; all others warn."""
 AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
 """What a person sends with yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
 
@@ -161,7 +161,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_edit(self) -> bool:
-        """The arguments may be changed: no call of another asker or of a host, which are what they are."""
+        """The arguments may be changed, unless the call is one of another asker or of a host."""
         is_own = not self.question.asker and not is_of_host(self.question.tool_name or "")
         return self.answer_kind == "yes" and self.call is not None and is_own
 
@@ -196,7 +196,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 def build_card(
     execution: ExecutionState, suspension: SuspensionState, tools: Definitions | None, now: float = 0.0
 ) -> Card:
-    """Return the card of a question. Without `tools` it says nothing of what they say of themselves."""
+    """Return the card of a question. Without `tools` it leaves out how they describe themselves."""
     question, note = suspension.question, cache(partial(note_tool, tools))
     call = find_call(execution, question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
@@ -286,7 +286,7 @@ def _name_speaker(execution: ExecutionState, question: Question, call: Call | No
     if question.asker:
         return question.asker, False
     if tool_name is not None and execution.host and (is_of_host(tool_name) or execution.options.is_literal):
-        # Its hook, or the call itself, says what it is about to do.
+        # The host's hook, or the call itself, says what it is about to do.
         return execution.host, False
     if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_in_words:
         return f"tool {tool_name!r}", False
@@ -326,7 +326,7 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
 
 
 def _list_foreign_values(question: Question, steps: Iterable[PlannedStep]) -> Iterator[JsonValue]:
-    """Yield all that is shown from outside; the words once, although they may be an argument too."""
+    """Yield everything shown that comes from outside; the words once, even if they are an argument too."""
     repeated = _find_repeated_argument(question)
     yield question.message
     yield {name: value for name, value in (question.arguments or {}).items() if name != repeated}

@@ -1,4 +1,4 @@
-"""The calls of a card: which tools they are of, and every argument with its exact value and where it comes from."""
+"""The calls of a card: their tools, and every argument with its exact value and where it comes from."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -15,14 +15,14 @@ from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, Execution
 from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.decisions import describe_editor
-from planwarden.server.views.escaping import ValueView, escape_text, format_value
+from planwarden.server.views.escaping import ValueView, escape_text, format_name, format_value
 from planwarden.server.views.fields import find_title
 from planwarden.server.views.status_words import WORDS, Tone
 
 CLAIM_CHARS = 200
 """Longest quotation of what a tool's source says of it."""
-_SAID_OF_A_STEP = ("id", "description", "expectedOutcome")
-"""Keys of a step that stand elsewhere: its id in the heading, and the writer's words under their name."""
+_SHOWN_ELSEWHERE = ("id", "description", "expectedOutcome")
+"""Keys of a step that have places of their own: its id in the heading, and the words under their writer's name."""
 _SOURCES = {"builtin": "built into planwarden", "python": "Python tool"}
 _OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
 
@@ -36,7 +36,7 @@ class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """Where it comes from, in words."""
     claim: str = ""
-    """How the tool's source describes it, with who says so, quoted; empty for tools of planwarden."""
+    """How its source describes the tool, quoted, with the source's name; empty for tools of planwarden."""
     titles: Mapping[str, str] = MappingProxyType({})
     """What its schema calls its arguments, by their names; not for display."""
 
@@ -48,7 +48,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """Not for display."""
     value: ValueView
     schema_title: str = ""
-    """What the tool's schema calls it, unverified and not for display; empty if it says nothing else."""
+    """What the tool's schema calls it, unverified and not for display; empty if that says no more than its name."""
     origins: tuple[str, ...] = ()
     """Where the value came from, as far as the log proves it."""
     is_edited: bool = False
@@ -58,7 +58,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        return escape_text(self.name) or '""'
+        return format_name(self.name)
 
     @property
     def title(self) -> str:
@@ -98,7 +98,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[CardCall, ...]
     """Arguments may hold bindings."""
     facts: tuple[tuple[str, ValueView], ...]
-    """What the calls do not show, by the keys of a plan, without what is usual."""
+    """What else the step says, by the keys of a plan, without what is usual."""
 
 
 def find_call(execution: ExecutionState, call_id: str) -> Call | None:
@@ -150,7 +150,7 @@ def build_own_call(
 def list_rows(
     execution: ExecutionState, suspension: SuspensionState, note: Callable[[str], ToolNote]
 ) -> Iterator[CardCall]:
-    """Yield the rows of the one question about many calls, with what became of each."""
+    """Yield the rows of a question about many calls, with what became of each."""
     question = suspension.question
     state = execution.steps.get(question.step_id or "")
     is_over = execution.is_finished or (state is not None and state.status in STEP_TERMINAL)
@@ -194,7 +194,7 @@ def build_call(
 ) -> CardCall:
     """Return a call; `editors` says who edited which argument, and `form` is the form to fill in.
 
-    Without `earlier`, the arguments are those of a host, and no binding.
+    If `earlier` is None, the arguments come from a host and hold no bindings.
     """
     return CardCall(
         tool=tool,
@@ -244,7 +244,8 @@ def list_planned_steps(plan: dict[str, JsonValue] | None, note: Callable[[str], 
     """Yield the steps of a plan under review, in plan order."""
     listed = (plan or {}).get("todoList")
     steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
-    yield from (_build_planned_step(step, number, len(steps), note) for number, step in enumerate(steps, 1))
+    for number, step in enumerate(steps, 1):
+        yield _build_planned_step(step, number, len(steps), note)
 
 
 def _build_planned_step(
@@ -256,7 +257,7 @@ def _build_planned_step(
         for call in (tool_calls if isinstance(tool_calls, list) else [])
         if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
     )
-    elsewhere = (*_SAID_OF_A_STEP, "toolCalls", *(["requiredTools"] if calls else []))
+    elsewhere = (*_SHOWN_ELSEWHERE, "toolCalls", *(["requiredTools"] if calls else []))
     return PlannedStep(
         heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
         calls=calls,

@@ -55,7 +55,7 @@ def describe_proof(assurance: str, channel: str) -> str:
 
 
 def name_decider(principal: str | None, assurance: str | None) -> str:
-    """Return whose decision it was: a model that says so on somebody's behalf is not that person."""
+    """Return whose decision it was: a model that claims to decide for a person is not that person."""
     name = escape_text(principal or "somebody")
     return f"the calling model of {name}" if assurance == "claimed" else name
 
@@ -83,7 +83,7 @@ def describe_decision(
         return f"{words['timed_out'].word}: {suspension.question.on_timeout}"
     verdict = words["approved" if decision.approved and not is_left_out else "rejected"].word
     who = name_decider(suspension.principal, suspension.assurance)
-    # The reason of an approval is not why a row was left out of it, and a claim's is the model's own words.
+    # An approval's reason does not say why a row was left out of it, and a claim's reason is the model's own words.
     is_claim = suspension.assurance == "claimed"
     is_reason = has_reason and decision.reason and not is_claim and not (decision.approved and is_left_out)
     reason = f": {_quote(decision.reason or '')}" if is_reason else ""
@@ -121,7 +121,7 @@ def describe_shortfall(state: StepState) -> str:
 
 
 def describe_step_terms(tool_name: str, step_id: str, plan: str, version: str) -> tuple[str, str, str, str]:
-    """Return what such a grant is for, escaped: tool, step, the plan's title or name, and the version's beginning."""
+    """Return what a grant for a step is for, escaped: tool, step, the plan's title or name, and part of its version."""
     return escape_text(tool_name), escape_text(step_id), escape_text(plan), f"version {version[:VERSION_DIGITS]}"
 
 

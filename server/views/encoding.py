@@ -184,7 +184,7 @@ def _show_questions(
 
 
 def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
-    """Return whether `steps` shows only a result's start; the question then says how to take values from it."""
+    """Return whether `steps` shows only the start of a result; the question then says how to take values from it."""
     steps = {step.id: step for step in execution.steps}
     sources = steps if question.step_id is None else steps[question.step_id].dependencies
     results = [steps[step_id].result for step_id in sources]

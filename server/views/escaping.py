@@ -39,8 +39,7 @@ _PICTURES = (
     "1f6eb-1f6ec 1f6f0 1f6f3-1f6fc 1f7e0-1f7eb 1f7f0 1f90c-1f93a 1f93c-1f945 1f947-1f9ff 1fa70-1fa7c 1fa80-1fa89 "
     "1fa8f-1fac6 1face-1fadc 1fadf-1fae9 1faf0-1faf8"
 )
-"""Characters with the property Emoji, without digits, which are seen no other way with U+FE0F unless a keycap follows.
-"""
+"""Characters with the property Emoji, except digits, which look the same with U+FE0F unless a keycap follows."""
 PICTURE, KEYCAP = "\ufe0f", "\u20e3"
 GOAL_CHARS = 300
 VALUE_CHARS = 400
@@ -61,7 +60,7 @@ _ISOLATE, _END = "\u2067", "\u2069"
 """RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 SHORT_CHARS = 8
-"""Of an id; commands take the beginning of one."""
+"""How much of an id is shown; commands take the beginning of one."""
 ID = re.compile("[0-9a-f]{32}")
 """An id that planwarden made."""
 
@@ -118,9 +117,9 @@ def escape_text(text: str) -> str:
 
 
 def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
-    """Return a text that leaves planwarden, with escapes for what is hidden in it still; lines stay lines.
+    """Return a text that leaves planwarden, with escapes for what is still hidden in it; lines stay lines.
 
-    What `escape_text` returned stays as it is. `escape` writes the escape of a character, as `\\u202e` if left out.
+    What `escape_text` returned stays as it is. `escape` writes the escape of a character, by default as `\\u202e`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -176,7 +175,7 @@ def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
 
 
 def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
-    """Yield each character of a run with whether it must be escaped, which marks piled up on one letter must too."""
+    """Yield each character of a run, and whether it must be escaped, as must marks piled up on one letter."""
     marks, before = 0, ""
     for character in run:
         category = unicodedata.category(character)
@@ -304,5 +303,5 @@ def find_changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]
 
 
 def format_name(name: str) -> str:
-    """Return the name, whole and escaped, because the page has no other place to show it."""
+    """Return the name, whole and escaped; an empty one as two quotation marks."""
     return escape_text(name) or '""'

@@ -62,20 +62,20 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     """Enforcement prompts that were sent."""
     result: JsonValue
-    """The value of its only call, the list of its calls' values, or its text; null until it is completed. Of a loop the
-    first 100 items' results; `stepId` and `itemsFrom` ask for all of them by pages."""
+    """The value of its only call, the list of its calls' values, or its text; null until it is completed. For a loop,
+    the results of the first 100 items; `stepId` and `itemsFrom` get all of them page by page."""
     error: Error | None
     """Why it failed or was rejected, or null."""
     actual_tool_calls: tuple[ToolCall, ...]
-    """The calls that were made, in order; of a loop at most 50, those that did not succeed first."""
+    """The calls that were made, in order; for a loop at most 50, preferably those that did not succeed."""
     items: LoopItems | None = None
-    """How far a loop is that has begun; left out otherwise."""
+    """How far a loop is, once it has begun; left out otherwise."""
     item_results: tuple[LoopItem, ...] = ()
     """What items of a loop came to, with `stepId`; left out otherwise."""
     taken_from: str | None = None
     """The execution whose log proves it, when a retry took it over; left out otherwise."""
     skipped_because: str | None = None
-    """The step without whose result this one was skipped, or `when`; left out if it was not."""
+    """The step whose result was missing, or `when`; left out if this step was not skipped."""
     skipped_reason: str | None = None
     """Which condition did not hold, and why, after `when`; left out otherwise."""
 
@@ -143,7 +143,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     saved_plan: SavedPlanRun | None = None
     """The saved plan that it runs, with its version; left out for every other plan."""
     warnings: tuple[str, ...] = ()
-    """What the plan may not mean as it is, and what was dropped from a model's; left out if there is nothing."""
+    """What the plan may not mean as written, and what was dropped from a model's plan; left out if there is nothing."""
     observations: tuple[Observation, ...] | None = None
     """The public history; only with `observationsAfter`."""
     next_action: str = ""
@@ -307,13 +307,13 @@ def _list_completed(state: ExecutionState) -> list[str]:
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
-    """Return the view with the sentence that asks a person; unchanged where this question to a person is not open."""
+    """Return the view with the sentence that asks a person; unchanged if no such question to a person is open."""
     item = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
     if item is None or item.addressee != "human":
         return view
     url, command = item.how_to_answer.inbox_url, item.how_to_answer.command
     ways = [] if url is None else [f"to open {url}"]
-    ways.append(f"to run `{command or f'{name_program()} approve {suspension_id}'}`")
+    ways.append(f"to run `{command}`")
     until = "" if item.expires_at is None else f" It ends at {format_instant(item.expires_at)}: {item.on_timeout}."
     return replace(
         view,
@@ -385,7 +385,7 @@ def _build_step(state: StepState) -> Step:
 
 
 def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
-    """Return at most so many calls of a loop in their order, those that did not succeed before the others."""
+    """Return at most `limit` calls of a loop in their order, preferably those that did not succeed."""
     selection = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
     return sorted(selection, key=lambda call: int(call.call_id.rpartition(":")[2]))
 

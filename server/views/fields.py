@@ -1,7 +1,7 @@
 """Fields of forms from a JSON Schema: what each asks for, and the one conversion between its text and its value.
 
-A page, a terminal, the form of a host and typed `NAME=VALUE` all draw from the same fields. `read` makes a value of
-what a person typed, `write` makes the text again. Whether the value fits the schema is checked by the schema, not here.
+A page, a terminal, the form of a host and typed `NAME=VALUE` all use the same fields. `read` makes a value of what a
+person typed, `write` makes the text again. Whether the value fits the schema is checked by the schema, not here.
 Names, titles and descriptions are foreign text: `label`, `title` and `help` are escaped, `name` is not for display.
 
 People count rows from 1 and write them as `1,3,6-10`; programs count from 0.
@@ -19,7 +19,7 @@ from jsonpointer import JsonPointer, JsonPointerException
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.views.escaping import count_hidden, escape_text, shorten_text
+from planwarden.server.views.escaping import count_hidden, escape_text, format_name, shorten_text
 
 Kind = Literal["text", "lines", "number", "boolean", "choice", "json"]
 JsonSchema = Mapping[str, JsonValue]
@@ -128,7 +128,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tuple[Field, ...]:
-    """Return a field for every property of the schema, and for every other value; they begin with the values."""
+    """Return a field for every property of the schema, and for every other value; the values are the initial ones."""
     schema = schema or {}
     properties, required = schema.get("properties"), schema.get("required")
     properties = properties if isinstance(properties, dict) else {}
@@ -151,7 +151,7 @@ def build_field(
     return Field(
         name=name,
         key=f"arg.{derive_key(name)}",
-        label=escape_text(name) or '""',
+        label=format_name(name),
         kind=kind or (_choose_kind(schema, value) if is_present else _choose_empty_kind(schema)),
         schema=dict(schema),
         choices=choices,
@@ -261,7 +261,7 @@ def read_number(text: str) -> int | None:
 
 
 def read_ranges(text: str, count: int) -> list[int] | None:
-    """Return the places of the rows that the text names, each once, in order; None where it names not only rows."""
+    """Return the places of the rows that the text names, each once, in order; None if it names anything else."""
     rows: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")

@@ -55,7 +55,7 @@ class _ForeseenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asking(_ForeseenCall, frozen=True, kw_only=True):
-    """A call that will ask before it runs, with the plan, the tools, the policy and the grants of now."""
+    """A call that will ask before it runs, with the plan, the tools, the policy and the grants as they are now."""
 
     asks: str
     """The kind of the question, as in a suspension."""
@@ -83,7 +83,7 @@ class Asking(_ForeseenCall, frozen=True, kw_only=True):
 
 
 class Allowed(_ForeseenCall, frozen=True, kw_only=True):
-    """A call that will not ask, because a standing grant lets it through as the grants are now."""
+    """A call that will not ask, because a standing grant, as the grants are now, lets it through."""
 
     grant_id: str
     """The grant, as `planwarden grant list` shows it."""
@@ -128,7 +128,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     impossible: tuple[Impossible, ...]
     """Calls that would fail now."""
     models: tuple[str, ...]
-    """Steps whose calls or text a model writes; nobody knows before what they will ask."""
+    """Steps whose calls or text a model writes; what they will ask is not known yet."""
     unseen: int | None = None
     """Number of calls beyond the first 500, or beyond 1 MiB of arguments, which were not looked at."""
     warnings: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ def build_forecast(
     has_inputs: bool = True,
     warnings: Sequence[str] = (),
 ) -> Forecast:
-    """Return the view of an execution as `foresee_skips` says that it will be.
+    """Return the view of an execution that `foresee_skips` returned.
 
     With `is_whole` it also has what a view of the execution shows: the steps and their graph.
     """

@@ -22,7 +22,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     """One of `STATUSES`."""
     title: str
-    """The goal, the saved plan's name, or what the steps say of themselves."""
+    """The goal, the saved plan's name, or the descriptions of the steps."""
     saved_plan: str | None = None
     host: str | None
     """The program that asked for it, as it names itself."""
@@ -37,7 +37,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     changed_at: datetime
     calls: tuple[ToolCall, ...] = ()
-    """Where a list shows calls: what it calls."""
+    """The calls that it makes, if the list shows calls."""
 
     @property
     def is_quoted(self) -> bool:
@@ -46,7 +46,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> Words:
-        """What a person reads of the state, with whom it waits for."""
+        """What a person reads about the state; if it waits, for whom."""
         words = WORDS["execution"][STATUSES[self.state]]
         return words._replace(word=WAITS.get(self.waits_for or "", words.word)) if self.state == "waiting" else words
 

@@ -1,4 +1,4 @@
-"""How far a loop is, and what its items came to, by pages: a loop may have 10,000 items."""
+"""How far a loop is, and what its items came to, page by page: a loop may have 10,000 items."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from planwarden.server.views.tools import Error
 PAGE_ITEMS = 100
 MAX_PAGE_ITEMS = 1_000
 MAX_PAGE_BYTES = 1024 * 1024
-"""Of the results of a page; a page has at least one item."""
+"""Most bytes of the results of a page, which has at least one item."""
 
 
 class LoopItems(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
     """Its place in the list, counted from 0."""
     status: str
     """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown`, `rehearsed`,
-    or `skipped` for one that the step ended without."""
+    or `skipped` if the step ended without it."""
     result: JsonValue
     """The value of its call, or the list of its calls' values; left out until all of them succeeded."""
     error: Error | None

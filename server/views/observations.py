@@ -81,7 +81,7 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
 
 
 def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
-    """Return by key, in this order, what it is: one of the `others`, else what gets the field with that name."""
+    """Return by key, in this order, its value or getter: one of the `others`, else a getter of the field so named."""
     return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 
@@ -161,4 +161,4 @@ OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Getter | str | None]]]
     ev.ExecutionRejected: ("EXECUTION_REJECTED", {}),
     ev.ExecutionCancelled: ("EXECUTION_CANCELLED", _keys("reason")),
 }
-"""Each observed event with the type of its observation, and what gets each key of its data."""
+"""Each observed event with the type of its observation, and the value or getter of each key of its data."""

@@ -1,7 +1,7 @@
 """What became of a decision: one truthful sentence, from the state of the execution as it is now.
 
 A decision is not its outcome. A call that was approved may fail, and a plan may fail after the call succeeded; neither
-may stand under a sign of success.
+may be shown as a success.
 """
 
 from datetime import datetime
@@ -63,8 +63,8 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
         if state.status == "failed" and state is not decided
     ][:1]
     ending = _describe_ending(execution)
-    is_said = execution.status == "failed" and any(tone == "bad" for _, tone in steps)
-    parts = [*steps, *([] if is_said else [ending])]
+    tells_failure = execution.status == "failed" and any(tone == "bad" for _, tone in steps)
+    parts = [*steps, *([] if tells_failure else [ending])]
     tones = [tone for _, tone in (*parts, ending)]
     worst: Tone = next(tone for tone in _WORST_FIRST if tone in tones)
     text = " ".join(sentence for sentence, _ in parts if sentence)

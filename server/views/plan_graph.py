@@ -1,7 +1,7 @@
 """What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
 
-Everything that a plan, a tool or a model wrote is escaped here, so that the writers of the forms only add the escapes
-of their own languages. In Mermaid text (https://mermaid.js.org/syntax/flowchart.html) it appears as letters, digits and
+Everything that a plan, a tool or a model wrote is escaped here, so what writes SVG or Mermaid only adds the escapes of
+that language. In Mermaid text (https://mermaid.js.org/syntax/flowchart.html) it appears as letters, digits and
 character codes, so no text can add a node, a link or a line. Steps that ask a person are hexagons there, and values
 flow along thick links.
 """
@@ -45,7 +45,7 @@ class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
     note: str
     """What else matters: how far a loop is, that it is conditional, why it failed."""
     after: str
-    """The steps that must be over first, in words; empty where that is only the row above, or nothing."""
+    """The steps that must be over first, in words; empty if there are none, or only the row above."""
 
 
 class GraphLink(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def build_graph(
     asking: Collection[str] = frozenset(),
     skipped: Collection[str] = frozenset(),
 ) -> PlanGraph:
-    """Return the graph of a plan; with an `execution` of it the states of its steps.
+    """Return the graph of a plan, with the states of its steps if there is an `execution` of it.
 
     `asking` names the steps that will ask a person, as far as a forecast knows, `skipped` those that will not run.
     """

@@ -1,4 +1,4 @@
-"""A card as lines of text, at any limit for its values, and the digest of that text.
+"""A card as lines of text, with its values cut at any limit, and the digest of that text.
 
 A terminal, the view of hosts with MCP Apps and prompts show these lines; a decision records their digest. Values are
 JSON, so no text can start a new line or a new field. The same question always renders the same text.
@@ -33,7 +33,7 @@ def format_call(call: CardCall, limit: int | None, note: str = "") -> Iterator[s
 
 
 def is_whole(card: Card, *, is_form_shown: bool = False) -> bool:
-    """Return True if no fact is cut, nor the words where they are decided about."""
+    """Return True if no fact is cut, and neither are the words if the decision is about them."""
     cut, whole = (format_facts(card, limit=limit, is_form_shown=is_form_shown) for limit in (VALUE_CHARS, None))
     is_about_words = not card.question.traits.is_about_calls and card.repeated_argument is None
     return cut == whole and (not is_about_words or card.words == card.whole_words)
@@ -70,7 +70,7 @@ def _list_call_lines(card: Card, limit: int | None, is_form_shown: bool) -> Iter
 
 
 def _list_conditions(card: Card, limit: int | None) -> Iterator[str]:
-    """Yield what else decides about the question: its risk, who approved, its end, and where it comes from."""
+    """Yield the other facts of the question: its risk, who approved, when it ends, and where it comes from."""
     question = card.question
     if question.risk is not None:
         yield f"Risk: {question.risk}"

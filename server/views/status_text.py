@@ -1,7 +1,7 @@
 """The state of an execution in sentences: what is proven, where it comes from, why it waits for a provider or gave up.
 
 The sentences of a failure come from `planwarden.agent.models.provider.fault` and may quote the provider or a tool, so
-they stand here as values, which cannot pass for words of planwarden.
+they are quoted here as values, which cannot pass for words of planwarden.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -25,7 +25,7 @@ MAX_NAMED = 20
 """Steps that one sentence names."""
 PROVEN = "Done; every required tool call is proven by the log."
 VERSION_CHARS = 12
-"""Of a plan's version, for people."""
+"""How much of a plan's version people see."""
 NAME_CHARS = 80
 MAX_REUSED = 5
 SAVED_PLAN = "Saved plan"

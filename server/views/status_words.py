@@ -102,7 +102,7 @@ WORDS: Mapping[Kind, Mapping[str, Words]] = {
         "timed_out": Words("nobody answered in time", "failed"),
         "withdrawn": Words("withdrawn", "skipped"),
     },
-    # Entries of a history; all others are called as the history calls them.
+    # Entries of a history; all others keep the names that the history gives them.
     "event": {
         "AGENT_SUSPENDED": Words("question", "asks"),
         "AGENT_RESUMED": Words("answer", "none"),
@@ -146,6 +146,6 @@ STATUSES = cast(
     "Mapping[str, ExecutionStatus]",
     {words.word: status for status, words in WORDS["execution"].items() if status != "new"},
 )
-"""The states of executions by which people choose, each with its status."""
+"""The words for states by which people choose executions, each with its status."""
 FORMER: Mapping[str, str] = {"done": "completed"}
 """What a state was called before."""

@@ -60,7 +60,7 @@ class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """When."""
     content: JsonValue
-    """The answer that it gives, where the question asks for one; only the same answers count together."""
+    """The answer that it gives, where the question asks for one; only equal answers count together."""
 
 
 class EditView(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def card(self) -> Card:
-        """What every channel for people shows of it."""
+        """What every channel for people shows of the question."""
         return build_card(*self.card_source)
 
 
@@ -176,7 +176,7 @@ def build_suspension_view(
 ) -> Suspension:
     """Return a suspension with everything that is needed to answer it: `program` begins the command that does.
 
-    Without `tools` it is for those who show nothing of them. With `max_rows`, it has only so many of a question's rows
+    `tools` may be None where nothing of them is shown. With `max_rows`, the view has only so many of a question's rows,
     and their count.
     """
     question = suspension.question

@@ -1,11 +1,11 @@
 """A graph as SVG 1.1 (https://www.w3.org/TR/SVG11/): one row for each step, its state as shape, sign and word.
 
-All steps stand in one column, in the order in which they may start. A link to the next row is a straight line. Every
+All steps are in one column, in the order in which they may start. A link to the next row is a straight line. Every
 other one leaves to the left, runs down in a lane and comes back. Links that leave one step together share a lane, as do
 those that meet at one step, so a hundred steps side by side need one lane, not a hundred.
 
-A page gets it in pieces of a few rows, one below the other: paper breaks between pieces, and through the middle of a
-single tall drawing.
+A page gets the drawing in pieces of a few rows, one below the other: a page of paper can end between two pieces, but
+would cut through a single tall drawing.
 
 The state is never said by colour alone. Inside a page the page's style sheet gives the colours, because its policy
 forbids styles of other origins than its own; a drawing in a file of its own brings its own, for light, dark and paper.
@@ -54,7 +54,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Links from a row to the next one."""
     lanes: tuple[Lane, ...]
     columns: int
-    """How many lanes stand side by side."""
+    """How many lanes are side by side."""
 
 
 def lay_out(graph: PlanGraph) -> Layout:
@@ -119,7 +119,7 @@ def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH
 
 
 def draw_for_page(graph: PlanGraph) -> str:
-    """Return the drawing as HTML: pieces of `PIECE` rows in one element, which has the summary as its name."""
+    """Return the drawing as HTML: pieces of `PIECE` rows in one element, with the summary as its label."""
     layout = lay_out(graph)
     bottom, rows = _measure_height(graph), len(graph.rows)
     parts = [f'<div class="graph" role="img" aria-label="{escape(graph.summary)}">']
@@ -138,7 +138,7 @@ def _measure_height(graph: PlanGraph) -> int:
 
 
 def _draw(graph: PlanGraph, layout: Layout, width: int, rows: range) -> Iterator[str]:
-    """Yield the rows that are shown, and every line that touches them; what is beside them is cut off by the frame."""
+    """Yield these rows, and every line that touches them; the frame cuts off what is outside."""
     x = MARGIN + RADIUS + LANE * layout.columns + (LANE // 2 if layout.columns else 0)
     for link in layout.straight:
         if link.source in rows or link.target in rows:
@@ -164,7 +164,7 @@ def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
 
 
 def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
-    """Yield what leaves a step leaves below its middle, and what arrives arrives above it, so that they never meet."""
+    """Yield the lines of a lane: they leave a step below its middle and arrive above it, so that they never meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
     weight, edge = _weight(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5
@@ -200,7 +200,7 @@ def _draw_row(row: GraphRow, x: int, y: int, width: int) -> Iterator[str]:
 
 
 def _measure(text: str) -> int:
-    """Return width in average characters; letters of East Asian scripts count twice."""
+    """Return the width in average characters; letters of East Asian scripts count twice."""
     return len(text) if text.isascii() else sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 

@@ -94,7 +94,7 @@ CASES = {
     ),
     "the workers have an older definition": (
         [Member("a", (NEW["mail"],), role="front"), Member("b", (OLD["mail"],))],
-        "mail as a:1, which started last with it, has it",
+        "mail in the version of a:1, the newest process with it",
     ),
     "a worker with the newest definition is there too": (
         [Member("a", (NEW["mail"],)), Member("b", (OLD["mail"],))],
