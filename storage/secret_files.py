@@ -77,7 +77,7 @@ class SecretFiles:
                 leftover.unlink(missing_ok=True)
         except OSError as error:
             raise _error("delete", path, error) from error
-        return bool(files)
+        return path in files
 
     async def version(self, name: str) -> str | None:
         try:

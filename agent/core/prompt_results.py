@@ -34,10 +34,11 @@ def write_results(execution: ExecutionState, state: StepState | None) -> str:
 
 def list_needed_steps(execution: ExecutionState, state: StepState) -> list[str]:
     """Return every step whose result the step rests on, in plan order."""
-    names = set(state.step.dependencies)
-    for step_id in reversed([*execution.steps]):
-        if step_id in names:
-            names.update(execution.steps[step_id].step.dependencies)
+    names, rest = set[str](), [*state.step.dependencies]
+    while rest:
+        if (name := rest.pop()) not in names:
+            names.add(name)
+            rest += execution.steps[name].step.dependencies
     return [step_id for step_id in execution.steps if step_id in names]
 
 

@@ -92,7 +92,9 @@ class PostgresReader:
             result = work(connection)
         finally:
             # A connection that broke never serves again.
-            if not connection.closed:
+            if self._is_closed:
+                connection.close()
+            elif not connection.closed:
                 self._idle.put(connection)
         return result
 

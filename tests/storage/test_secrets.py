@@ -232,3 +232,10 @@ async def test_of_two_processes_with_different_keys_the_first_one_gives_the_stor
         tasks.start_soon(start, one)
         tasks.start_soon(start, other)
     assert len(refused) == 1
+
+
+async def test_deleting_says_whether_there_was_a_secret_and_takes_along_what_a_dead_writer_left(tmp_path: Path) -> None:
+    (tmp_path / "downstream").mkdir()
+    leftover = tmp_path / "downstream" / ".mail.login.a1.tmp"
+    leftover.write_bytes(b"half")
+    assert not await SecretFiles(tmp_path).delete(NAME) and not leftover.exists()
