@@ -218,7 +218,7 @@ class GatedCalls:
 
     def _read_call(self, frame: Frame) -> HostCall:
         params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
-        # A server may read names without their case, and then run another call than the one that is judged here.
+        # A server may ignore the case of names, and then run another call than the one that is judged here.
         if not isinstance(params, dict) or _has_twins(params, PARAMETERS):
             raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
@@ -244,7 +244,7 @@ class GatedCalls:
             try:
                 return self._settings.policy.requirement(definition, arguments, paths)
             except PathsNeeded as missing:
-                # A disk may not answer.
+                # In a thread, because a disk may not answer.
                 paths |= await anyio.to_thread.run_sync(follow_links, missing.wanted - paths.keys())
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:

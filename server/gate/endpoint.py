@@ -60,7 +60,7 @@ SHARED_IDLE_S = 300.0
 PING_S = 15.0
 MAX_SESSIONS = 1_000
 MAX_WAITING = 64
-"""Messages of one request that its client has not read."""
+"""How many messages of one request may wait for its client."""
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
@@ -152,7 +152,7 @@ class SharedHost:
             else:
                 if isinstance(params, dict):
                     frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
-                # Only notifications come faster than a client may read them; the rest of them is dropped.
+                # Only notifications can be more than a client has read; those beyond the limit are dropped.
                 stream.send_nowait(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
@@ -333,7 +333,7 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
 
 
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message; None if HTTP cannot carry it, such as a notification whose parameters are a list."""
+    """Return the message; None for a notification that cannot be sent over HTTP, and an error for such an answer."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:

@@ -50,7 +50,7 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {} if isinstance(self.params, UnsetType) else read_object(self.params)
 
     def read_member(self, name: str) -> Raw | None:
-        """Return one parameter; None where it is missing, or the parameters are not an object."""
+        """Return one parameter; None if it is missing, or the parameters are not an object."""
         try:
             return self.read_params().get(name)
         except InvalidArguments:
@@ -106,7 +106,7 @@ def read_object(raw: Raw) -> dict[str, Raw]:
 
 
 def read_value(raw: Raw | UnsetType | None) -> JsonValue:
-    """Return the value of a small part, such as an id or a name; None where it is missing or not JSON."""
+    """Return the value of a small part, such as an id or a name; None if it is missing or not JSON."""
     try:
         return cast("JsonValue", msgspec.json.decode(raw)) if isinstance(raw, Raw) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

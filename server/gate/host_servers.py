@@ -205,7 +205,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_server_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[ServerFile, ...]:
-    """Return the files of the host that list servers: of the project's folder, or without one of this user."""
+    """Return the files of the host that list servers: those in the project, or without one those of this user."""
     files, home = HOSTS[host], Path(environment.get("HOME") or Path.home())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     applications = config

@@ -124,7 +124,7 @@ class Host:
         if frame.is_request:
             await self._begin(frame)
         elif isinstance(frame.method, str):
-            # A server may run a call that asks for no answer.
+            # Anything else is dropped: a server may run a call that asks for no answer.
             if frame.method.startswith("notifications/"):
                 self._pass_notification(frame)
         elif isinstance(question := self._questions.get(frame.request_id), tuple):
@@ -186,7 +186,7 @@ class Host:
 
         Raises `ToolError`: the host answered with an error, or with something that is not a result.
         """
-        # A server, which chooses the ids of its own requests, cannot guess it.
+        # A server, which chooses the ids of its own requests, cannot guess this one.
         request_id = f"planwarden-{uuid4().hex}"
         self._questions[request_id] = answer = asyncio.get_running_loop().create_future()
         try:
@@ -229,7 +229,7 @@ class Host:
                 del self._questions[own_id]
 
     def _note_client(self, frame: Frame) -> None:
-        """Remember what the host says of itself in a request."""
+        """Remember what the host says about itself in a request."""
         try:
             keys = frames.read_object(frame.read_member("_meta") or Raw(b"{}"))
         except InvalidArguments:
@@ -317,7 +317,7 @@ class Relay:
         return request_id in self._answers
 
     def forward(self, frame: Frame) -> None:
-        """Begin to pass on a message without an answer; a server that does not run, or takes none, misses it."""
+        """Begin to pass on what needs no answer; a server that does not run, or takes no messages, misses it."""
         if self._upstream.is_running and self._forwarding < MAX_REQUESTS:
             self._forwarding += 1
             self.host.tasks.start_soon(self._forward, frame)

@@ -80,7 +80,7 @@ class GatedTools:
 
     @contextmanager
     def wait_for(self, execution_id: str) -> Generator[None]:
-        """Keep a result of the execution that is too large to be stored until the block ends."""
+        """Until the block ends, keep a result of the execution that is too large to be stored."""
         self.waiting[execution_id] += 1
         try:
             yield

@@ -17,9 +17,9 @@ from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_j
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
+from planwarden.server.guard.quick import MAX_EVENT_BYTES
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
-MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 20_000
 MAX_FOLDER_CHARS = 4_096
 FOLDER = "cwd"
@@ -65,8 +65,7 @@ class GuardedCall:
     def arguments(self) -> dict[str, JsonValue]:
         """What is judged, shown and digested: what the tool gets, and the folder.
 
-        Where the tool has an argument of that name itself, its arguments stand below `input`, so that a rule cannot
-        take the one for the other.
+        If the tool itself has an argument `cwd`, its arguments are below `input`, so that no rule confuses the two.
         """
         own: dict[str, JsonValue] = {INPUT: self.given} if FOLDER in self.given else self.given
         return {FOLDER: self.folder, **own}

@@ -175,13 +175,13 @@ def build_judge(settings: Settings) -> Judge:
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:
-    """Return the guard of a server. A question that it asks opens the inbox, as every other does."""
+    """Return the guard of a server. A question that it asks opens the inbox, like every other."""
     return HostGuard(service, settings, service.open_inbox)
 
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Open the store and an engine without tools of plans, for one command. `inbox` is the address of one, if known.
+    """Open the store and an engine without tools of plans, for one command. `inbox` is an inbox's address, if known.
 
     Raises:
         StoreError: the store cannot be used.

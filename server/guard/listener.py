@@ -111,13 +111,12 @@ async def _answer(settings: Settings, service: Service, settings_digest: str, he
     fields = cast("dict[str, object]", request) if isinstance(request, dict) else {}
     if fields.get("settings") != settings_digest:
         return DECLINED
-    host = str(fields.get("host"))
+    host, guard = str(fields.get("host")), build_guard(settings, service)
     if read_event_name(event) in DONE_EVENTS:
-        guard = build_guard(settings, service)
         keeper = DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL))
         return msgspec.json.encode(await keeper.answer(host, event))
     try:
-        verdict = await build_guard(settings, service).decide(read_event(host, event), LOCAL)
+        verdict = await guard.decide(read_event(host, event), LOCAL)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")
     return msgspec.json.encode(build_command_answer(host, verdict))

@@ -102,7 +102,7 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
-    """Return why the call is refused; None if no reason is seen. `home` is planwarden's; a command may name
+    """Return why the call is refused; None if no reason is found. `home` is planwarden's; a command may name
     places by the variables of `environment`."""
     try:
         return _CallCheck(home, environment, call).find_refusal()

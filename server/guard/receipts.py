@@ -30,7 +30,7 @@ async def list_sessions(store: Any) -> list[HostSession]:
 
 
 async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> Receipt:
-    """Return the receipt of the newest session whose id begins like that. Raises `InvalidArguments`: there is none."""
+    """Return the receipt of the newest session whose id begins with `beginning`. Raises `InvalidArguments`."""
     session = next((each for each in await list_sessions(store) if each.session.startswith(beginning)), None)
     if session is None:
         raise InvalidArguments("no session of a host was recorded within a week, or no id begins like that")

@@ -123,7 +123,7 @@ class Keyring:
             raise SignatureRefused("this key was removed or used elsewhere in the meantime; sign again")
 
     async def request_key(self, session: InboxSession, relying_party: RelyingParty) -> BrowserOptions:
-        """Return a challenge for a new key, and, if this person has a key, one for that.
+        """Return a challenge for a new key, and one for a known key if this person has a key.
 
         Raises:
             UsageError: this person has too many keys, or none of their keys works at this host.

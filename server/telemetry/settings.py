@@ -78,7 +78,7 @@ def _find_target(
     environment: Mapping[str, str],
     problems: list[str],
 ) -> ExportTarget | None:
-    """Return where the signal is sent, None for nowhere; add to `problems` a setting that cannot be followed."""
+    """Return where the signal is sent, if anywhere; describe a setting that cannot be followed in `problems`."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or endpoint
     if not (own or base):

@@ -1,4 +1,4 @@
-"""Spans of what this process runs, named by OpenTelemetry's GenAI conventions where there is a name.
+"""Spans of what this process runs, named by OpenTelemetry's GenAI conventions if these have a name.
 
     invoke_workflow planwarden       from the start, or an answer, until the execution waits or ends
       planwarden.step ID             until the step waits or ends

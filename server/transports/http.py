@@ -125,7 +125,7 @@ async def serve_http(
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for the record of a connection that ended within a request, or anybody could fill the log.
+    """Return False for a connection that ended in the middle of a request: otherwise anybody could fill the log.
 
     If a body is not HTTP, uvicorn answers 400 while the application handles the request, whose answer then fails.
     """
@@ -135,8 +135,8 @@ def _is_ours(record: logging.LogRecord) -> bool:
 def build_http_app(
     server: PlanwardenServer, names: AllowedNames, *, clock: Clock, check: TokenCheck | None = None
 ) -> Starlette:
-    """Return the server as an ASGI application that answers only under its own names, and with `check` only to callers
-    whom that lets in."""
+    """Return the server as an ASGI application that answers only under its own names and, with `check`, only to callers
+    that it lets in."""
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_ours)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)

@@ -31,7 +31,7 @@ PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard insta
 HOST_LIMIT_S = 60
 """How long a host waits for its hook if it blocks the call after that."""
 ENDLESS_S = 86_400
-"""How long Codex and Gemini CLI wait, which run the call after that; the hook has ended long before."""
+"""How long Codex and Gemini CLI wait before they run the call all the same; the hook has ended long before that."""
 SHELL_LIMIT_S = 30
 """After this time the shell's `timeout` ends planwarden, which ends itself before that."""
 SERVER = "planwarden"
@@ -143,7 +143,7 @@ def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
-    """Return the files of the host: of the project's folder, or without one of this user."""
+    """Return the files of the host: those in the project, or without one those of this user."""
     home = Path(environment.get("HOME") or Path.home())
     base = project or home
     match host:

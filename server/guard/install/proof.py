@@ -181,7 +181,7 @@ def _find_codex_switch(path: Path, file: HookFile) -> str:
     profile = _get_table(config, "profiles", str(config.get("profile")))
     for table in (config, profile):
         features = _get_table(table, "features")
-        # The second is its old name, which still holds.
+        # The second is its old name, which still works.
         if features.get("hooks", features.get("codex_hooks")) is False:
             return f"{path} has features.hooks = false"
     states = _get_table(config, "hooks", "state")
