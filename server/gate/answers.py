@@ -110,7 +110,7 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:
             return _add_edits(execution, call, frames.drop_own_facts(whole))
-        # What a person found out, or what stands in for a result that is too large to be stored, is an error: a tool
+        # What a person found out, or what replaces a result that is too large to be stored, is an error: a tool
         # with an output schema may return nothing but its server's own result.
         is_stand_in = isinstance(whole, str) and not is_reported
         says = f"{name} happened, as a person found out. The person says: {whole}"
