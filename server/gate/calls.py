@@ -287,9 +287,7 @@ class GatedCalls:
             return None
         rows = await list_open_questions(self._service.store, self._principal, THREAD_PREFIX)
         if needs_person and len(rows) >= MAX_OPEN:
-            raise ToolError(
-                f"{MAX_OPEN} calls wait for a person already; a person has to decide about some of them first"
-            )
+            raise ToolError(f"{MAX_OPEN} calls wait for a person already; some of them have to be decided first")
         # Only the question whether a call happened has no time limit.
         for row in rows if definition.effect == "effect" else ():
             execution = None if row.expires_at is not None else await self._service.find(row.execution_id)

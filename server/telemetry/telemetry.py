@@ -226,15 +226,19 @@ def scrub_span(span: ReadableSpan) -> ReadableSpan:
     )
 
 
-def build_providers(
-    observation: TelemetrySettings, *, whole_process: bool
-) -> tuple[sdk_trace.TracerProvider | None, sdk_metrics.MeterProvider | None]:
-    """Return providers, which send in the background, for the signals that have an address. With `whole_process` other
-    code sends its spans and metrics through them too.
+def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
+    """Return telemetry that is sent, in the background, to the addresses in the settings.
+
+    With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
+    process has providers already, as under `opentelemetry-instrument`, it uses them instead.
 
     Raises:
-        ImportError: the exporter for the protocol is not installed.
+        ImportError: the extra, or the exporter for the protocol, is not installed.
     """
+    build = partial(Telemetry, model=model, record_arguments=observation.record_arguments)
+    process_traces = trace.get_tracer_provider()
+    if not isinstance(process_traces, trace.ProxyTracerProvider):
+        return build(process_traces, metrics.get_meter_provider())
     # OpenTelemetry's variables win over our own values.
     ours = Resource({"service.version": version("planwarden")})
     attributes = {"service.name": observation.service_name} if observation.service_name else {}
@@ -250,32 +254,15 @@ def build_providers(
         meters = sdk_metrics.MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         if whole_process:
             metrics.set_meter_provider(meters)
-    return traces, meters
+
+    def shut_down() -> None:
+        for provider in filter(None, (traces, meters)):
+            provider.shutdown()
+
+    return build(traces, meters, shutdown=shut_down)
 
 
 def _build_exporter(target: ExportTarget, kind: Literal["trace", "metric"]) -> Any:
     wire = "grpc" if target.protocol == "grpc" else "http"
     module = import_module(f"opentelemetry.exporter.otlp.proto.{wire}.{kind}_exporter")
     return (module.OTLPSpanExporter if kind == "trace" else module.OTLPMetricExporter)(endpoint=target.url)
-
-
-def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
-    """Return telemetry that is sent to the addresses in the settings.
-
-    With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
-    process has providers already, as under `opentelemetry-instrument`, it uses them instead.
-
-    Raises:
-        ImportError: the extra is not installed.
-    """
-    traces = trace.get_tracer_provider()
-    build = partial(Telemetry, model=model, record_arguments=observation.record_arguments)
-    if not isinstance(traces, trace.ProxyTracerProvider):
-        return build(traces, metrics.get_meter_provider())
-    own_providers = build_providers(observation, whole_process=whole_process)
-
-    def shut_down() -> None:
-        for provider in filter(None, own_providers):
-            provider.shutdown()
-
-    return build(*own_providers, shutdown=shut_down)
