@@ -1,7 +1,7 @@
 """Lets requests in: at which addresses the server may listen, for which of its names, and with which tokens.
 
 A loopback address needs nothing. Any other address needs authentication and a list of the names under which clients
-reach the server; without both the server does not start. A proxy does TLS; bind to loopback behind it where possible.
+reach the server; without both the server does not start. A proxy does TLS; bind to loopback behind it if possible.
 Requests for other names are refused (DNS rebinding, cross-site requests). While the server is open, a request needs no
 token; otherwise it passes for as long as its token is valid.
 
@@ -27,7 +27,7 @@ from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 
 WATCH_S = 5.0
-"""Every so many seconds it is looked whether the token of a request that is still answered has ended."""
+"""Seconds between checks whether the token of a request that is still being answered has ended."""
 logger = logging.getLogger(__name__)
 FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
@@ -36,7 +36,7 @@ METADATA = "/.well-known/"
 
 
 class AdmissionMiddleware:
-    """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware below it refuses what has no token.
+    """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
 
     An answer whose token ends while it is sent, such as an open stream, ends too. What the request started goes on.
     """
@@ -72,7 +72,7 @@ class AdmissionMiddleware:
 
 
 class _Answer:
-    """What was sent of the answer to one request."""
+    """The answer to one request, as far as it was sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -22,7 +22,7 @@ from planwarden.storage.tokens import PREFIX, TokenStore
 logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""How long an open server may not know that somebody made a token, perhaps on another machine."""
+"""How long an open server may take to notice that somebody made a token, perhaps on another machine."""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -96,8 +96,8 @@ class TokenCheck(TokenVerifier):
         scopes: tuple[str, ...] = (),
         others: TokenVerifier | None = None,
     ) -> None:
-        """With `is_open` requests need no token as long as none was ever made. `scopes` are those that OAuth tokens
-        need; planwarden's own tokens have all of them."""
+        """With `is_open` requests need no token until one is made. `scopes` are those that OAuth tokens need;
+        planwarden's own tokens have all of them."""
         self._tokens = tokens
         self._clock = clock
         self._is_open = is_open
@@ -114,7 +114,7 @@ class TokenCheck(TokenVerifier):
             self._looked_at = now
             self._is_open = not await self._tokens.all()
             if not self._is_open:
-                logger.warning("a token was made, so that every request needs one from now on")
+                logger.warning("a token was made; from now on every request needs one")
         return self._is_open
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -128,7 +128,7 @@ class TokenCheck(TokenVerifier):
         return VerifiedToken.create(row.principal, scopes=self._scopes, expires_at=row.expires_at)
 
     async def has_ended(self, token: str) -> bool:
-        """Return whether a token that was verified before is expired or revoked now; an issuer's lasts as it says."""
+        """Return whether a token that was verified before has expired or was revoked; an issuer's lasts as it says."""
         if token != self.pass_key and not token.startswith(PREFIX):
             return False
         try:

@@ -32,10 +32,8 @@ MAX_DOCUMENT_BYTES = 256 * 1024
 MAX_KEYS = 100
 FETCH_S = 10.0
 FRESH_S, STALE_S, COOL_DOWN_S = 3_600.0, 86_400.0, 30.0
-"""Keys are fetched again after the first time, used at most until the second, and fetched at most every third."""
+"""Keys are fetched again after `FRESH_S`, used for at most `STALE_S`, and fetched at most every `COOL_DOWN_S`."""
 MAX_SUBJECT_CHARS = 255
-
-
 _DOCUMENT: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
@@ -57,7 +55,7 @@ class IssuerKeys:
         self._lock = anyio.Lock()
 
     async def find(self, key_id: str | None, algorithm: str) -> PyJWK | None:
-        """Return the key with that id that fits the algorithm; for a token without an id the only key that fits."""
+        """Return the key with that id that fits the algorithm; without an id, the only key that fits."""
         async with self._lock:
             now = self._clock.now()
             is_old = self._fetched_at is None or now - self._fetched_at > FRESH_S
@@ -94,7 +92,7 @@ class IssuerKeys:
         return tuple(key for key in keys if key.get("use", "sig") == "sig")
 
     async def _discover(self) -> str:
-        """`jwks_uri` of the issuer's metadata (RFC 8414 section 3, then OpenID Connect Discovery section 4)."""
+        """Return `jwks_uri` of the issuer's metadata (RFC 8414 section 3, then OpenID Connect Discovery section 4)."""
         parts = urlsplit(self._issuer)
         path = parts.path.rstrip("/")
         root = f"{parts.scheme}://{parts.netloc}"
@@ -180,7 +178,7 @@ class IssuerCheck(TokenVerifier):
         return VerifiedToken.create(
             f"{self._issuer}#{subject}",
             scopes=_read_scopes(claims),
-            # `decode` has checked it, with a leeway that the SDK does not allow.
+            # `decode` has checked the expiry, with a leeway that the SDK does not allow.
             expires_at=None,
             issuer=self._issuer,
             subject=subject,

@@ -13,7 +13,7 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for `localhost` and for addresses that only this machine can reach."""
+    """Return whether only this machine can reach the host: `localhost`, or a loopback address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

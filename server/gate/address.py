@@ -1,8 +1,8 @@
 """The wrapped server behind an address: the SDK's Streamable HTTP, within the limits of planwarden's own connections.
 
-Messages pass value for value. The headers that a revision wants are made from the messages, because the SDK makes them
-where it writes requests, and here a host has written them (https://modelcontextprotocol.io/specification/2026-07-28,
-Streamable HTTP). A failure of one request ends that request; an ended session ends the connection.
+Messages pass value for value. The headers that a revision needs are made here from the messages of the host: the SDK
+adds them only to its own requests (https://modelcontextprotocol.io/specification/2026-07-28, Streamable HTTP). A
+failure of one request ends that request; an ended session ends the connection.
 """
 
 import logging
@@ -42,11 +42,11 @@ from planwarden.tools.downstream.transports.http import http_transport
 logger = logging.getLogger(__name__)
 
 SEND_S = 30.0
-"""The longest time that a message waits for those before it."""
+"""How long a message may wait for those before it."""
 MAX_HEADER_MAPS = 1_000
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SESSION_ENDED = "Session terminated"
-"""What the SDK says of a session that the server does not know any more."""
+"""What the SDK says about a session that the server no longer knows."""
 
 FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 
@@ -63,7 +63,7 @@ class AddressUpstream:
         """The SDK's stream, which has no public type."""
         self._handshake_id: int | str | None = None
         self._version: str | None = None
-        """The revision that a handshake settled."""
+        """The revision on which the handshake settled."""
         self._parameter_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
         """By tool, the parameters that its server wants as headers."""
 
@@ -119,7 +119,7 @@ class AddressUpstream:
         self, login: LoginLocation | None, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         reason = "it closed the connection"
-        # The SDK's connection may raise anything; the server is out of reach then, and the gate lives on.
+        # The SDK's connection may raise anything; then the server is out of reach, and the gate goes on.
         try:
             async with http_transport(self.config, login, is_typed=False) as (received, self._sending):
                 task_status.started()

@@ -1,7 +1,7 @@
 """What the host reads about a gated call: the server's own result, or prose as an error result.
 
-A tool with an output schema may return nothing else than what fits it, except an error. A form in JSON would make a
-model poll; a sentence that says what happens by itself, and what to do, does not.
+A tool with an output schema may return only what fits it, or an error. A form in JSON would make a model poll; a
+sentence that says what happens by itself, and what to do, does not.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,7 @@ def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Resu
 
 
 def add_facts(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
-    """Return the result with what its `_meta` says of a call that somebody was asked about."""
+    """Return the result; if somebody was asked about the call, its `_meta` says what became of it."""
     return _add_meta(result, DISPOSITION, _find_disposition(execution)) if execution.suspensions else dict(result)
 
 
@@ -110,8 +110,8 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:
             return _add_edits(execution, call, frames.drop_own_facts(whole))
-        # Not the server's own result, and a tool with an output schema may return no other, except an error: what a
-        # person found out, or what takes the place of a result that is too large to be stored.
+        # What a person found out, or what replaces a result that is too large to be stored, is an error: a tool
+        # with an output schema may return nothing but its server's own result.
         is_stand_in = isinstance(whole, str) and not is_reported
         says = f"{name} happened, as a person found out. The person says: {whole}"
         return build_text(str(whole) if is_stand_in else says)

@@ -1,7 +1,7 @@
 """Asks the host's person about a gated call, as far as the host can be asked: by a form, an address, or a task.
 
 A form decides only what the policy lets a form decide; an address decides nothing. What a person leaves open, or the
-host answers by itself, stays a question of the inbox. This is imported when a host first says that it can be asked.
+host answers by itself, stays a question of the inbox. Imported when a host first says that it can be asked.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ class HostQuestions:
                 answer = await self._relay.host.ask("elicitation/create", params)
                 await self.apply(execution, {key: answer})
         except PlanwardenError:
-            # A host that fails has decided nothing.
+            # A host that fails to answer has decided nothing.
             pass
         finally:
             waiting.deadline = min(waiting.deadline, anyio.current_time() + s)

@@ -1,7 +1,7 @@
-"""What becomes of a call of the host: it passes through, or it is an execution of one step.
+"""Decides about each call of a host: it passes through, or it becomes an execution of one step.
 
-All executions about the identical call share a thread, and a thread has one unfinished execution. So an identical call,
-from another session or after a restart too, attaches to the question that is open, and waits for the same result.
+All executions of identical calls share a thread, and a thread has one unfinished execution. So an identical call, even
+from another session or after a restart, attaches to the open question and waits for the same result.
 """
 
 import json
@@ -32,7 +32,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.requester import LOCAL, Requester
+from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
@@ -53,6 +53,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
 from planwarden.storage.hosts import Deliveries, ReliedDefinition, ReliedDefinitions
 from planwarden.storage.sessions import RunningInboxes
+from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ STEP = "call"
 MAX_OPEN = 50
 """Questions about gated calls of one principal that may be open at the same time."""
 SAME_ANSWER_S = 60.0
-"""How long the identical call gets the same answer, because a host may try again."""
+"""How long an identical call gets the same answer, because a host may try again."""
 REJECTED_S = 600.0
-"""How long the identical call gets the rejection of a person."""
+"""How long an identical call gets a person's rejection."""
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
-"""Looks at a thread that identical calls change at the same time."""
+"""How often a thread is read while identical calls change it."""
 MAX_HOST_CHARS = 64
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
 TASKS = "io.modelcontextprotocol/tasks"
@@ -83,31 +84,45 @@ class HostCall(msgspec.Struct, frozen=True):
     progress_token: JsonValue
     host: str
     responses: dict[str, JsonValue]
-    """What the host's person answered to the questions that the same call got before."""
+    """The person's answers, which the host sends with the same call, to the questions that it got before."""
     wants_task: bool
 
 
 class GatedCalls:
-    """Decides about the calls of one host."""
+    """Judges the calls of one host and principal to one server."""
 
-    def __init__(
-        self, service: Service, settings: Settings, relay: Relay, tools: GatedTools, principal: str = LOCAL
-    ) -> None:
-        """`principal` owns the calls; what they are about is shown to no other one."""
+    def __init__(self, service: Service, settings: Settings, relay: Relay, tools: GatedTools, principal: str) -> None:
+        """`principal` owns the calls; no other principal is shown what they are about."""
         self._principal = principal
         self._service = service
         self._settings = settings
         self._relay = relay
-        self._tools = tools
+        self.tools = tools
         self._deliveries = Deliveries(service.store)
         self._undelivered: dict[RequestId | None, str] = {}
-        """Executions whose results are about to be written, by the requests that get them."""
+        """By request, the execution whose result is about to be written as its answer."""
         self._relied = ReliedDefinitions(service.store)
         self._relied_by_tool: dict[str, ReliedDefinition] = {}
-        """As last read or stored here."""
+        """As this process last read or stored them."""
         self._inboxes = RunningInboxes(service.store)
         self._questions: HostQuestions | None = None
         """Made when the host first says that it can be asked."""
+
+    async def handle(self, frame: Frame) -> bytes | None:
+        """Return the line that answers a call, or a request about a task; None for a call that passes through."""
+        result = await (self.answer(frame) if frame.method == "tools/call" else self.answer_task(frame))
+        if result is None:
+            return None
+        if self._relay.host.envelope:
+            result = {"resultType": "complete", **result}
+        return frames.build_result(frame.request_id, result)
+
+    def note_change(self) -> None:
+        self.tools.note_change()
+
+    async def find_login(self) -> LoginLocation | None:
+        downstream = self._service.downstream
+        return None if downstream is None else downstream.login_location(self._relay.config)
 
     async def answer(self, frame: Frame) -> Answer | None:
         """Return the result of a call; None for one that passes through.
@@ -116,7 +131,7 @@ class GatedCalls:
             InvalidArguments: it is not a call, or the server lists no such tool.
         """
         call = self._read_call(frame)
-        tool = await self._tools.find(call.name)
+        tool = await self.tools.find(call.name)
         definition = None if tool is None else self._service.tools.get(tool.definition.name)
         if tool is None or definition is None:
             raise InvalidArguments(f"Unknown tool: {call.name[:200]}")
@@ -124,7 +139,7 @@ class GatedCalls:
             return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
         properties = definition.input_schema.get("properties")
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
-            return build_text("Not run, because a name differs from one of the tool's, or another, by its case alone")
+            return build_text("Not run, because an argument's name differs from another, or the schema's, only in case")
         requirement = await self._find_requirement(definition, call.arguments)
         current = self._rely_on(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)
@@ -146,9 +161,9 @@ class GatedCalls:
             return build_text(f"Not run: {error.message}")
 
     async def note_written(self, frame: Frame) -> None:
-        """Remember that the host has the result that answers the request.
+        """Record that the host has the result that answers the request.
 
-        Whatever ends the process before that, the identical call gets the result.
+        If the process ends before that, the identical call gets the result.
         """
         if (execution_id := self._undelivered.pop(frame.request_id, None)) is not None:
             with suppress(PlanwardenError):
@@ -195,7 +210,7 @@ class GatedCalls:
 
     async def _open_questions(self) -> "HostQuestions":
         if self._questions is None:
-            # It imports the SDK, which a host that cannot be asked never needs.
+            # The module imports the SDK, which a host that cannot be asked never needs.
             module = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.asking")
             self._questions = module.HostQuestions(self._service, self._relay, self._principal)
         assert self._questions is not None
@@ -203,7 +218,7 @@ class GatedCalls:
 
     def _read_call(self, frame: Frame) -> HostCall:
         params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
-        # A server may read names without their case, and then run another call than the one that is judged here.
+        # A server may ignore the case of names, and then run another call than the one that is judged here.
         if not isinstance(params, dict) or _has_twins(params, PARAMETERS):
             raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
@@ -229,7 +244,7 @@ class GatedCalls:
             try:
                 return self._settings.policy.requirement(definition, arguments, paths)
             except PathsNeeded as missing:
-                # A disk may not answer.
+                # In a thread, because a disk may not answer.
                 paths |= await anyio.to_thread.run_sync(follow_links, missing.wanted - paths.keys())
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
@@ -264,16 +279,16 @@ class GatedCalls:
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
 
     async def _find_doubt(self, definition: ToolDefinition, *, needs_person: bool) -> str | None:
-        """Return a sentence if nobody knows yet whether another call of a tool with effects happened.
+        """Return a sentence if the tool has effects and nobody knows yet whether another call of it happened.
 
-        Raises `ToolError`: too many questions are open for another one.
+        Raises `ToolError`: too many questions are open to ask another one.
         """
         if not needs_person and definition.effect != "effect":
             return None
         rows = await list_open_questions(self._service.store, self._principal, THREAD_PREFIX)
         if needs_person and len(rows) >= MAX_OPEN:
-            raise ToolError(f"{MAX_OPEN} calls wait for a person already, who has to decide about some first")
-        # All other questions about calls have a time limit.
+            raise ToolError(f"{MAX_OPEN} calls wait for a person already; some of them have to be decided first")
+        # Only the question whether a call happened has no time limit.
         for row in rows if definition.effect == "effect" else ():
             execution = None if row.expires_at is not None else await self._service.find(row.execution_id)
             other = None if execution is None or not _is_unknown(execution) else find_call(execution)
@@ -303,7 +318,7 @@ class GatedCalls:
         earlier = None if newest is None else await self._describe_earlier(newest)
         options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
         after = None if newest is None else newest.execution_id
-        self._tools.claim(thread_id)
+        self.tools.claim(thread_id)
         return await self._service.create(
             NewExecution(
                 # No model reads the context; it says whose server process makes the call.
@@ -317,7 +332,7 @@ class GatedCalls:
         )
 
     async def _describe_earlier(self, newest: ExecutionState) -> str | None:
-        """Return what a person who is asked should know of the identical call before."""
+        """Return what a person who is asked should know about the last identical call."""
         if not newest.suspensions or not has_run(newest):
             return None
         is_taken = await self._deliveries.find(newest.execution_id) is not None
@@ -325,9 +340,9 @@ class GatedCalls:
         return f"This same call ran {format_age(self._service.store.clock.now() - newest.updated_at)}, and {fate}."
 
     async def _follow(self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False) -> Answer | None:
-        """Return the answer from the execution about the identical call, or None if the call is a new one.
+        """Return the answer that the execution has for the identical call, or None if the call is a new one.
 
-        One that `has_waited` gets the answer whenever the call ended.
+        A call that `has_waited` gets the answer no matter when the execution ended.
         """
         if not execution.is_finished and not has_waited:
             # A call that nobody is asked about is not shared: the identical one runs after it.
@@ -344,7 +359,7 @@ class GatedCalls:
         return await self._recall(execution, call) if execution.suspensions else None
 
     async def _recall(self, execution: ExecutionState, call: HostCall) -> Answer | None:
-        """Return what a call that ended says to the identical one that comes later; None when that is forgotten."""
+        """Return the answer that an ended call has for a later identical one; None once that is forgotten."""
         now = self._service.store.clock.now()
         if not has_run(execution):
             is_remembered = answers.find_rejection(execution) is not None and now - execution.updated_at <= REJECTED_S
@@ -356,16 +371,16 @@ class GatedCalls:
         return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
-        """Hold the call. Return the answer of one that waits no longer, or has more than can be stored, and the end."""
+        """Hold the call; return the execution, and the answer if it has not ended or its result cannot be stored."""
         if call.responses:
             await (await self._open_questions()).apply(execution, call.responses)
             execution = await self._service.find(execution.execution_id)
-        with self._tools.wait_for(execution.execution_id):
+        with self.tools.wait_for(execution.execution_id):
             execution = await self._hold(execution, call)
             if not execution.is_finished:
                 return await self._describe_wait(execution, call), execution
             await self._note_approval(execution)
-            raw = self._tools.large.get(execution.execution_id)
+            raw = self.tools.large.get(execution.execution_id)
         if raw is None:
             return None, execution
         self._expect_delivery(execution, call.request_id)
@@ -388,9 +403,9 @@ class GatedCalls:
             self._undelivered[request_id] = execution.execution_id
 
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
-        """Return the execution when it ended or its outcome is unknown, or after the time that a call is held.
+        """Return the execution once it has ended, its outcome is unknown, or the time that a call is held has passed.
 
-        A call that nobody is asked about is not held: its host waits for it as without a gate.
+        A call that nobody is asked about is not held: its host waits for it as it would without a gate.
         """
         beats = 0
         past: set[str] | None = None
@@ -402,7 +417,7 @@ class GatedCalls:
                         past = questions | (past or set())
                         hold_s = await self._ask(execution, call, asking, waiting)
                         if not hold_s:
-                            # The answer asks what is open in this state: one read later may be decided already.
+                            # The answer asks the open questions of this state; later they may be decided already.
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
@@ -425,13 +440,13 @@ class GatedCalls:
         if not questions:
             return hold_s
         if self._relay.host.envelope:
-            # The answer of the call asks.
+            # The answer to the call asks the questions.
             return 0
         asking.start_soon((await self._open_questions()).push, execution, questions, waiting, hold_s)
         return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
 
     async def _find_questions(self, execution: ExecutionState) -> "Questions":
-        """Return what the host can be asked about the execution in a call."""
+        """Return the questions about the execution that the host can be asked within a call."""
         capabilities = self._relay.host.capabilities
         if not isinstance(capabilities, dict) or not isinstance(capabilities.get("elicitation"), dict):
             return {}
@@ -471,12 +486,12 @@ class GatedCalls:
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
-        """Return what looks at commits for definitions that a person approved, which one of the tasks then stores."""
+        """Return a listener to commits; for each call that ended, a task notes a definition that a person approved."""
 
         def look(commit: Commit | None) -> None:
             execution = None if commit is None else commit.execution
             if execution is not None and execution.thread_id.startswith(THREAD_PREFIX) and execution.is_finished:
-                self._tools.release(execution.thread_id)
+                self.tools.release(execution.thread_id)
                 tasks.start_soon(self._note_approval, execution)
 
         return look
@@ -488,7 +503,7 @@ class GatedCalls:
         if own_call is None or suspension is None or suspension.decision is None or not suspension.decision.approved:
             return
         definition = self._service.tools.get(own_call.tool_name)
-        tool = self._tools.find_by_name(own_call.tool_name)
+        tool = self.tools.find_by_name(own_call.tool_name)
         if definition is not None and tool is not None and definition.digest == suspension.question.definition_digest:
             record = self._rely_on(tool.remote_name, definition)
             if record != self._relied_by_tool.get(record.tool):
@@ -497,13 +512,13 @@ class GatedCalls:
 
 
 def describe_address(url: str) -> str:
-    """Return the address without what may be a secret in it: name, password and query."""
+    """Return the address without its parts that may be secret: name, password and query."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:
-    """Return the value with 1.0 as 1, wherever it is: for a server the two are the same."""
+    """Return the value with every 1.0 in it as 1: for a server the two are the same."""
 
     def read_number(text: str) -> float:
         number = float(text)
@@ -513,7 +528,7 @@ def normalize_numbers(value: JsonValue) -> JsonValue:
 
 
 def _has_twins(values: Mapping[str, JsonValue], names: Collection[str]) -> bool:
-    """Return whether values have names that are one name where case does not count; `names` themselves may be."""
+    """Return whether a name of `values` that is not in `names` differs from another name only in case."""
     spellings = Counter(name.casefold() for name in {*values, *names})
     return any(spellings[name.casefold()] > 1 for name in values if name not in names)
 

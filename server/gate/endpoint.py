@@ -1,8 +1,8 @@
 """`/gate/NAME` over Streamable HTTP: a server of planwarden.json for hosts elsewhere, each with its own connection.
 
-A session of the older revisions is one host, with one connection to the server. Since 2026-07-28 a request says all
-about itself, and has no session: then the requests of one principal share a connection, and get ids of their own there.
-The owner of the token asks, and sees only what that owner asked for.
+A session of the older revisions is one host, with one connection to the server. Since revision 2026-07-28 requests have
+no session and say everything about themselves: those of one principal share a connection, with ids of their own there.
+The calls belong to the owner of the token, who sees no others.
 """
 
 import logging
@@ -60,7 +60,8 @@ SHARED_IDLE_S = 300.0
 PING_S = 15.0
 MAX_SESSIONS = 1_000
 MAX_WAITING = 64
-"""Messages of one request that its client has not read."""
+"""How many messages of one request may wait for its client."""
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Session:
@@ -71,7 +72,7 @@ class Session:
         self.config = config
         self.transport = StreamableHTTPServerTransport(uuid4().hex, idle_timeout=IDLE_S)
         self._requests: dict[int | str, JSONRPCRequest] = {}
-        """Those without an answer, the newest one at the end."""
+        """Requests without an answer, the newest one at the end."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Relay between the host and a connection of its own until the host ends the session."""
@@ -99,13 +100,13 @@ class Session:
             self._requests[message.id] = message
         await host.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            # The server does not answer it any more, and the stream of a request ends with an answer only.
+            # The server no longer answers it, and the stream of a request ends only with an answer.
             request = self._requests.pop((message.params or {}).get("requestId", ""), None)
             if request is not None:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the request in whose answer a message of the server belongs; the newest call if it does not say."""
+        """Return the request that a message of the server is about; the newest call if the message does not say."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -127,7 +128,7 @@ class SharedHost:
         self._host: Host
         self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
-        """By the id of a request on the connection to the server, what its client sent, and where its answer goes."""
+        """By its id on the connection to the server, a request as its client sent it, and where its answer goes."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the connection to the server until there is no request for a while."""
@@ -151,11 +152,11 @@ class SharedHost:
             else:
                 if isinstance(params, dict):
                     frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
-                # Only notifications are so many that a client has not read them all; those are dropped then.
+                # Only notifications can be more than a client has read; those beyond the limit are dropped.
                 stream.send_nowait(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
-        """Yield what the server says to the request, the answer last; an empty one when it says nothing for a while."""
+        """Yield the server's messages about the request, the answer last; an empty one if there is none for a while."""
         own_id = next(self._ids)
         sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
         self._streams[own_id] = frame, sending
@@ -227,7 +228,7 @@ class GateEndpoint:
             status = message.get("status", status)
             await send(message)
 
-        # It counts before its connection is open.
+        # A session counts even before its connection is open.
         self._sessions[session.transport.mcp_session_id or ""] = session
         try:
             await self._tasks.start(self._run, self._sessions, session.transport.mcp_session_id, session)
@@ -302,7 +303,7 @@ class GateEndpoint:
 
 @asynccontextmanager
 async def connect(warden: Warden, config: ServerConfig, principal: str, write: Write) -> AsyncGenerator[Host]:
-    """Yield the principal, whom `write` sends lines, as a host with a connection of its own to the server."""
+    """Yield a host for the principal, with its own connection to the server; `write` sends lines to the host."""
     opening = Opening()
     opening.settled.set()
     async with anyio.create_task_group() as tasks:
@@ -315,7 +316,7 @@ async def connect(warden: Warden, config: ServerConfig, principal: str, write: W
 
 @asynccontextmanager
 async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
-    """Yield what serves `/gate/NAME` while the block runs; the warden is open."""
+    """Yield the application that serves `/gate/NAME` while the block runs; the warden is open."""
     async with announce_gate(warden.service, ""), anyio.create_task_group() as tasks:
         yield GateEndpoint(warden, tasks)
         tasks.cancel_scope.cancel()
@@ -331,11 +332,8 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
     return replace(frame, id=own_id, params=msgspec.Raw(msgspec.json.encode(params)))
 
 
-SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-
-
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return what can be sent over HTTP: not a notification whose parameters are a list, for instance."""
+    """Return the message; None for a notification that cannot be sent over HTTP, and an error for such an answer."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:

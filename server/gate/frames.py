@@ -50,7 +50,7 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {} if isinstance(self.params, UnsetType) else read_object(self.params)
 
     def read_member(self, name: str) -> Raw | None:
-        """Return one parameter; None where it is missing, or the parameters are not an object."""
+        """Return one parameter; None if it is missing, or the parameters are not an object."""
         try:
             return self.read_params().get(name)
         except InvalidArguments:
@@ -64,7 +64,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 def read_frame(line: bytes) -> Frame:
     """Return the message. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
     try:
-        # The parts that stay bytes are text too.
+        # The parts that stay bytes must be UTF-8 too.
         line.decode()
         frame = _FRAME.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -75,7 +75,7 @@ def read_frame(line: bytes) -> Frame:
 
 
 def mend_frame(line: bytes) -> Frame | None:
-    """Return the message of a server without what no text can hold, such as half of an emoji; None if it is none."""
+    """Return the message of a server without invalid characters, such as half of an emoji; None if it is not one."""
     if len(line) > MAX_MENDED_BYTES:
         return None
     try:
@@ -106,7 +106,7 @@ def read_object(raw: Raw) -> dict[str, Raw]:
 
 
 def read_value(raw: Raw | UnsetType | None) -> JsonValue:
-    """Return the value of a small part, such as an id or a name; None where it is missing or not JSON."""
+    """Return the value of a small part, such as an id or a name; None if it is missing or not JSON."""
     try:
         return cast("JsonValue", msgspec.json.decode(raw)) if isinstance(raw, Raw) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -137,8 +137,8 @@ def _encode(message: Mapping[str, object]) -> bytes:
 def end_line(message: bytes) -> bytes:
     """Return the message as one line for every reader.
 
-    Between the parts of JSON a line may end; some readers also end one at a carriage return, or at these characters of
-    a text. What follows there must not become a message of its own.
+    JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at these
+    characters within a text. What follows must not be read as a message of its own.
     """
     line = message.translate(None, b"\r\n")
     for character in ("\x85", "\u2028", "\u2029"):

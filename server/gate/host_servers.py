@@ -59,7 +59,7 @@ _TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 Edit = tuple[int, int, str]
 """Where a piece of the text begins and ends, and what it becomes."""
 Places = tuple[slice | None, int | None]
-"""Where an entry has its command, unless it is the first item of the list, and where its list of words begins."""
+"""Where an entry has its command, None if that is the first item of its list of words, and where this list begins."""
 
 
 class HostServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             yield command.start, command.stop, gate[0]
         if args is not None:
             first = _skip(text, args)
-            # The space says that the list was there, and empty.
+            # The space marks a list that was there, and empty.
             yield (args, args, f" {words}") if text[first : first + 1] == "]" else (first, first, f"{words}, ")
         elif command is not None:
             yield command.stop, command.stop, f"{self._new_list}{words}]"
@@ -205,7 +205,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_server_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[ServerFile, ...]:
-    """Return the files of the host that list servers: of the project's folder, or without one of this user."""
+    """Return the files of the host that list servers: those in the project, or without one those of this user."""
     files, home = HOSTS[host], Path(environment.get("HOME") or Path.home())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     applications = config
@@ -228,7 +228,7 @@ def find_server_files(host: HostName, environment: Mapping[str, str], project: P
 
 
 def read_statuses(environment: Mapping[str, str], project: Path | None) -> list[FileStatus]:
-    """Return what the files of all hosts say; a file that cannot be read is one with a problem."""
+    """Return what the files of all hosts say; the status of a file that cannot be read has a problem."""
     return [_read_status(file) for host in HOSTS for file in find_server_files(host, environment, project)]
 
 
@@ -242,7 +242,7 @@ def _read_status(file: ServerFile) -> FileStatus:
 
 
 def _prefer_comments(path: Path) -> Path:
-    """Return the file of opencode that allows comments where there is one; any other path as it is."""
+    """Return the file of opencode that allows comments if it exists; any other path as it is."""
     jsonc = path.with_suffix(".jsonc")
     return jsonc if path.name == "opencode.json" and jsonc.exists() else path
 
@@ -262,14 +262,14 @@ def _read_entry(name: str, entry: object) -> HostServer:
         return HostServer(name=name, problem="it has no command that is a text with a list of arguments")
     own, problem = _count_own_words(words), ""
     if not own and (not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip(" -")):
-        problem = f"its name has not 1 to {MAX_NAME_CHARS} printable characters"
+        problem = f"its name does not have 1 to {MAX_NAME_CHARS} printable characters"
     elif not own and name.startswith("-"):
         problem = "its name begins with a hyphen"
     return HostServer(name=name, words=words, own_words=own, problem=problem)
 
 
 def _count_own_words(words: Sequence[str]) -> int:
-    """Return how many words of planwarden stand in front of a server's command; 0 if it is behind no gate."""
+    """Return how many words of planwarden precede a server's command; 0 if the server is not behind a gate."""
     for place, word in enumerate(words):
         if word == "--":
             head = words[:place]
@@ -279,7 +279,7 @@ def _count_own_words(words: Sequence[str]) -> int:
 
 
 def _is_planwarden(words: Sequence[str]) -> bool:
-    """Return whether the command starts planwarden itself, also by `uvx` or as a module."""
+    """Return whether the command starts planwarden itself, including by `uvx` or as a module."""
     if not words:
         return False
     program = PureWindowsPath(words[0]).stem

@@ -11,58 +11,25 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.gate import frames
 from planwarden.server.gate.calls import GatedCalls
-from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Relay
 from planwarden.server.gate.serving import Gate
 from planwarden.server.gate.tools import GatedTools, SharedTools
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.hosts import RunningGates
-from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.gated_servers import describe_other_server, save_gated_server
-
-
-class ServerJudge:
-    """Judges the calls of one server for one principal."""
-
-    def __init__(self, relay: Relay, service: Service, calls: GatedCalls, tools: GatedTools) -> None:
-        self.calls = calls
-        self.tools = tools
-        self._relay = relay
-        self._service = service
-
-    async def handle(self, frame: Frame) -> bytes | None:
-        calls = self.calls
-        result = await (calls.answer(frame) if frame.method == "tools/call" else calls.answer_task(frame))
-        if result is None:
-            return None
-        if self._relay.host.envelope:
-            result = {"resultType": "complete", **result}
-        return frames.build_result(frame.request_id, result)
-
-    async def note_written(self, frame: Frame) -> None:
-        await self.calls.note_written(frame)
-
-    def note_change(self) -> None:
-        self.tools.note_change()
-
-    async def find_login(self) -> LoginLocation | None:
-        downstream = self._service.downstream
-        return None if downstream is None else downstream.login_location(self._relay.config)
 
 
 @asynccontextmanager
 async def judge_calls(gate: Gate, warden: Warden, principal: str = LOCAL) -> AsyncGenerator[None]:
     """Answer the calls of the principal while the block runs; the warden is open."""
-    service, relay = warden.service, gate.relay
     tools = await _build_tools(gate, warden)
-    calls = GatedCalls(service, warden.settings, relay, tools, principal)
+    calls = GatedCalls(warden.service, warden.settings, gate.relay, tools, principal)
     async with anyio.create_task_group() as tasks:
-        stop = service.listen(calls.build_listener(tasks))
+        stop = warden.service.listen(calls.build_listener(tasks))
         try:
-            gate.judge = ServerJudge(relay, service, calls, tools)
+            gate.judge = calls
             yield
         finally:
             gate.judge = None
@@ -89,7 +56,7 @@ async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerato
     async with Warden(settings=settings, whole_process=True) as warden, AsyncExitStack() as stack:
         slug = ""
         for config in (gate.config for gate in gates if gate.config.is_gated):
-            await _keep(config, warden)
+            await _record_server(config, warden)
             slug = config.slug
         await stack.enter_async_context(announce_gate(warden.service, slug))
         await stack.enter_async_context(with_launcher(warden.settings, warden.service))
@@ -98,8 +65,8 @@ async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerato
         yield
 
 
-async def _keep(config: ServerConfig, warden: Warden) -> None:
-    """Record in the home how to reach the wrapped server. Raises `UsageError`: another has its name."""
+async def _record_server(config: ServerConfig, warden: Warden) -> None:
+    """Record in the home how to reach the wrapped server. Raises `UsageError`: a running gate has the name."""
     home = warden.settings.home
     other = await anyio.to_thread.run_sync(describe_other_server, home, config)
     living = await RunningGates(warden.service.store).list_living() if other is not None else ()

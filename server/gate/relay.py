@@ -1,8 +1,8 @@
-"""Passes messages between one host and its servers, and makes requests of the gate's own to both sides.
+"""Passes messages between one host and its servers, and makes the gate's own requests to both sides.
 
-Everything passes as it is, in both directions, whatever revision of the protocol the two speak; only `tools/call` is
-handed to what judges calls. While a server is out of reach, each request starts it, and is answered with an error that
-names it if that fails. A server that is started again gets the handshake of the host again.
+Everything passes unchanged, in both directions and in every revision of the protocol; only `tools/call` and requests
+about the gate's own tasks go to the handler of calls. While a server is out of reach, each request tries to start it;
+if that fails, the answer is an error that names the server. A restarted server gets the host's handshake again.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from planwarden.tools.downstream.transports.child import OversizedLine
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS = 1_000
-"""Requests of a host, and those that it has to answer, that may be under way at the same time."""
+"""How many requests of a host, and how many that it has to answer, may be under way at the same time."""
 TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
-OLDEST_WITHOUT_HANDSHAKE = "2025-06-18"
-"""The revision that a handshake is answered with while the server is out of reach, if the host names none."""
+FALLBACK_VERSION = "2025-06-18"
+"""The revision in the answer to a handshake while the server is out of reach, if the host names none."""
 ENVELOPE = "io.modelcontextprotocol/"
 """Begins the keys of `_meta` in which each request of newer revisions says what the handshake said before."""
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
@@ -62,11 +62,11 @@ class CallHandler(Protocol):
         ...
 
     async def note_written(self, frame: Frame) -> None:
-        """The host has the line that answers the call."""
+        """Note that the host has the line that answers the call."""
         ...
 
     def note_change(self) -> None:
-        """The server says that its tools changed."""
+        """Note that the server reported a change of its tools."""
         ...
 
 
@@ -80,21 +80,21 @@ class Upstream(Protocol):
     def is_running(self) -> bool: ...
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Open the connection, whose end the receiver is told. Raises `ToolError`: it cannot be opened."""
+        """Open the connection, and tell the receiver when it ends. Raises `ToolError`: it cannot be opened."""
         ...
 
     async def send(self, line: bytes) -> None:
         """Send one message.
 
         Raises:
-            OutcomeUnknown: the connection ends at that moment; the message may have reached the server.
+            OutcomeUnknown: the connection ended while sending; the message may have reached the server.
             ToolError: there is no connection; nothing was sent.
         """
         ...
 
 
 class Host:
-    """One host and its one server: what the host waits for, and what it has to answer."""
+    """One host and its server: the answers that the host waits for, and the requests that it has to answer."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         """`write` sends a line to the host."""
@@ -104,12 +104,12 @@ class Host:
         self.handshake: Raw | UnsetType = UNSET
         """The parameters with which the host initialized."""
         self.client: dict[str, JsonValue] = {}
-        """What the host says of itself, by its last handshake or request."""
+        """What the host said about itself in its last handshake or request."""
         self.envelope: dict[str, JsonValue] = {}
         """The keys of `_meta` that each request of the host has since 2026-07-28."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
-        """Requests that the host has to answer: of the gate, or of a server by the id that it gave."""
+        """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
         self._ids = count(1)
 
     async def handle_line(self, line: bytes) -> None:
@@ -124,7 +124,7 @@ class Host:
         if frame.is_request:
             await self._begin(frame)
         elif isinstance(frame.method, str):
-            # A server may run a call that asks for no answer.
+            # Anything else is dropped: a server may run a call that asks for no answer.
             if frame.method.startswith("notifications/"):
                 self._pass_notification(frame)
         elif isinstance(question := self._questions.get(frame.request_id), tuple):
@@ -137,7 +137,7 @@ class Host:
         request_id = frame.request_id
         is_ours = isinstance(request_id, int | float) and request_id >= frames.FIRST_OWN_ID
         if request_id is None or is_ours or request_id in self._requests:
-            text = "the id of a request is a text or a number, and no other request under way has it"
+            text = "the id of a request must be a text or a number that no other request under way has"
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
         elif len(self._requests) >= MAX_REQUESTS:
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, TOO_MANY))
@@ -182,11 +182,11 @@ class Host:
             relay.forward(frame)
 
     async def ask(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Return the host's result of a request of the gate, which is withdrawn when this is cancelled.
+        """Send the host a request of the gate's own and return the result; cancelling this withdraws the request.
 
         Raises `ToolError`: the host answered with an error, or with something that is not a result.
         """
-        # A server, which chooses the ids of its own requests, cannot guess it.
+        # A server, which chooses the ids of its own requests, cannot guess this one.
         request_id = f"planwarden-{uuid4().hex}"
         self._questions[request_id] = answer = asyncio.get_running_loop().create_future()
         try:
@@ -200,7 +200,7 @@ class Host:
             del self._questions[request_id]
 
     async def pass_message(self, relay: "Relay", frame: Frame) -> str:
-        """Pass a request or a notification of a server on; return why a request is refused, or nothing."""
+        """Pass on a request or a notification of a server; return why a request is refused, else an empty text."""
         if frame.is_request and frame.request_id is not None:
             if len(self._questions) >= MAX_REQUESTS:
                 return TOO_MANY
@@ -229,7 +229,7 @@ class Host:
                 del self._questions[own_id]
 
     def _note_client(self, frame: Frame) -> None:
-        """Remember what the host says of itself in a request."""
+        """Remember what the host says about itself in a request."""
         try:
             keys = frames.read_object(frame.read_member("_meta") or Raw(b"{}"))
         except InvalidArguments:
@@ -246,7 +246,7 @@ class Host:
 
     @property
     def capabilities(self) -> JsonValue:
-        """What the host declares, in its last request or its handshake."""
+        """Return what the host declared in its last request or its handshake."""
         if self.envelope:
             return self.envelope.get(f"{ENVELOPE}clientCapabilities")
         handshake = frames.read_value(self.handshake)
@@ -264,13 +264,13 @@ class Relay:
         upstream.receiver = self
         self._starting = anyio.Lock()
         self._is_greeted = False
-        """The running process had a handshake."""
+        """Whether the running server had a handshake."""
         self._failures, self._failure = 0, ""
-        """How often it could not be reached, and why the last time."""
+        """How often the server could not be reached, and why the last time."""
         self._forwarding = 0
         """Messages on their way to the server that need no answer."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
-        """Of the requests that the server has to answer."""
+        """By id, the answers that the server owes."""
         self._ids = count(frames.FIRST_OWN_ID)
         host.relays.append(self)
 
@@ -295,7 +295,7 @@ class Relay:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
 
     async def _greet(self, frame: Frame) -> bytes:
-        """Return the answer to the handshake, which succeeds without the server too; the next request tries again."""
+        """Return the answer to the handshake, which succeeds even without the server; the next request tries again."""
         self._is_greeted = True
         with suppress(ToolError, TimeoutError):
             await self.ensure_running(greets=False)
@@ -306,7 +306,7 @@ class Relay:
         return frames.build_result(
             frame.request_id,
             {
-                "protocolVersion": version if isinstance(version, str) else OLDEST_WITHOUT_HANDSHAKE,
+                "protocolVersion": version if isinstance(version, str) else FALLBACK_VERSION,
                 "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {}},
                 "serverInfo": {"name": self.config.name, "version": "0"},
             },
@@ -328,14 +328,14 @@ class Relay:
         self._forwarding -= 1
 
     async def ensure_running(self, *, greets: bool = True) -> None:
-        """Start the server unless it runs, with the handshake of the host if it had one.
+        """Start the server unless it runs, and repeat the host's handshake if there was one.
 
         Raises `ToolError`: it cannot be started; nothing was sent.
         """
         name, limit_s, failures = f"server {self.config.name!r}", self.config.settings.start_timeout_s, self._failures
         async with self._starting:
             if self._failures != failures:
-                # It was tried while this waited.
+                # Another request tried while this one waited.
                 raise ToolError(self._failure)
             try:
                 if not self._upstream.is_running:
@@ -394,7 +394,7 @@ class Relay:
         return answer
 
     def settle(self, request_id: RequestId | None, answer: Frame | ToolError) -> None:
-        """Give a request its answer, or the reason why there is none: `OutcomeUnknown`, or nothing was sent."""
+        """Give a request its answer, or the error that says why there is none."""
         future = self._answers.get(request_id)
         if future is not None and not future.done():
             future.set_result(answer)
@@ -422,7 +422,7 @@ class Relay:
                 await self._upstream.send(frames.build_error(frame.request_id, frames.INVALID_REQUEST, refusal))
 
     def handle_loss(self, reason: str) -> None:
-        """Answer what the server did not answer; the next request connects again."""
+        """Fail the requests that the server did not answer; the next request connects again."""
         self._is_greeted = False
         # What starts next may list other tools.
         self.calls.note_change()

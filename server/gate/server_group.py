@@ -1,4 +1,4 @@
-"""Several servers behind one connection: the tools have the names of the catalogue, and everything else is as sent.
+"""Several servers behind one connection: tools have their names in the catalogue, and everything else stays as sent.
 
 Lists are merged, and a call, a URI or the name of a prompt goes to the server that listed it. A server that is out of
 reach is left out of the lists.
@@ -30,9 +30,9 @@ LISTS = {
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
     "prompts/list": ("prompts", "name"),
 }
-"""By method, the key of its entries, and what names one."""
+"""By method, the key of its list of entries, and the key of an entry's name."""
 ROUTED = frozenset({"resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get"})
-"""Methods that are about one URI, or one name of a prompt."""
+"""Methods about one URI or one prompt."""
 FOR_ALL = frozenset({"initialize", "server/discover", "logging/setLevel", "subscriptions/listen"})
 
 Result = dict[str, JsonValue]
@@ -44,7 +44,7 @@ class ServerGroup(Host):
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         super().__init__(write, tasks)
         self._owners: dict[str, dict[str, Relay]] = {}
-        """By method that lists, and by URI, template or name of a prompt."""
+        """By listing method, the server of each URI, template or prompt."""
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
@@ -75,7 +75,7 @@ class ServerGroup(Host):
         return {**modern, **result}
 
     async def _list_tools(self) -> list[JsonValue]:
-        """Return the tools of all servers, each as its server sent it, but for its name."""
+        """Return the tools of all servers, each as its server sent it, except for its name."""
         listed: dict[str, list[JsonValue]] = {}
 
         async def add(relay: Relay) -> None:
@@ -102,7 +102,7 @@ class ServerGroup(Host):
             tool = (await _open_tools(relay)).find_by_name(name)
             if tool is not None:
                 return relay, tool.remote_name
-        # The server may not be listed yet, or be out of reach, which its relay says.
+        # Its server's tools may not be listed yet; if the server is out of reach, its relay says so.
         for relay in sorted(self.relays, key=lambda relay: -len(relay.config.slug)):
             prefix = f"{relay.config.slug}_"
             if name.startswith(prefix):
@@ -137,7 +137,7 @@ class ServerGroup(Host):
         return {key: merged}
 
     async def _find_owner(self, reference: Result) -> Relay:
-        """Return the server that listed the URI or the prompt; one that lists neither cannot take it from another."""
+        """Return the server that listed the URI or the prompt first, so that no other can take it over."""
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
@@ -152,7 +152,7 @@ class ServerGroup(Host):
         return owners[name if name in owners else max(templates, key=len)]
 
     async def _ask_all(self, frame: Frame) -> bytes:
-        """Return what the servers answer together; an error of one that can be reached is the error of all."""
+        """Return the merged answers of the servers; an error of one that can be reached is the error of all."""
         answers: list[Frame] = []
 
         async def ask(relay: Relay) -> None:

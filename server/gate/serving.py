@@ -39,7 +39,7 @@ class Opening:
         self.settled = anyio.Event()
         self.failure: PlanwardenError = StoreError("planwarden is about to end")
         self.exit_code = 0
-        """Of the process, after a signal."""
+        """The exit code of the process after a signal."""
 
     def fail(self, reason: PlanwardenError) -> None:
         """Answer each call with the reason."""
@@ -59,7 +59,7 @@ class CallJudge(CallHandler, Protocol):
 
 
 class Gate:
-    """Has the calls of one server judged once the store is open; until then, and if that fails, nothing runs."""
+    """Hands the calls of one server to their judge once the store is open; until then, and without it, none runs."""
 
     def __init__(self, opening: Opening, config: ServerConfig, home: Path, host: Host) -> None:
         self.opening = opening
@@ -98,7 +98,7 @@ class Gate:
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
-    """Return the settings with the wrapped server in place of what the home remembers of it.
+    """Return the settings with the wrapped server in place of what the home knows about it.
 
     Raises `UsageError`: planwarden.json has a server whose tools would be named alike.
     """
@@ -168,7 +168,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             opening.fail(error)
             await ended.wait()
         except Exception:
-            # What cannot be loaded, too: the thread that reads the input would keep the process, and its host waiting.
+            # A failed import too: else the thread that reads input would keep the process alive, and the host waiting.
             logger.exception("planwarden failed")
             opening.fail(StoreError("planwarden failed; see its log"))
             await ended.wait()
@@ -200,7 +200,7 @@ async def _read_lines() -> AsyncGenerator[bytes]:
             if isinstance(line, bytes):
                 yield line
             else:
-                # Refused as what it is: not JSON.
+                # The beginning of a line that is too long is refused, because it is not JSON.
                 yield line.head
 
 

@@ -1,7 +1,7 @@
 """The tools of the wrapped server, as tools of the catalogue whose calls go through the relay.
 
 They are listed again before every call that planwarden makes, so that a changed definition is noticed at the last
-moment, also where the server does not announce changes.
+moment, even if the server does not announce changes.
 """
 
 from collections import Counter
@@ -42,8 +42,8 @@ from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.registry import Registry
 
 HOST_ANSWERS_S = 30.0
-"""How long a host may take for a question of the server; then it is asked in the inbox, and the call has no time
-limit any more."""
+"""How long a host may take to answer a question of the server. Then the inbox asks it, and the call no longer has a
+time limit."""
 
 
 class GatedTools:
@@ -58,7 +58,7 @@ class GatedTools:
         on_listing: Callable[[str], Awaitable[None]],
         slugs: Sequence[str] = (),
     ) -> None:
-        """`on_listing` gets the digest of each new listing, which the home has then; `slugs` are of all servers."""
+        """`on_listing` gets the digest of each new listing once the home has it; `slugs` are those of all servers."""
         self._on_listing = on_listing
         self._relay = relay
         self._registry = registry
@@ -72,15 +72,15 @@ class GatedTools:
         self._is_listed = False
         self._lock = anyio.Lock()
         self.waiting = Counter[str]()
-        """Calls of the host that wait for an execution, by its id."""
+        """By execution, how many calls of the host wait for it."""
         self.large: dict[str, Raw] = {}
-        """Results for them that are too large to be stored."""
+        """By execution, a result for these calls that is too large to be stored."""
         self._gated_calls: dict[str, GatedCall] = {}
-        """By thread; where plans use the server too, over another connection, what that one leaves to gates."""
+        """By thread, what makes its call. A connection of plans to the same server leaves these threads to gates."""
 
     @contextmanager
     def wait_for(self, execution_id: str) -> Generator[None]:
-        """Keep a result of the execution that is too large to be stored until the block ends."""
+        """Until the block ends, keep a result of the execution that is too large to be stored."""
         self.waiting[execution_id] += 1
         try:
             yield
@@ -91,11 +91,11 @@ class GatedTools:
                 self.large.pop(execution_id, None)
 
     def note_change(self) -> None:
-        """The server says that its tools changed: list them at the next call."""
+        """Have the tools listed at the next call, because the server says that they changed."""
         self._is_listed = False
 
     async def find(self, remote_name: str) -> DownstreamTool | None:
-        """Return the tool that the server calls so; None if it lists none. Raises `ToolError`: it cannot be asked."""
+        """Return the tool with this name at the server, if it lists one. Raises `ToolError`: it cannot be asked."""
         if not self._is_listed or remote_name not in self._tools:
             await self.read()
         return self._tools.get(remote_name)
@@ -105,11 +105,11 @@ class GatedTools:
         return tuple(self._tools.values())
 
     def find_by_name(self, name: str) -> DownstreamTool | None:
-        """Return the tool that the catalogue calls so."""
+        """Return the tool with this name in the catalogue."""
         return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
 
     async def load(self) -> None:
-        """Take what the home knows of the tools: a question of an earlier gate is about them."""
+        """Take the tools that the home knows, because questions of an earlier gate are about them."""
         await self._take(await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config))
 
     async def read(self) -> None:
@@ -133,7 +133,7 @@ class GatedTools:
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         """Put the tools into the catalogue and the home, and return them."""
         config = self._relay.config
-        # A process that runs a call of this gate reads it from there.
+        # Another process that runs a call of this gate reads the listing from there.
         await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
         listed, _ = await anyio.to_thread.run_sync(
             lambda: build_tools(config, listing, other_tools=(), slugs=self._slugs)
@@ -143,7 +143,7 @@ class GatedTools:
         return tools
 
     def claim(self, thread_id: str) -> None:
-        """Make the call of the thread, also while others have a connection to the server."""
+        """Claim the call of the thread for this gate, even while others have a connection to the server."""
         self._gated_calls.setdefault(thread_id, self.call)
 
     def release(self, thread_id: str) -> None:
@@ -199,7 +199,7 @@ class GatedTools:
     async def _ask_host(self, question: JsonValue, context: CallContext) -> dict[str, JsonValue] | None:
         """Return the answer of the host that waits in this call; None if it is not there, or does not answer.
 
-        A host of a newer revision can be asked only by the result of its call; the inbox has the question then.
+        A host of a newer revision can be asked only in the result of its call, so the inbox gets the question.
         """
         capabilities = self._relay.host.capabilities
         can_ask = isinstance(capabilities, dict) and "elicitation" in capabilities and not self._relay.host.envelope
@@ -252,7 +252,7 @@ class GatedTools:
             raise ToolError(f"{name} was not run: {error.message}", retryable=True) from None
         current = self._registry.get(name)
         if current is None:
-            raise ToolError(f"{name} is not offered any more; nothing was sent", retryable=True)
+            raise ToolError(f"{name} is no longer offered; nothing was sent", retryable=True)
         if current.digest != tool.definition.digest:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
 

@@ -18,7 +18,7 @@ from planwarden.tools.downstream.sdk import stdio
 from planwarden.tools.downstream.transports.child import READ_BYTES, Child, LineReader, ServerLog, spawn
 
 OWN_VARIABLES = "PLANWARDEN_"
-"""What the names of planwarden's own variables begin with."""
+"""How the names of planwarden's own variables begin."""
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """The largest message of the server that is passed on."""
 
@@ -39,7 +39,7 @@ class ProcessUpstream:
         self._child: Child | None = None
         self._lost_reason = ""
         self._has_ended = anyio.Event()
-        """The receiver knows of the end of the last process."""
+        """Set when the receiver knows that the last process has ended."""
         self._has_ended.set()
         self._write_lock = anyio.Lock()
 
@@ -103,7 +103,7 @@ class ProcessUpstream:
                     else:
                         what = f"sent more than {MAX_ANSWER_BYTES} bytes in one message"
                         if line.request_id is None:
-                            # Nothing says which request it answers, which would wait for ever.
+                            # Nothing says which request it answers; that request would wait forever.
                             child.on_lost(f"it {what}")
                             return
                         error = LargeResult(f"server {self.config.name!r} {what}", None)

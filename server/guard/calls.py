@@ -17,16 +17,16 @@ from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_j
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
+from planwarden.server.guard.quick import MAX_EVENT_BYTES
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
-MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_VALUES = 20_000
 MAX_FOLDER_CHARS = 4_096
 FOLDER = "cwd"
 """The argument that has the host's folder, for people and rules."""
 INPUT = "input"
 BLOCKED = 2
-"""How the command ends that denies."""
+"""The exit code of a command that denies."""
 MAX_REASON_CHARS = 4_000
 _TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
 
@@ -52,7 +52,7 @@ class GuardedCall:
         self.folder = folder if shell is None else _find_place(shell, self.given, folder)
         """Where it runs: the host's folder, or the one that the call names."""
         self.session = digest(session, context="guard session/v1")[:32]
-        """Of the host; two sessions may make the identical call."""
+        """A digest of the host's session, which is not part of what makes calls identical."""
         self.words = words or f"It is about to call {tool}."
         """What the host does, for people."""
 
@@ -65,14 +65,13 @@ class GuardedCall:
     def arguments(self) -> dict[str, JsonValue]:
         """What is judged, shown and digested: what the tool gets, and the folder.
 
-        Where the tool has an argument of that name itself, its arguments stand below `input`, so that a rule cannot
-        take the one for the other.
+        If the tool itself has an argument `cwd`, its arguments are below `input`, so that no rule confuses the two.
         """
         own: dict[str, JsonValue] = {INPUT: self.given} if FOLDER in self.given else self.given
         return {FOLDER: self.folder, **own}
 
     def compute_digest(self, principal: str) -> str:
-        """Return what makes two calls the identical one."""
+        """Return the digest that identical calls share."""
         facts: JsonValue = [principal, self.name, self.folder, self.given]
         return digest(facts, context="guard/v1")
 
@@ -128,12 +127,12 @@ def build_call(
 
 
 def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:
-    """Return where a command line runs."""
+    """Return the folder in which a command line runs."""
     for name in sorted(shell.places & arguments.keys()):
         place = arguments[name]
         if isinstance(place, str) and place:
             joined = os.path.join(folder, place)
-            # With `..` behind a link, the folder is another than its name says.
+            # A `..` behind a link leads to another folder than the name suggests.
             folder = joined if ".." in place else os.path.normpath(joined)
     return folder
 
@@ -166,7 +165,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     suspension_id: str | None = None
     """The question that is open about the call."""
     person: str | None = None
-    """The reason of the person who decided, empty without one; None where no person did."""
+    """The reason that the deciding person gave, empty without one; None if no person decided."""
     facts: dict[str, JsonValue] | None = None
     """What the audit records of a decision by rule; None for what it need not record."""
 
@@ -176,7 +175,7 @@ def deny(reason: str, *, facts: dict[str, JsonValue] | None = None) -> Verdict:
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """What the command prints, and how it ends."""
+    """What the command prints, and its exit code."""
 
     out: str
     error: str
@@ -184,14 +183,14 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 def build_command_answer(host: str, verdict: Verdict) -> CommandAnswer:
-    """Return the answer of `planwarden guard hook HOST`, also for a host that is not known."""
+    """Return the answer of `planwarden guard hook HOST`, even for an unknown host."""
     reason = f"planwarden: {verdict.reason[:MAX_REASON_CHARS]}"
     if verdict.then == "deny":
         document: JsonValue = {"permission": "deny", "user_message": reason, "agent_message": reason}
         return CommandAnswer(json.dumps(document) if host == "cursor" else "", reason, BLOCKED)
     if host == "claude-code":
         return CommandAnswer(json.dumps(build_claude_document(verdict)), "", 0)
-    # The others' own rules go on; Cursor's hooks can only be trusted to deny.
+    # The other hosts' own rules still apply; Cursor's hooks can only be trusted to deny.
     return CommandAnswer(json.dumps({"planwarden": verdict.then} if host == "opencode" else {}), "", 0)
 
 

@@ -1,7 +1,7 @@
 """Records how a host's calls ended, and lets a host stop only when the promises of its session are proven.
 
 What counts is what the host says of a call that it made; see `planwarden.tools.guarded.promises`. A stop is refused
-`retries` times, then a person is asked, and the host may stop: no session is caught in a loop. A program with a shell
+`retries` times, then a person is asked, and the host may stop: no session is trapped in a loop. A program with a shell
 of the same user can send such events too; the guard refuses `planwarden guard hook` to a model.
 """
 
@@ -48,7 +48,7 @@ from planwarden.tools.guarded.promises import (
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
 MAX_CALLS = 2_000
-"""Of a session: the newest ones count."""
+"""Of a session; only the newest count."""
 PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
 STOP_TOOL = "Stop"
 _EXECUTION = re.compile(r"executionId\W{1,8}([A-Za-z0-9_-]{8,64})")
@@ -68,7 +68,7 @@ class DoneKeeper:
     """Records and judges the sessions of hosts in one store."""
 
     def __init__(self, store: Any, settings: Settings, ask: Ask) -> None:
-        """`ask` asks a person about a call of a host, see `HostGuard.decide`."""
+        """`ask` asks a person about a host's call, as `HostGuard.decide` does."""
         self._store = store
         self._settings = settings
         self._ask = ask
@@ -87,7 +87,7 @@ class DoneKeeper:
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
         """Return whether the host may stop: strict promises send it back `retries` times, then a person is asked."""
         if event.get("agent_id") or _has_running_subagent(event):
-            # A subagent owes nothing itself, and the host stops again after one that runs.
+            # A subagent owes nothing itself, and the host stops again after a running subagent.
             return StopDecision()
         fresh = _build_session(str(self._settings.home), host, event)
         session = await self._sessions.find(fresh.session, self._store.clock.now())
@@ -192,7 +192,7 @@ async def judge_session(
 
 
 async def judge_with_paths(promises: Sequence[Promise], calls: Sequence[RecordedCall], root: str) -> PromiseVerdict:
-    """Return as `judge_promises`, with a look at where paths lead."""
+    """Judge as `judge_promises` does, and find out where paths lead."""
     paths: dict[str, str | None] = {}
     while True:
         try:
@@ -230,7 +230,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         is_background |= "backgroundTaskId" in response
         is_background |= "\nCommand moved to background" in str(response.get("llmContent", ""))[:200]
     executions = _EXECUTION.findall(str(response)) if call.tool.startswith(call.host.own_prefix) else []
-    # A second one is in a text that a model wrote.
+    # A second id is in a text that a model wrote.
     execution = "" if not executions else executions[0] if len({*executions}) == 1 else "several"
     return RecordedCall(
         tool=call.name,
@@ -239,7 +239,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         folder=call.folder,
         arguments=arguments,
         paths=_list_paths(call),
-        # A part of a line would mean something else.
+        # Part of a command line could mean something else.
         line=None if shell is None else line if isinstance(line, str) and len(line) <= MAX_VALUE_CHARS * 4 else "",
         is_background=is_background,
         digest=call.compute_digest("")[:32],
@@ -262,7 +262,7 @@ def _read_outcome(host: str, event: dict[str, JsonValue], response: JsonValue) -
         case "PostToolUseFailure":
             return False
         case "PostToolUse":
-            # Codex sends the output alone, which says nothing.
+            # Codex sends only the output, which does not say how the call ended.
             if host == "codex" or response is None:
                 return None
             return not (isinstance(response, dict) and response.get("interrupted"))
@@ -297,7 +297,7 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
 
 
 def _find_first_folder(record: str) -> str:
-    """Return where the host was at its first call, for it may have moved since; empty where that is not known."""
+    """Return the host's folder at its first call, because it may have changed since; empty if that is not known."""
     for name in (f"{record}.old", record):
         with suppress(OSError, PlanwardenError), open(name, "rb") as file:
             folder = read_object(file.readline()).get("cwd")
@@ -317,7 +317,7 @@ def _read_line(host: str, line: bytes) -> RecordedCall | None:
     try:
         event: Any = read_object(line)
         return _build_item(event["payload"]) if host == "codex" else _build_recorded(host, event, float(event["at"]))
-    # The first line may be the end of one, and a format may change.
+    # The first line may be cut, and a host may change its format.
     except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError):
         return None
 
@@ -353,7 +353,7 @@ def _list_reasons(owed: Sequence[OwedPromise]) -> str:
 
 
 def _build_question(session: HostSession, owed: Sequence[OwedPromise]) -> GuardedCall:
-    """Return the stop as a call about which a person can be asked; the same for each stop without these promises."""
+    """Return the stop as a call that a person can be asked about; stops that lack the same promises are identical."""
     missing = "; ".join(f"no `{describe_pattern(each.promise.requires)}` has succeeded" for each in owed)
     arguments: dict[str, JsonValue] = {
         "done_without": _list_names(owed),
@@ -375,9 +375,9 @@ def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
 
 
 def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
-    """Return the answer where planwarden itself failed. Closed, a stop is refused, but not twice in a row."""
+    """Return the answer if planwarden itself failed. With `is_closed` a stop is refused, but not twice in a row."""
     document: dict[str, JsonValue] = {}
-    # An event that cannot be read must not catch the session.
+    # An event that cannot be read must not trap the session.
     with suppress(PlanwardenError):
         document = read_object(event) if read_event_name(event) in STOPS else {}
     if not is_closed or not document or document.get("stop_hook_active"):

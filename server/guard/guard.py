@@ -1,8 +1,8 @@
 """The guard of one process: what may pass at once, what a person is asked about, and what passes once after that.
 
 A question about a host's call is the question of an execution with one step, which calls the host's tool. So it is
-shown, answered, reminded of and audited as every other. All executions about the identical call share a thread, and a
-thread has one unfinished execution: asked again, it is the same question.
+shown, answered, reminded of and audited like every other. All executions about identical calls share a thread, and a
+thread has one unfinished execution: an identical call gets the same question.
 """
 
 import shlex
@@ -36,9 +36,9 @@ STEP = "call"
 SETTLE_S = 10.0
 """How long a call waits until its execution asks or ends; the host's own limit is longer."""
 MAX_OPEN_OF_SESSION = 50
-"""Open questions about calls of one session of a host, whose model could ask for ever."""
+"""How many questions about calls of one host session may be open; its model could ask forever."""
 PREFIX = "guard-"
-"""Of the threads of the guard, which no caller can name."""
+"""How the names of the guard's threads begin, which no caller can name."""
 ATTEMPTS = 5
 """How often a thread is read while other processes change it."""
 
@@ -54,9 +54,9 @@ class HostGuard:
         """Begins a command line that works on this home, for people to copy."""
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
-        """Return the answer to the host; a refusal for every error that is planwarden's."""
+        """Return the answer to the host; every error of planwarden is a refusal."""
         try:
-            # Looks at files, which may be on a disk that does not answer.
+            # In a thread: it looks at files, which may be on a disk that does not answer.
             verdict = await anyio.to_thread.run_sync(self._judge.judge, call)
             if verdict is None:
                 return await self._decide_by_log(call, principal)
@@ -77,18 +77,18 @@ class HostGuard:
                     return verdict
             flood = await self._describe_flood(call.session, principal)
             if flood is not None:
-                return deny(f"Refused: {flood} wait for people already, who have to answer some first.")
+                return deny(f"Refused: {flood} wait for people already; some of them have to be answered first.")
             try:
                 started = await self._start(call, principal, thread_id, newest)
             except (ThreadBusy, StartRefused):
-                # Another process has asked the same, or decided it, in the meantime.
+                # Another process has asked the same question, or decided it, in the meantime.
                 continue
             verdict = await self._follow(started, call)
             return verdict or deny(f"Refused: {_explain_end(await self._executions.find(started.execution_id))}.")
-        return deny("Refused for now, because the same call is being asked about by others; try again in a minute.")
+        return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return which open questions are so many that the session may not ask another; None when it may."""
+        """Return which limit of open questions keeps the session from asking another; None if it may ask."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
@@ -107,7 +107,7 @@ class HostGuard:
         start = StartRequest()
         if newest is not None:
             start = StartRequest(after=newest.execution_id, after_version=newest.version)
-        # No model reads the context; it says whose question this is when they are counted.
+        # No model reads the context; it says whose question this is when questions are counted.
         return await self._executions.create(
             NewExecution(
                 thread=PreparedThread(thread_id, ev.Options(), context=call.session),
@@ -149,8 +149,8 @@ class HostGuard:
 
 
 def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
-    """Return the refusal of a person who said no within the last hour; after that the call is asked about again, and
-    at once if nobody answered or only a model said no."""
+    """Return the refusal of a person who said no within the last hour. Without one, the call is asked about again: when
+    the hour is over, and at once if nobody answered or only a model said no."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:
@@ -175,13 +175,13 @@ def build_judge(settings: Settings) -> Judge:
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:
-    """Return the guard of a server. A question that it asks opens the inbox, as every other does."""
+    """Return the guard of a server. A question that it asks opens the inbox, like every other."""
     return HostGuard(service, settings, service.open_inbox)
 
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Open the store and an engine that knows no tool of plans, for one command. `inbox` is where one may be.
+    """Open the store and an engine without tools of plans, for one command. `inbox` is an inbox's address, if known.
 
     Raises:
         StoreError: the store cannot be used.

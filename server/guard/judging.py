@@ -1,8 +1,9 @@
-"""What can be said of a call: by what it is and by the operator's rules, and whether it was let through, once.
+"""Judges a call by what it is and by the operator's rules, and says whether it was released to pass once.
 
-What is planwarden's own, what only reads and what a rule decides needs no store. What is left is asked about. Its pass
-is what the log says: the execution that asked about exactly this call has made it, and a person, a grant or a rule
-released it within the last hour. Taking it is committed before the host hears of it, once over all processes.
+Calls of planwarden's own tools, calls that only read, and calls that a rule decides need no store. All others are asked
+about. Such a call passes if the log says so: the execution that asked about exactly this call has made it, and a
+person, a grant or a rule released it within the last hour. The pass is taken in a commit, once over all processes,
+before the host hears of it.
 """
 
 from collections.abc import Mapping
@@ -25,25 +26,25 @@ from planwarden.server.guard.protected_paths import find_refusal
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_S, find_host_tool
 
 KEEP_S = 24 * PASS_S
-"""How long a pass is known to be taken; nothing passes later than `PASS_S`, whatever the clock does."""
+"""How long the store knows that a pass was taken; nothing passes after `PASS_S`, even if the clock is changed."""
 RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
-"""What a decision must be worth; no setting lowers it."""
+"""The assurances with which a decision releases a call; no setting adds another."""
 
 
 class Judge(msgspec.Struct, frozen=True):
-    """The operator's policy and files."""
+    """Judges calls by the operator's policy and the places of files."""
 
     policy: Policy
     home: Path
     environment: Mapping[str, str]
 
     def judge(self, call: GuardedCall) -> Verdict | None:
-        """Return what is certain of the call; None when somebody must be asked, or a store must count."""
+        """Return the verdict if it needs no store; None if somebody must be asked, or the store must count."""
         own = call.tool.removeprefix(call.host.own_prefix)
         if own == GUARD_TOOL or call.tool == GUARD_TOOL:
             return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
         if own != call.tool and own in OWN_TOOLS:
-            # What they start is asked about by planwarden itself.
+            # Planwarden itself asks about what these tools start.
             return Verdict(then="no opinion")
         refusal = find_refusal(self.home, self.environment, call)
         if refusal is not None:
@@ -59,7 +60,7 @@ class Judge(msgspec.Struct, frozen=True):
         return None
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
-        """Return what the call needs as the policy is now."""
+        """Return what the current policy requires for the call."""
         paths: dict[str, str | None] = {}
         while True:
             try:
@@ -68,7 +69,7 @@ class Judge(msgspec.Struct, frozen=True):
                 paths |= follow_links(needed.wanted - paths.keys())
 
     def is_released(self, execution: ExecutionState, call: GuardedCall, now: float) -> bool:
-        """Return whether the call was let through within the last hour, by what the policy asks for now."""
+        """Return whether the call was released within the last hour, as the current policy requires."""
         tool_call, required = find_made_call(execution), self.find_requirement(call)
         if tool_call is None or tool_call.status != "succeeded" or tool_call.origin or tool_call.arguments is None:
             return False
@@ -104,8 +105,7 @@ def describe(call: GuardedCall, answer: str, requirement: Requirement | None = N
 
 
 async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) -> bool:
-    """Return whether the pass was still there, and is this caller's now. Raises `StoreError` when that cannot be
-    known."""
+    """Take the pass, and return whether it was still there. Raises `StoreError` if that cannot be known."""
     once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
     entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
     return await store.take_once(once, f"guard:{execution.execution_id}", entry)
@@ -114,8 +114,8 @@ async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) 
 def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
     """Return whether the guard started the execution to ask about exactly this call.
 
-    Plans and models cannot name a host's tool, so nobody else starts one; a retry takes results over that it has not
-    earned.
+    Plans and models cannot name a host's tool, so nobody else starts such an execution. A retry does not count, because
+    it takes over results of another execution.
     """
     plan = execution.plan
     if plan is None or execution.retry_of is not None or len(plan.steps) != 1 or len(plan.steps[0].tool_calls) != 1:

@@ -1,8 +1,8 @@
-"""Answers the hooks of hosts in a server that runs anyway: over MCP, and hooks that are commands over a socket.
+"""Answers the hooks of hosts in a server that runs anyway: over MCP, and over a socket for hooks that are commands.
 
-An answer decides only where a host takes it from its hook. A model that calls `guard_call` gets a text, and no pass is
-taken for one that shows that it is a model: what Claude Code calls for its model has an id in `_meta`. The socket, see
-`planwarden.server.guard.quick`, is in a folder of the home that only its owner may enter, and gives no more.
+An answer counts only if a host takes it from its hook. A model that calls `guard_call` just gets a text, and takes no
+pass if the call shows that it is a model's: what Claude Code calls for its model has an id in `_meta`. The socket, see
+`planwarden.server.guard.quick`, is in a folder of the home that only its owner may enter, and allows nothing more.
 """
 
 import json
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 READ_S = 10.0
 MAX_HEAD_BYTES = 1_000
 MODELS_ID = "claudecode/toolUseId"
-"""In `_meta` of what Claude Code calls for its model, and never of what a hook calls."""
+"""In `_meta` of the calls that Claude Code makes for its model, and never of those that a hook makes."""
 
 
 async def answer_guard_call(
     guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]
 ) -> str:
-    """Return the JSON that a hook answers, which called the tool `guard_call`."""
+    """Return the JSON that answers a hook which called the tool `guard_call`."""
     if MODELS_ID in meta:
         verdict = deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
     else:
@@ -59,7 +59,7 @@ async def answer_guard_call(
 
 @asynccontextmanager
 async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerator[None]:
-    """Answer hooks of the home while the block runs; where that is not possible, they judge by themselves."""
+    """Answer hooks of the home while the block runs; if that is not possible, hooks judge by themselves."""
     folder = settings.home / FOLDER
     path = folder / f"{os.getpid()}.sock"
     settings_digest = digest_settings(str(settings.home))
@@ -68,7 +68,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
         with suppress(FileNotFoundError):
             path.unlink()
         listener = await anyio.create_unix_listener(path, mode=0o600)
-    # A path that is too long, a file system without sockets, or a system without them.
+    # The path is too long, or the file system or the operating system has no such sockets.
     except (OSError, ValueError, NotImplementedError, AttributeError) as error:
         logger.info("hooks start without a server: %s", error)
         yield
@@ -93,7 +93,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
 
 
 async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
-    """Return the first line and the event. Raises `ValueError` when it is too much."""
+    """Return the first line and the event. Raises `ValueError`: the first line is too long."""
     text = bytearray()
     with suppress(anyio.EndOfStream):
         while True:
@@ -111,13 +111,12 @@ async def _answer(settings: Settings, service: Service, settings_digest: str, he
     fields = cast("dict[str, object]", request) if isinstance(request, dict) else {}
     if fields.get("settings") != settings_digest:
         return DECLINED
-    host = str(fields.get("host"))
+    host, guard = str(fields.get("host")), build_guard(settings, service)
     if read_event_name(event) in DONE_EVENTS:
-        guard = build_guard(settings, service)
         keeper = DoneKeeper(service.store, settings, lambda call: guard.decide(call, LOCAL))
         return msgspec.json.encode(await keeper.answer(host, event))
     try:
-        verdict = await build_guard(settings, service).decide(read_event(host, event), LOCAL)
+        verdict = await guard.decide(read_event(host, event), LOCAL)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")
     return msgspec.json.encode(build_command_answer(host, verdict))

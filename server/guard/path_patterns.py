@@ -1,7 +1,7 @@
-"""Which paths a text may stand for: what a shell expands is looked up on the disk, as far as is bounded.
+"""Finds the paths that a text may stand for: what a shell would expand is looked up on the disk, within limits.
 
-Rather too many than too few: a pattern also finds hidden files, an expression in brackets any letter, and behind a
-pattern is for what is not there yet.
+It finds too many rather than too few: a pattern also matches hidden files, an expression in brackets any letter, and
+what follows a pattern need not exist yet.
 """
 
 import os
@@ -16,7 +16,7 @@ MAX_ENTRIES = 20_000
 MAX_PATHS = 1_000
 """Paths that one pattern may stand for."""
 MAX_ALTERNATIVES = 100
-"""Of the braces of one text."""
+"""How many texts the braces of one text may stand for."""
 _PATTERN = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -52,7 +52,7 @@ class PathPatterns:
             path = os.path.normpath(path)
         of_process = _OF_PROCESS.match(path)
         if of_process is not None:
-            # Of the shell itself, whatever its number is; of another process, where the disk says.
+            # The process may be the shell itself, whatever its number; for another one, the disk says where that is.
             yield from self._follow((folder if of_process[1] == "cwd" else "/") + path[of_process.end() :])
         yield from self._follow(path)
 
@@ -70,7 +70,7 @@ class PathPatterns:
         return f"{home or os.path.expanduser(user)}/{rest}"
 
     def _expand_pattern(self, path: str) -> list[str]:
-        """Return what the pattern finds; the rest of a path behind it need not exist."""
+        """Return the paths that the pattern matches; what follows it in the path need not exist."""
         places = ["/"]
         for segment in path.split("/"):
             if not _PATTERN.search(segment):
@@ -104,7 +104,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return what the braces stand for. Raises `TooMuch`, but not for a text with quotes in it, such as JSON."""
+    """Return the texts that the braces stand for. Raises `TooMuch`, except for a text with quotes, such as JSON."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:
@@ -123,7 +123,7 @@ def _expand_braces(text: str) -> list[str]:
 
 
 def find_fixed_part(pattern: str) -> str:
-    """Return the folder below which everything is that the pattern finds."""
+    """Return the folder that contains everything that the pattern can match."""
     match = _PATTERN.search(pattern)
     return pattern if match is None else os.path.dirname(pattern[: match.start()] + "x")
 

@@ -49,14 +49,14 @@ DELETING = frozenset(
 )
 """Programs and options that delete or move what they are given, with all that is in it."""
 COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
-"""Programs that put files into a folder which they are given."""
+"""Programs that put files into a given folder."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep"})
-"""Programs that look through the folder that they run in if they are given none."""
+"""Programs that search the folder in which they run if they are given no other."""
 READING_ALL = frozenset({"rg", "ag", "ack", "ugrep", "tar", "bsdtar", "rsync", "zip", "7z", "-exec", "-execdir"})
-"""Programs and options that read all folders below the given one; `READING_MUCH` with an option."""
+"""Programs and options that read all folders below the given one; those of `READING_MUCH` do so with an option."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 PLACES = ("path", "dir_path", "directory", "target_directory")
-"""Arguments in which tools of hosts take the folder that they search."""
+"""Arguments of hosts' tools that name the folder to search."""
 HOST_FOLDERS: Mapping[HostName, tuple[str, str]] = {
     "claude-code": (
         ".claude",
@@ -86,7 +86,7 @@ HOST_FILES = (
     *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
     *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
 )
-"""Code of a host that is not in such a folder."""
+"""Code of hosts outside these folders."""
 _HOST_FOLDER_NAMES = frozenset(name for name, _ in HOST_FOLDERS.values())
 _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
@@ -102,7 +102,7 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
-    """Return why the call is refused; None if no reason is seen. `home` is planwarden's; a command may name
+    """Return why the call is refused; None if no reason is found. `home` is planwarden's; a command may name
     places by the variables of `environment`."""
     try:
         return _CallCheck(home, environment, call).find_refusal()
@@ -183,7 +183,7 @@ class _CallCheck:
         return None
 
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
-        """Return why one command may not act on a whole folder it is given: one above what is refused."""
+        """Return why one command may not act on a whole folder that it is given, one above protected paths."""
         programs = frozenset(word.rpartition("/")[2] for word in words)
         operands = _list_operands(words)
         refusal = None
@@ -205,13 +205,13 @@ class _CallCheck:
         for text in texts:
             if any(is_refused(path.casefold()) for path in self._resolve(text, folders)):
                 return (
-                    f"it would {what} {text[:200]!r}, in which planwarden's home or the code of a host is; name what "
-                    "is below it"
+                    f"it would {what} {text[:200]!r}, which contains planwarden's home or the code of a host; name "
+                    "what is below it"
                 )
         return None
 
     def _refuse_search(self) -> str | None:
-        """Return why a tool of the host may not search where it would; None for another tool."""
+        """Return why a search tool of the host may not search its folders; None for other tools."""
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None
@@ -242,7 +242,7 @@ class _CallCheck:
 
     @cached_property
     def _above(self) -> frozenset[str]:
-        """What is above planwarden's home, and above code of hosts that exists."""
+        """Return the folders above planwarden's home, and above existing code of hosts."""
         code = list_code_of_hosts(self._environment, self._call.folder)
         return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
 
@@ -261,7 +261,7 @@ class _CallCheck:
                 yield path
 
     def _expand(self, text: str) -> str:
-        """Return the text with the values of variables that lead to places of people and programs."""
+        """Return the text with the values of variables that name folders of people and programs."""
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
             value = self._call.folder if name == "PWD" else self._environment.get(name)
             if value and "$" in text:
@@ -294,7 +294,7 @@ def _list_candidates(line: str) -> frozenset[str]:
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:
-    """Return what a command is given, also after the `=` of an option."""
+    """Return what a command is given, including what follows the `=` of an option."""
     return [piece for word in words[1:] for piece in dict.fromkeys((word, word.rpartition("=")[2]))]
 
 

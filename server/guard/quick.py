@@ -1,10 +1,10 @@
-"""The quick way of `planwarden guard hook`: a server of the same home that runs already answers, over a local socket,
-and what a host did is only written down.
+"""Answers `planwarden guard hook` quickly: a server of the same home that already runs judges the call, over a local
+socket, and what a host did is only written down.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
 imports little, and hands the event to a server that the host has started anyway. It says which settings it sees; a
-server that was started with other ones declines. Where no server answers, the command judges by itself. Nothing is
-started, and nothing stays behind.
+server that was started with others declines. If no server answers, the command judges by itself. No process is started
+or left behind.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 DEADLINE_S = 20
-"""After this the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
+"""After this time the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
 ANSWER_S = 15.0
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024
@@ -29,17 +29,17 @@ FOLDER = "guard"
 SETTINGS_FILE = "planwarden.toml"
 DECLINED = b"declined"
 SESSIONS = "sessions"
-"""Below that: a file for each session of a host, with a line for each call that it reported."""
+"""Below `FOLDER`: a file for each session of a host, with a line for each call that it reported."""
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""Of one session; then its file begins anew, and the one before stays."""
+"""Of one session; beyond this a new file begins, and the one before it is kept."""
 CUT_CHARS = 2_000
-"""A text in a result is kept this long at its beginning and at its end."""
+"""How much is kept of the beginning, and of the end, of a long text in a result."""
 MAX_ITEMS = 20
-"""Of a list in a result."""
+"""How many items of a list in a result are kept."""
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
-"""Events about what a host did. Where planwarden fails, they block nothing, so that no session is caught."""
+"""Events about what a host did. If planwarden fails, they block nothing, so that no session is trapped."""
 
 
 def set_deadline() -> None:
@@ -50,9 +50,9 @@ def set_deadline() -> None:
 
 
 def answer_quickly(words: Sequence[str]) -> int | None:
-    """Answer with the help of a server, and return the exit code; None when the command has to judge by itself.
+    """Answer with the help of a server, and return the exit code; None if the command has to judge by itself.
 
-    `words` stand behind `guard hook`. Standard input can be read again after None.
+    `words` are those after `guard hook`. After None, standard input can be read again.
     """
     set_deadline()
     home = find_home(words)
@@ -67,14 +67,14 @@ def answer_quickly(words: Sequence[str]) -> int | None:
         answer = _ask(path, head + b"\n" + event)
         if answer is not None:
             if not answer and read_event_name(event) in DONE_EVENTS:
-                # The command says what then happens to a stop.
+                # The command decides what then happens to a stop.
                 return None
             return _write(answer)
     return None
 
 
 def read_event_name(event: bytes) -> str:
-    """Return what the event is about by the host's word; empty where it does not say."""
+    """Return the name that the host gives to the event; empty without one."""
     try:
         document: object = json.loads(event)
     except (ValueError, RecursionError):
@@ -89,7 +89,7 @@ def find_record(home: str, host: str, session: str) -> str:
 
 
 def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
-    """Write down what a host says of a call that it made, and return the answer to its hook; raises nothing."""
+    """Write down what a host says about a call that it made, and return the answer to its hook; raise nothing."""
     call = cast("dict[str, Any]", json.loads(event))
     session = call.get("session_id")
     if not isinstance(session, str) or not session:
@@ -97,14 +97,14 @@ def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
     names = ("hook_event_name", "tool_name", "tool_input", "tool_response", "cwd", "session_id")
     path = find_record(home, host, session)
     try:
-        # Which execution an own tool started may be anywhere in its result.
+        # The id of the execution that one of planwarden's tools started may be anywhere in its result.
         if "planwarden" not in str(call.get("tool_name")):
             call["tool_response"] = _shorten(call.get("tool_response"))
         line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            # One write: calls that end together do not mix.
+            # A single write, so that the lines of calls that end together do not mix.
             os.write(file, f"{line}\n".encode())
             if os.fstat(file).st_size > MAX_RECORD_BYTES:
                 os.replace(path, f"{path}.old")
@@ -116,7 +116,7 @@ def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
 
 
 def _shorten(value: Any) -> Any:
-    """Return a result without the middle of long texts, and without the end of long lists."""
+    """Return the result without the middle of long texts and the end of long lists."""
     if isinstance(value, str) and len(value) > 2 * CUT_CHARS:
         return f"{value[:CUT_CHARS]}\n…\n{value[-CUT_CHARS:]}"
     if isinstance(value, dict):
@@ -125,7 +125,7 @@ def _shorten(value: Any) -> Any:
 
 
 def find_home(words: Sequence[str]) -> str | None:
-    """Return the home that the command works on, without a look into it; None where it takes more to find it."""
+    """Return the home that the command works on, without reading it; None if that takes more to find out."""
     if os.environ.get("PLANWARDEN_STORE") or not words or words[0].startswith("-"):
         return None
     if len(words) == 3 and words[1] == "--home":
@@ -142,7 +142,7 @@ def find_home(words: Sequence[str]) -> str | None:
 
 
 def digest_settings(home: str) -> str:
-    """Return the digest of the settings in the home; of nothing where there are none."""
+    """Return the digest of the settings in the home; empty if there are none."""
     try:
         with open(os.path.join(home, SETTINGS_FILE), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -161,7 +161,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the answer; None when nobody is there, or declines. Raises nothing: an answer that breaks off blocks."""
+    """Return the answer; None if nobody is there or the server declines. A broken answer is empty, and so it blocks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:

@@ -30,10 +30,10 @@ async def list_sessions(store: Any) -> list[HostSession]:
 
 
 async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> Receipt:
-    """Return the receipt of the newest session whose id begins so. Raises `InvalidArguments` where there is none."""
+    """Return the receipt of the newest session whose id begins with `beginning`. Raises `InvalidArguments`."""
     session = next((each for each in await list_sessions(store) if each.session.startswith(beginning)), None)
     if session is None:
-        raise InvalidArguments("no session of a host was recorded within a week, or none begins so")
+        raise InvalidArguments("no session of a host was recorded within a week, or no id begins like that")
     calls = await list_calls(store, session)
     verdict = await judge_session(store, settings, session, calls)
     when = datetime.fromtimestamp(session.updated_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -48,7 +48,7 @@ async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> 
 
 
 def describe_verdict(verdict: PromiseVerdict, session: HostSession) -> list[str]:
-    """Return what became of each promise, a line each."""
+    """Return one line about each promise: proven, owed or waived."""
     lines = [
         f"proven: {proven.promise.name}: {describe_call(proven.call, session.folder)} succeeded at "
         f"{show_time(proven.call.at)}"
@@ -62,7 +62,7 @@ def describe_verdict(verdict: PromiseVerdict, session: HostSession) -> list[str]
 
 
 def has_changed(trusted: TrustedFolder) -> bool:
-    """Return whether the folder's file is another one than a person trusted."""
+    """Return whether the folder's file differs from the one that a person trusted."""
     try:
         return read_folder_file(trusted.folder) != trusted.text
     except InvalidArguments:

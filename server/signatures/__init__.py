@@ -1,4 +1,4 @@
-"""WebAuthn signatures over decisions: people's keys, challenges, verification, and checking the audit.
+"""WebAuthn signatures over decisions: people's keys, challenges, verification, and the check of the audit.
 
-The library webauthn is an extra; modules import it when they use it.
+The library webauthn is an extra, which is imported when it is used.
 """

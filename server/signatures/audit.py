@@ -1,4 +1,4 @@
-"""Verifying the signatures in the audit again.
+"""Verifies the signatures in the audit again.
 
 The public key comes from the audit row of kind `key_added`, so anyone can repeat the check with an export of the audit.
 The stored keys must agree with those rows. A decision with assurance `signed` needs its signature in an earlier row.
@@ -94,7 +94,7 @@ class SignatureCheck:
         yield from (f"key {key_id!r} is stored and not in the audit" for key_id in remaining)
 
     def _check_signature(self, row: AuditRow, signed: _SignatureFacts) -> None:
-        """Raise `SignatureRefused`."""
+        """Verify the signature, and note it. Raises `SignatureRefused`."""
         added = self._keys.get(signed.key)
         if added is None or added.principal != signed.principal or signed.key in self._removed:
             raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} at that time")

@@ -202,7 +202,7 @@ class Keyring:
         now = self._store.clock.now()
         if not is_own or not await self._keys.revoke_key(key_id, now, entry, spares_last=True):
             raise UsageError(
-                "this page removes only a key of yours that is not your last; `planwarden key revoke` in a terminal "
+                "this page removes only your own keys, and not your last one; `planwarden key revoke` in a terminal "
                 "removes any key"
             )
 
@@ -271,7 +271,7 @@ def _check_may_add(usable: tuple[SigningKey, ...], keys_here: tuple[SigningKey, 
         raise LimitExceeded(f"you have {len(usable)} keys, the limit is {MAX_KEYS}")
     if usable and not keys_here:
         raise UsageError(
-            f"you add another key with one that you have, and yours work at {usable[0].rp_id} only; "
+            f"another key needs a signature by one that you have, and yours work only at {usable[0].rp_id}; "
             "`planwarden key revoke` in a terminal removes them"
         )
 

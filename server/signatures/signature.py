@@ -169,7 +169,7 @@ def verify_signature(
             credential_current_sign_count=0,
             require_user_verification=True,
         )
-    # The library's own errors, and those that it and `cryptography` raise for a damaged key.
+    # The library's own errors, and those that it and `cryptography` raise if a key is damaged.
     except (webauthn.helpers.exceptions.WebAuthnException, *_DAMAGED) as error:
         raise SignatureRefused(f"the signature is not valid: {error}"[:300]) from error
     return verified.new_sign_count
@@ -193,13 +193,13 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
             expected_origin=origin,
             require_user_verification=True,
         )
-    # As above; hostile attestation may also be nested too deeply.
+    # As above; a hostile attestation may also be nested too deeply.
     except (webauthn.helpers.exceptions.WebAuthnException, *_DAMAGED, RecursionError) as error:
         raise SignatureRefused(f"the new key is not valid: {error}"[:300]) from error
 
 
 def can_use_keys_of(origin: str, host: str) -> bool:
-    """Return whether a page of this origin can use keys of `host`: it has the same name, and https or `localhost`."""
+    """Return whether a page of this origin can use keys of `host`: the names are equal, with https or `localhost`."""
     parts = urlsplit(origin)
     return parts.hostname == host and (parts.scheme == "https" or host == "localhost")
 
@@ -209,7 +209,7 @@ def to_base64url(data: bytes) -> str:
 
 
 def from_base64url(text: str) -> bytes:
-    """Raise `ValueError` for other characters and impossible lengths."""
+    """Decode the text. Raises `ValueError`: it has other characters, or an impossible length."""
     if not _BASE64URL.fullmatch(text):
         raise ValueError("not base64url")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -231,7 +231,7 @@ class RelyingParty(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_request_options(relying_party: RelyingParty, challenge: bytes, keys: Sequence[SigningKey]) -> BrowserOptions:
-    """Options for one signature with one of the keys, with user verification.
+    """Return the options for one signature with one of the keys, with user verification.
 
     Raises:
         UsageError: the extra is not installed.
@@ -251,7 +251,7 @@ def build_request_options(relying_party: RelyingParty, challenge: bytes, keys: S
 def build_creation_options(
     relying_party: RelyingParty, challenge: bytes, principal: str, keys: Sequence[SigningKey]
 ) -> BrowserOptions:
-    """Options for a new key other than the known ones.
+    """Return the options for a new key other than the known ones.
 
     Each key gets a new user handle, because an authenticator replaces a key with the same handle and host, and several
     homes of one machine share a host.

@@ -16,14 +16,14 @@ MAX_CHARS = 8_000
 class JsonLines(logging.Formatter):
     """Formats each record as one line of JSON: `time`, `level`, `logger` and `message`.
 
-    If they exist also `execution_id` and `thread_id` of the running execution, `trace_id`, `span_id` and `trace_flags`
-    of the current span, and `exception`.
+    Where they exist, it adds `execution_id` and `thread_id` of the running execution, `trace_id`, `span_id` and
+    `trace_flags` of the current span, and `exception`.
 
-    The trace fields are named by https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
+    Names of the trace fields: https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
     """
 
     def __init__(self, *, traced: bool) -> None:
-        """With `traced`, lines name the current span if OpenTelemetry is installed."""
+        """With `traced`, lines name the current span of OpenTelemetry."""
         # Plain lines do not need this, and a server that starts must not import it.
         from planwarden.agent.runtime.run import running
 
@@ -49,7 +49,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(observation: TelemetrySettings) -> None:
-    """Log plain lines to stderr, unless the program has configured logging or `[logging]` says something else."""
+    """Log plain lines to stderr, unless the program has configured logging or `[logging]` asks for another format."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format=PLAIN)
     root, own = logging.getLogger(), logging.getLogger("planwarden")
     if observation.log_level is not None:

@@ -29,9 +29,9 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     traces: ExportTarget | None = None
     metrics: ExportTarget | None = None
     problems: tuple[str, ...] = ()
-    """What was configured but cannot be done, as messages for the operator."""
+    """Messages to the operator about settings that cannot be followed."""
     is_demanded: bool = False
-    """The file configures it, so a missing package is an error; variables may be meant for other programs."""
+    """The file configures telemetry, so a missing package is an error; variables may be meant for other programs."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""
@@ -52,7 +52,7 @@ def build_telemetry_settings(
     log_format: Literal["text", "json"] | None = None,
     log_level: str | None = None,
 ) -> TelemetrySettings:
-    """Return the variables over the rest, see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    """Return the settings, in which variables win; see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
     is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
     traces = None if is_disabled else _find_target("traces", endpoint, protocol, environment, problems)
@@ -78,7 +78,7 @@ def _find_target(
     environment: Mapping[str, str],
     problems: list[str],
 ) -> ExportTarget | None:
-    """Return where the signal is sent, or None; add a message to `problems` if a setting cannot be followed."""
+    """Return where the signal is sent, if anywhere; describe a setting that cannot be followed in `problems`."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or endpoint
     if not (own or base):

@@ -1,4 +1,4 @@
-"""Spans of what this process runs, named by OpenTelemetry's GenAI conventions where there is a name.
+"""Spans of what this process runs, named by OpenTelemetry's GenAI conventions if these have a name.
 
     invoke_workflow planwarden       from the start, or an answer, until the execution waits or ends
       planwarden.step ID             until the step waits or ends
@@ -19,42 +19,27 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import msgspec
-from opentelemetry import context, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.state import STEP_TRANSITIONS, TRANSITIONS, ExecutionState
 from planwarden.agent.core.prompts import Prompt
 
 logger = logging.getLogger(__name__)
 
 MAX_OPEN = 2_048
-"""Executions with open spans; beyond this number the oldest end as interrupted."""
+"""Executions with open spans. Beyond this number, the spans of the oldest end as interrupted."""
 MAX_STARTING = 256
-"""First spans of executions that are not committed yet; spans of refused executions are among them and are dropped."""
+"""First spans of executions that are not committed yet. Those of refused executions stay among them until dropped."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
 """Characters, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 Attributes = dict[str, AttributeValue]
-OUTCOMES = (
-    ev.ExecutionCompleted,
-    ev.ExecutionRehearsed,
-    ev.ExecutionRejected,
-    ev.ExecutionFailed,
-    ev.ExecutionExhausted,
-    ev.ExecutionCancelled,
-)
-"""The events that end an execution."""
-STEP_ENDS: dict[type[ev.Event], str] = {
-    ev.StepCompleted: "completed",
-    ev.StepFailed: "failed",
-    ev.StepRejected: "rejected",
-    ev.StepRehearsed: "rehearsed",
-}
 _WORKFLOW = "invoke_workflow planwarden"
 _W3C = TraceContextTextMapPropagator()
 _PROVIDERS = {"openai-chat": "openai", "openai-responses": "openai", "google": "gcp.gemini"}
@@ -68,7 +53,7 @@ class _OpenSpans(msgspec.Struct):
 
 
 class ExecutionSpans:
-    """Opens and ends spans as events are committed, and around calls and prompts."""
+    """Opens and ends the spans of executions and steps as events are committed, and opens those of jobs."""
 
     def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
         """`model` is its name in the settings."""
@@ -102,30 +87,13 @@ class ExecutionSpans:
                 span = self._find_step(execution, event.step_id)
                 if isinstance(event, ev.StepCompleted):
                     span.set_attribute("planwarden.step.validation", event.validation)
-                self._end_step(execution, event.step_id, STEP_ENDS[type(event)], _find_error(event))
+                self._end_step(execution, event.step_id, event)
             case ev.Suspended(question=question):
-                self._end_step(execution, question.step_id or "", "suspended", None)
-            case ev.ExecutionSuspended() | ev.ExecutionPlanned():
-                self._end_execution(execution, None)
-            case _ if isinstance(event, OUTCOMES):
-                self._end_execution(execution, _find_error(event))
+                self._end_step(execution, question.step_id or "", event)
+            case _ if TRANSITIONS["running"].get(type(event), "running") != "running":
+                self._end_execution(execution, event)
             case _:
                 pass
-
-    @contextmanager
-    def run_job(self, span: Span) -> Generator[None]:
-        """Make the span current in the block, and end it; a block that raises was interrupted."""
-        # `trace.use_span` would ask the span when the block raises, and a span's code may be broken.
-        token, is_done = context.attach(trace.set_span_in_context(span)), False
-        try:
-            yield
-            is_done = True
-        finally:
-            context.detach(token)
-            with log_failures("a span could not be ended"):
-                if not is_done:
-                    span.set_attribute("planwarden.interrupted", True)
-                span.end()
 
     def start_job(self, execution: ExecutionState, key: str, prompt: Prompt | None) -> Span:
         """Return the span of the prompt, or of the call with this id."""
@@ -148,7 +116,7 @@ class ExecutionSpans:
         return self._start_child(above, name, about)
 
     def close(self) -> None:
-        """End the open spans as interrupted; a process that continues the execution starts new ones."""
+        """End the open spans as interrupted; a process that continues an execution starts new ones."""
         while self._open:
             self._abandon(self._open.popitem()[1])
 
@@ -164,7 +132,7 @@ class ExecutionSpans:
                 span.end()
 
     def _find_open(self, execution: ExecutionState) -> _OpenSpans:
-        """Return the execution's spans; start one below its first if this process has none open."""
+        """Return the execution's open spans; without any, start one below the execution's first span."""
         spans = self._open.get(execution.execution_id)
         if spans is None:
             about = _build_attributes(execution.execution_id, execution.thread_id)
@@ -183,59 +151,56 @@ class ExecutionSpans:
     def _start_child(self, above: Span, name: str, attributes: Attributes) -> Span:
         return self._tracer.start_span(name, trace.set_span_in_context(above), attributes=attributes)
 
-    def _end_step(self, execution: ExecutionState, step_id: str, status: str, error: str | None) -> None:
+    def _end_step(self, execution: ExecutionState, step_id: str, event: ev.Event) -> None:
         spans = self._open.get(execution.execution_id)
         span = spans.steps.pop(step_id, None) if spans else None
         if span is not None:
-            span.set_attribute("planwarden.step.status", status)
-            set_error(span, error)
+            span.set_attribute("planwarden.step.status", STEP_TRANSITIONS["in_progress"][type(event)])
+            _set_error(span, event)
             span.end()
 
-    def _end_execution(self, execution: ExecutionState, error: str | None) -> None:
+    def _end_execution(self, execution: ExecutionState, event: ev.Event) -> None:
         spans = self._open.pop(execution.execution_id, None)
         if spans is None:
             return
         for span in spans.steps.values():
             span.end()
         spans.span.set_attribute("planwarden.execution.status", execution.status)
-        set_error(spans.span, error)
+        _set_error(spans.span, event)
         spans.span.end()
 
 
 def describe_outcome(span: Span, events: Sequence[ev.Event]) -> None:
-    """Put into a job's span what came of it: the code of an error, the tokens of a prompt."""
+    """Describe the outcome of a job in its span: the code of an error, and the tokens of a prompt."""
     for event in events:
-        match event:
-            case ev.ToolFailed() | ev.ToolOutcomeUnknown():
-                set_error(span, find_call_error(event))
-            case ev.ModelReplied() | ev.ModelFailed():
-                span.set_attribute("gen_ai.usage.input_tokens", event.input_tokens)
-                span.set_attribute("gen_ai.usage.output_tokens", event.output_tokens)
-                set_error(span, event.code if isinstance(event, ev.ModelFailed) else None)
-            case _:
-                pass
+        if isinstance(event, ev.ModelReplied | ev.ModelFailed):
+            span.set_attribute("gen_ai.usage.input_tokens", event.input_tokens)
+            span.set_attribute("gen_ai.usage.output_tokens", event.output_tokens)
+        _set_error(span, event)
 
 
-def find_call_error(event: ev.ToolReturned | ev.ToolFailed | ev.ToolOutcomeUnknown) -> str | None:
-    """Return the error code of a call; None when the call succeeded."""
+def find_error(event: ev.Event) -> str | None:
+    """Return the error code of an event that reports a failure; None for any other event."""
     match event:
-        case ev.ToolReturned():
-            return None
-        case ev.ToolFailed():
+        case ev.ToolFailed() | ev.ModelFailed() | ev.StepFailed() | ev.ExecutionFailed():
             return event.code
         case ev.ToolOutcomeUnknown():
             return "outcome_unknown"
+        case _:
+            return None
 
 
-def set_error(span: Span, error: str | None) -> None:
-    """Mark the span as failed. Only the code of an error leaves, because messages may quote a tool's output."""
+def _set_error(span: Span, event: ev.Event) -> None:
+    """Mark the span as failed if the event reports a failure. Messages may quote a tool's output, so only the code of
+    the error is sent."""
+    error = find_error(event)
     if error is not None:
         span.set_attribute("error.type", error)
         span.set_status(Status(StatusCode.ERROR))
 
 
 def build_model_attributes(name: str) -> Attributes:
-    """Return the attributes of a model by its name in the settings; unknown providers keep their own name."""
+    """Return the attributes of the model with this name in the settings; unknown providers keep their own name."""
     kind, _, model = name.partition(":")
     about: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDERS.get(kind, kind)}
     if model and kind != "scripted":
@@ -244,23 +209,19 @@ def build_model_attributes(name: str) -> Attributes:
 
 
 def read_stored_context(execution: ExecutionState) -> Context:
-    """Return the context of the execution's first span; empty if none is stored, so that a new trace begins."""
+    """Return the context of the execution's first span; an empty one, which begins a new trace, if none is stored."""
     carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
     return _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
 
 
 @contextmanager
 def log_failures(what: str, *about: object) -> Generator[None]:
-    """Log an exception of the block and continue after it: observing must not break what it observes."""
+    """Log an exception of the block and continue after it: telemetry must not break what it observes."""
     try:
         yield
     # Exporters, processors and samplers are third-party code.
     except Exception:
         logger.exception(what, *about)
-
-
-def _find_error(event: ev.Event) -> str | None:
-    return event.code if isinstance(event, ev.StepFailed | ev.ExecutionFailed) else None
 
 
 def _build_attributes(execution_id: str, thread_id: str) -> Attributes:

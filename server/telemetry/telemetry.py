@@ -1,8 +1,8 @@
 """Spans and counters of what an engine commits. Requests have the spans of the MCP SDK's own middleware.
 
-This module is imported only when the operator or an embedding program configures telemetry; without it the engine
-checks one `is None` per transaction and per call. The process that commits an event counts it, so each counts once. No
-client or server can choose the value of a counter's attribute: there are no ids and no names of tools in them.
+This module is imported only when the operator or an embedding program configures telemetry; otherwise the engine
+checks one `is None` per transaction and per call. The process that commits an event counts it, so each counts once.
+Attributes of counters hold no ids and no names of tools, so no client or server can choose their values.
 
 OTLP export sends nothing that a person or a model wrote. OpenTelemetry's SDK reads keys, time-outs, certificates,
 compression, samplers, limits and intervals from its own variables:
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 import anyio
-from opentelemetry import metrics, trace
+from opentelemetry import context, metrics, trace
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from opentelemetry.sdk import metrics as sdk_metrics
 from opentelemetry.sdk import trace as sdk_trace
@@ -30,29 +30,22 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, Status, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import TRANSITIONS, ExecutionState, SuspensionState
 from planwarden.agent.core.prompts import Prompt
 from planwarden.server.telemetry.settings import ExportTarget, TelemetrySettings
-from planwarden.server.telemetry.spans import (
-    OUTCOMES,
-    Attributes,
-    ExecutionSpans,
-    describe_outcome,
-    find_call_error,
-    log_failures,
-)
+from planwarden.server.telemetry.spans import Attributes, ExecutionSpans, describe_outcome, find_error, log_failures
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 FLUSH_S = 3.0
 """Seconds that closing waits for a collector that does not answer."""
 TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Boundaries for takeovers: from a killed process to a silent one whose call may take long."""
+"""Bucket boundaries for takeovers: from a killed process to a silent one whose call may take long."""
 WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-"""Boundaries for wake-ups: from a hint of the database to a process that nobody told."""
+"""Bucket boundaries for wake-ups: from a hint of the database to a process that got no hint."""
 MCP_SCOPE, SENDING = "mcp-python-sdk", "MCP send "
-"""Of the spans of the MCP SDK, and how their names begin."""
+"""The scope of the MCP SDK's spans, and how the names of its spans for sent requests begin."""
 MAX_CHARS = 128
-"""Longest name of such a span, and longest text of an attribute."""
+"""Longest name of a span of the SDK, and longest text of an attribute in it."""
 EXCEPTION_TYPE = "exception.type"
 
 
@@ -68,27 +61,19 @@ class Telemetry:
         record_arguments: bool = False,
         shutdown: Callable[[], None] | None = None,
     ) -> None:
-        """`shutdown` sends what is left, which may take as long as the exporters' time-outs; None when the providers
-        belong to the program."""
+        """`shutdown` sends what is left, which may take as long as the exporters' time-outs; it is None when the
+        providers belong to the program."""
         number = version("planwarden")
         tracer = (tracer_provider or NoOpTracerProvider()).get_tracer("planwarden", number, SCHEMA)
         meter = (meter_provider or NoOpMeterProvider()).get_meter("planwarden", number, SCHEMA)
         self._spans = ExecutionSpans(tracer, model, record_arguments=record_arguments)
         self._shutdown = shutdown
-        self._executions = meter.create_counter(
-            "planwarden.executions", unit="{execution}", description="Executions that ended, by status."
-        )
-        self._calls = meter.create_counter(
-            "planwarden.tool.calls", unit="{call}", description="Tool calls that ended, by effect and error."
-        )
-        self._questions = meter.create_counter(
-            "planwarden.questions", unit="{question}", description="Questions that were asked, and how they ended."
-        )
-        self._unproven = meter.create_counter(
-            "planwarden.validation.failures",
-            unit="{failure}",
-            description="Times that the log did not prove a step: a required tool had no successful call.",
-        )
+        count = meter.create_counter
+        self._executions = count("planwarden.executions", "{execution}", "Executions that ended, by status.")
+        self._calls = count("planwarden.tool.calls", "{call}", "Tool calls that ended, by effect and error.")
+        self._questions = count("planwarden.questions", "{question}", "Questions that were asked, and how they ended.")
+        unproven = "Times that the log did not prove a step: a required tool had no successful call."
+        self._unproven = count("planwarden.validation.failures", "{failure}", unproven)
         self._takeovers = meter.create_histogram(
             "planwarden.takeover.delay",
             unit="s",
@@ -109,7 +94,7 @@ class Telemetry:
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
-            # Apart from each other: a failing counter must not leave a span open.
+            # Separately, because a failing counter must not leave a span open.
             with log_failures("event %s of %s was not counted", entry.sequence, execution.execution_id):
                 self._count(execution, entry.event, entry.at)
             if owned:
@@ -128,6 +113,7 @@ class Telemetry:
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
     ) -> Generator[Callable[[Sequence[ev.Event]], None]]:
+        """Make the span of the job current in the block, and end it; a block that raises was interrupted."""
         span = INVALID_SPAN
         with log_failures("%s of execution %s was not observed", key, execution.execution_id):
             span = self._spans.start_job(execution, key, prompt)
@@ -136,8 +122,17 @@ class Telemetry:
             with log_failures("%s of execution %s was not observed", key, execution.execution_id):
                 describe_outcome(span, events)
 
-        with self._spans.run_job(span):
+        # `trace.use_span` would ask the span when the block raises, and a span's code may be broken.
+        token, is_done = context.attach(trace.set_span_in_context(span)), False
+        try:
             yield report
+            is_done = True
+        finally:
+            context.detach(token)
+            with log_failures("a span could not be ended"):
+                if not is_done:
+                    span.set_attribute("planwarden.interrupted", True)
+                span.end()
 
     async def aclose(self) -> None:
         """End open spans and send what is left, within `FLUSH_S` seconds."""
@@ -154,7 +149,7 @@ class Telemetry:
     def _count(self, execution: ExecutionState, event: ev.Event, at: float) -> None:
         match event:
             case ev.ToolReturned() | ev.ToolFailed() | ev.ToolOutcomeUnknown():
-                error = find_call_error(event)
+                error = find_error(event)
                 about: Attributes = {"planwarden.tool.effect": execution.call(event.call_id).effect}
                 self._calls.add(1, about if error is None else {**about, "error.type": error})
             case ev.ValidationFailed():
@@ -166,7 +161,7 @@ class Telemetry:
             case ev.SuspensionDecided() | ev.SuspensionTimedOut() | ev.SuspensionWithdrawn():
                 suspension = execution.suspensions[event.suspension_id]
                 self._count_question(suspension, find_question_outcome(suspension))
-            case _ if isinstance(event, OUTCOMES):
+            case _ if TRANSITIONS["running"].get(type(event), "running") not in ("running", "planned", "suspended"):
                 self._executions.add(1, {"planwarden.execution.status": execution.status})
                 for suspension in execution.suspensions.values():
                     if suspension.status == "withdrawn" and suspension.decided_at == at:
@@ -231,15 +226,19 @@ def scrub_span(span: ReadableSpan) -> ReadableSpan:
     )
 
 
-def build_providers(
-    observation: TelemetrySettings, *, whole_process: bool
-) -> tuple[sdk_trace.TracerProvider | None, sdk_metrics.MeterProvider | None]:
-    """Return providers for the signals that have an address, which send in the background. With `whole_process` other
-    code sends its spans and metrics through them too.
+def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
+    """Return telemetry that is sent, in the background, to the addresses in the settings.
+
+    With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
+    process has providers already, as under `opentelemetry-instrument`, it uses them instead.
 
     Raises:
-        ImportError: the exporter for the protocol is not installed.
+        ImportError: the extra, or the exporter for the protocol, is not installed.
     """
+    build = partial(Telemetry, model=model, record_arguments=observation.record_arguments)
+    process_traces = trace.get_tracer_provider()
+    if not isinstance(process_traces, trace.ProxyTracerProvider):
+        return build(process_traces, metrics.get_meter_provider())
     # OpenTelemetry's variables win over our own values.
     ours = Resource({"service.version": version("planwarden")})
     attributes = {"service.name": observation.service_name} if observation.service_name else {}
@@ -255,32 +254,15 @@ def build_providers(
         meters = sdk_metrics.MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         if whole_process:
             metrics.set_meter_provider(meters)
-    return traces, meters
+
+    def shut_down() -> None:
+        for provider in filter(None, (traces, meters)):
+            provider.shutdown()
+
+    return build(traces, meters, shutdown=shut_down)
 
 
 def _build_exporter(target: ExportTarget, kind: Literal["trace", "metric"]) -> Any:
     wire = "grpc" if target.protocol == "grpc" else "http"
     module = import_module(f"opentelemetry.exporter.otlp.proto.{wire}.{kind}_exporter")
     return (module.OTLPSpanExporter if kind == "trace" else module.OTLPMetricExporter)(endpoint=target.url)
-
-
-def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, whole_process: bool) -> Telemetry:
-    """Return telemetry that is sent where the settings say.
-
-    With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
-    process has providers already, as under `opentelemetry-instrument`, it uses them instead.
-
-    Raises:
-        ImportError: the extra is not installed.
-    """
-    traces = trace.get_tracer_provider()
-    build = partial(Telemetry, model=model, record_arguments=observation.record_arguments)
-    if not isinstance(traces, trace.ProxyTracerProvider):
-        return build(traces, metrics.get_meter_provider())
-    own_providers = build_providers(observation, whole_process=whole_process)
-
-    def shut_down() -> None:
-        for provider in filter(None, own_providers):
-            provider.shutdown()
-
-    return build(*own_providers, shutdown=shut_down)

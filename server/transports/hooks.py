@@ -44,7 +44,7 @@ class HookEndpoint:
                 logger.warning("hook %r takes no requests: %s", hook.name, hook.problem)
         self._service = service
         self._no_hook = Hook(name="", plan="", key=secrets.token_bytes(32))
-        """Checked where there is none, so that the time of the answer says nothing."""
+        """Checked in place of an unknown hook, so that the time until the answer reveals nothing."""
         self._logged_at: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ class HookEndpoint:
             return await self._start(hook, message_id, body)
         except PlanwardenError as error:
             logger.error("hook %r started nothing: %s", hook.name, error.message)
-            # The sender can help with the message itself only; what is wrong here may be right when it comes again.
+            # The sender can correct only the message; a fault on this side may be gone when the message comes again.
             status = 503 if isinstance(error, StoreError | UnknownPlan) else 422
             return JSONResponse({"code": error.code, "message": error.message}, status)
 
@@ -91,12 +91,12 @@ class HookEndpoint:
             start = StartOptions(requester=requester, key=key, inputs={"event": event})
             run = await service.run_plan(hook.plan, start)
         except KeyConflict:
-            # The same id came at the same time with another body; the first one has started.
+            # The same id came at the same time with another body; the first message has started the plan.
             return await self._find_run(service, hook, key) or Response(status_code=503)
         return _describe_run(run)
 
     async def _find_run(self, service: Service, hook: Hook, key: str) -> Response | None:
-        """Return what says which run the key started. Raises `KeyConflict` for a run of another plan."""
+        """Return the answer about the run that the key started. Raises `KeyConflict` for a run of another plan."""
         start = await service.store.find_start(LOCAL, str(key))
         if start is None:
             return None

@@ -79,8 +79,8 @@ async def serve_http(
     started: Callable[[str], None] | None = None,
     serve_gates: Callable[[Warden], AbstractAsyncContextManager[ASGIApp]] | None = None,
 ) -> None:
-    """Serve until interrupted or cancelled. `port` 0 takes a free one; calls `started` with the address.
-    `serve_gates` opens what answers below `/gate/`.
+    """Serve until interrupted or cancelled. `port` 0 takes a free port; `started` is called with the address.
+    `serve_gates` opens the application that answers below `/gate/`.
 
     Raises:
         UsageError: the server may not listen there, the port is taken, or a setting is not usable.
@@ -125,9 +125,9 @@ async def serve_http(
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for a connection that ended or broke off in the middle of a request: anybody could fill the log.
+    """Return False for a connection that ended in the middle of a request: otherwise anybody could fill the log.
 
-    Where a request's body is not HTTP, uvicorn answers 400 while the request is handled; the answer then has no place.
+    If a body is not HTTP, uvicorn answers 400 while the application handles the request, whose answer then fails.
     """
     return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect | h11.LocalProtocolError))
 
@@ -135,8 +135,8 @@ def _is_ours(record: logging.LogRecord) -> bool:
 def build_http_app(
     server: PlanwardenServer, names: AllowedNames, *, clock: Clock, check: TokenCheck | None = None
 ) -> Starlette:
-    """Return the server as an ASGI application that answers only under its own names, and with `check` only to whom it
-    lets in."""
+    """Return the server as an ASGI application that answers only under its own names and, with `check`, only to callers
+    that it lets in."""
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_ours)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
@@ -156,10 +156,10 @@ def build_http_app(
 
 @asynccontextmanager
 async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGenerator[tuple[BearerAuth, TokenCheck]]:
-    """Yield how requests authenticate, and what checks their tokens.
+    """Yield the authentication of requests, and the check of their tokens.
 
     Raises:
-        UsageError: they must have a token, and nobody can have one.
+        UsageError: requests must have a token, and nobody can have one.
     """
     settings, store = warden.settings.http, warden.service.store
     tokens = TokenStore(store)
@@ -222,7 +222,7 @@ def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: Allowed
 def _mount(app: ASGIApp, inbox: ASGIApp, hooks: ASGIApp, gates: ASGIApp | None) -> ASGIApp:
     """Add the inbox, to which `/` leads, the hooks, and the gates, each under its own path; the scope names the gate.
 
-    Everything else, lifespan events too, goes to `app`.
+    Everything else goes to `app`, including lifespan events.
     """
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:

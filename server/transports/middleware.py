@@ -1,7 +1,7 @@
-"""Middleware of the HTTP server: limit values per body and sessions per caller, and answer what shutting down cuts off.
+"""Middleware of the HTTP server: limits values per body and sessions per caller, and answers requests at shutdown.
 
 The SDK bounds the sessions of all callers together, and an idle one ends after half an hour. So without a bound for
-each caller, one token would keep everybody else out. A session is closed as its client would, by DELETE
+each caller, one token would keep everybody else out. A session is closed as its client would close it, by DELETE
 (https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management).
 """
 
@@ -18,6 +18,7 @@ from planwarden.tools.downstream.value_counter import ValueCounter
 
 MAX_SESSIONS = 100
 """Of one principal through one client."""
+ENDING = "the server is shutting down; what it has accepted continues after a restart\n"
 _SESSION = b"mcp-session-id"
 
 
@@ -54,7 +55,7 @@ class _CountedBody:
         self.head = self.tail = b""
 
     async def receive(self) -> Message:
-        """Return the next message. Reads the body to its end and raises when it has too many values."""
+        """Return the next message; if the body has too many values, read it to its end and raise `_TooManyValues`."""
         message = await self._read()
         while self._is_too_much:
             if message["type"] != "http.request" or not message.get("more_body") or self._size > MAX_FRAME_BYTES:
@@ -73,11 +74,8 @@ class _CountedBody:
         return message
 
 
-ENDING = "the server is shutting down; what it has accepted continues after a restart\n"
-
-
 class CutOffMiddleware:
-    """Answers 503 when uvicorn cancels a request that is still unanswered at the end of the shutdown period."""
+    """Answers 503 if uvicorn cancels a request that is still unanswered at the end of the shutdown period."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -100,13 +98,13 @@ class CutOffMiddleware:
 
 
 class SessionCapMiddleware:
-    """Counts the sessions that requests to one path open and end."""
+    """Counts the sessions that requests to one path open and end, and limits those of each caller."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app
         self._path = path
         self._sessions: dict[Caller, OrderedDict[str, int]] = {}
-        """By caller, the requests in flight of each session, the one that was used last at the end."""
+        """By caller, the number of requests in flight of each session; the session that was used last is at the end."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != self._path:
@@ -119,7 +117,7 @@ class SessionCapMiddleware:
                 status, opened = message["status"], _read_session(message.get("headers", []))
                 if session_id is None and status == 200 and opened is not None:
                     await self._make_room(scope, opened)
-                # The SDK does not know it any more, or its client has ended it.
+                # The SDK no longer knows the session, or its client has ended it.
                 elif status == 404 or (scope["method"] == "DELETE" and 200 <= status < 300):
                     self._forget(session_id)
             await send(message)
@@ -143,7 +141,7 @@ class SessionCapMiddleware:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:
-        """Count the new session, and close the caller's oldest idle one if that is one too many."""
+        """Count the new session, and close the caller's oldest idle one if they are too many."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
         sessions[opened] = 0
@@ -158,7 +156,7 @@ def _read_session(headers: list[tuple[bytes, bytes]]) -> str | None:
 
 
 def _build_end(scope: Scope, session_id: str) -> Scope:
-    """Return the request of the same client that ends one of its sessions."""
+    """Return a request of the same client that ends one of its sessions."""
     headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-length", b"content-type")]
     return {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session_id.encode("latin-1"))]}
 

@@ -28,9 +28,9 @@ CLOSING_S = 5.0
 
 
 async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "both") -> None:
-    """Serve until the client closes standard input; on SIGINT or SIGTERM closes the store and ends the process.
+    """Serve until the client closes standard input; on SIGINT or SIGTERM close the store and end the process.
 
-    Only the protocol goes to `wire`; the caller sees to it that nothing else does.
+    Only the protocol goes to `wire`; the caller ensures that nothing else does.
 
     Raises:
         UsageError: a setting, a tool, the model or the key of a shared store is not usable; nothing was served.
@@ -59,8 +59,8 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
 
 
 async def _find_key(settings: Settings) -> bytes | None:
-    """Return the key of request states. A store that processes share is opened for a moment: may this process use
-    it?"""
+    """Return the key of request states. Opens a store that processes share for a moment, to check that this process
+    may use it."""
     async with open_secrets(settings) as secrets:
         await secrets.check()
         return await find_request_state_key(settings, secrets)
@@ -78,9 +78,9 @@ def _without_collector() -> Generator[None]:
 
 
 async def _end_on_signal(scope: anyio.CancelScope, closed: anyio.Event) -> None:
-    """Cancel the server on a signal, waits until its store is closed, and ends the process.
+    """Cancel the server on a signal, wait until its store is closed, and end the process.
 
-    Returning would not end the process: only end of file stops the thread that reads standard input.
+    Returning would not end the process, because only end of file stops the thread that reads standard input.
     """
     # Event loops on Windows cannot receive signals; the default handlers apply there.
     with suppress(NotImplementedError), anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:

@@ -29,15 +29,15 @@ from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
 HOST_LIMIT_S = 60
-"""How long a host that blocks after it waits for its hook."""
+"""How long a host waits for its hook if it blocks the call after that."""
 ENDLESS_S = 86_400
-"""For Codex and Gemini CLI, which run the call when their own limit is over; the hook has ended long before."""
+"""How long Codex and Gemini CLI wait before they run the call all the same; the hook has ended long before that."""
 SHELL_LIMIT_S = 30
-"""After this the shell's `timeout` ends planwarden, which ends itself before that."""
+"""After this time the shell's `timeout` ends planwarden, which ends itself before that."""
 SERVER = "planwarden"
 PLUGIN_FILE = "planwarden-guard.js"
 FLOOR = ("bash", "edit", "webfetch")
-"""Permissions of opencode that ask where nothing else is said: what is left when the plugin cannot be loaded."""
+"""Permissions of opencode that are set to ask unless they have a setting, in case the plugin cannot be loaded."""
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 _CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
 """The setting of planwarden that the shell looks for."""
@@ -53,7 +53,7 @@ DONE_HOOKS: Mapping[HostName, tuple[str, ...]] = {
     "codex": ("Stop",),
     "gemini": ("AfterTool", "AfterAgent"),
 }
-"""Events about what the host did, for promises. Codex records itself how its commands ended."""
+"""Events about what the host did, for promises. Codex itself records how its commands ended."""
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
@@ -64,7 +64,7 @@ def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
 
 
 def read_added(text: str) -> tuple[str, ...]:
-    """Return the permissions that were added with the plugin; none where the text does not say."""
+    """Return the permissions that were added with the plugin; none if the text does not say."""
     match = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
     try:
         names = read_json(match[1]) if match is not None else []
@@ -83,7 +83,7 @@ class HookFile(msgspec.Struct, frozen=True):
     """Of opencode: the permissions that planwarden adds, or has added."""
 
     def add(self, text: str, program: tuple[str, ...]) -> str:
-        """Return the text with planwarden's part; the same text if it is there. Raises `InvalidArguments`."""
+        """Return the text with planwarden's part; the same text if it has that. Raises `InvalidArguments`."""
         if self.kind == "plugin":
             return build_plugin((*program, "guard", "hook", self.host), self.added)
         if self.kind == "toml":
@@ -114,7 +114,7 @@ class HookFile(msgspec.Struct, frozen=True):
         return text
 
     def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
-        """Return whether planwarden's part is another than `add` would write, such as the command of another
+        """Return whether planwarden's part differs from what `add` would write: it may have the command of another
         installation."""
         return self.kind != "floor" and self.is_in(text) and text != self.add(text, program)
 
@@ -143,7 +143,7 @@ def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
-    """Return the files of the host: of the project's folder, or without one of this user."""
+    """Return the files of the host: those in the project, or without one those of this user."""
     home = Path(environment.get("HOME") or Path.home())
     base = project or home
     match host:
@@ -180,19 +180,19 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
         return FLOOR
     node = root.find("permission")
     if node is not None and node.kind != "object":
-        # One word for all of them.
+        # One value covers all permissions.
         return ()
     return tuple(name for name in FLOOR if node is None or node.find(name) is None)
 
 
 def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, ...], JsonValue]:
-    """Return what each list of the host's hooks gets, by where it is in the file."""
+    """Return the entry for each list of the host's hooks, by the keys of the list in the file."""
     others = {("hooks", event): build_done_entry(host, event, program) for event in DONE_HOOKS.get(host, ())}
     return {_KEYS[host]: build_entry(host, program), **others}
 
 
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
-    """Return what the list of the host's hooks contains."""
+    """Return the entry of the hook that asks before a call."""
     if host == "claude-code":
         entry: dict[str, JsonValue] = {
             "host": host,
@@ -219,8 +219,8 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
 
 
 def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> JsonValue:
-    """Return a hook about what the host did. Where planwarden fails, it blocks nothing but a stop, and that only
-    once and with `[guard] stop = "closed"`; the shell does so where planwarden was killed or took too long."""
+    """Return a hook about what the host did. If planwarden fails, it blocks nothing but a stop, and that only once and
+    with `[guard] stop = "closed"`; if planwarden was killed or took too long, the shell does so."""
     limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     script = f'answer=$({words}) && echo "$answer" || exit 0'
@@ -246,7 +246,7 @@ def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SH
     words = shlex.join((*limit, *program, "guard", "hook", host))
     refusal = '{ echo "planwarden: this call is blocked" >&2; exit 2; }'
     if host == "cursor":
-        # Cursor reads its answer from the output, a refusal too.
+        # Cursor reads even a refusal from the output.
         refusal = f'{{ case "$answer" in *deny*) echo "$answer";; esac; {refusal[2:]}'
         refusal = f'echo "{{}}" || {refusal}'
         script = f'answer=$({words}) && [ "$answer" = "{{}}" ] && {refusal}'
@@ -272,7 +272,7 @@ def _is_our_hook(hook: dict[str, JsonValue], host: HostName) -> bool:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file has; nothing where it cannot be read."""
+    """Return the content of a TOML file; nothing if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Changes of JSON files as people write them, with comments and trailing commas: what is added and removed is text.
+"""Changes JSON files as people write them, with comments and trailing commas: it adds and removes text.
 
 All other characters stay as they are. The result is read again before it counts.
 """
@@ -51,7 +51,7 @@ def read_json_text(text: str) -> JsonNode:
 
 
 def find_value(text: str, keys: Sequence[str]) -> JsonValue:
-    """Return what the text has there; None where it has nothing. Raises as `read_json_text`."""
+    """Return the value under these keys; None if there is none. Raises as `read_json_text`."""
     value = read_json_text(text).value
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -59,10 +59,10 @@ def find_value(text: str, keys: Sequence[str]) -> JsonValue:
 
 
 def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
-    """Return the text with the item at the end of the array at that path of keys; makes what is missing on the way.
+    """Return the text with the item at the end of the array at that path of keys; make what the path lacks.
 
     Raises:
-        InvalidArguments: there is something else, or the text cannot be read.
+        InvalidArguments: another kind of value is in the way, or the text cannot be read.
     """
     node, remaining = _descend(text, path)
     if node.kind == "plain" or (not remaining and node.kind != "array") or (remaining and node.kind != "object"):
@@ -84,10 +84,10 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
-    """Return the text without the value there, and without the containers that are empty then.
+    """Return the text without the value there, and without the containers that it leaves empty.
 
     Raises:
-        InvalidArguments: there is none, or the text cannot be read.
+        InvalidArguments: there is no such value, or the text cannot be read.
     """
     root = read_json_text(text)
     chain = [root]
@@ -116,7 +116,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _descend(text: str, path: tuple[str, ...]) -> tuple[JsonNode, tuple[str, ...]]:
-    """Return the deepest value on the path that is there, and the keys that are not."""
+    """Return the deepest value on the path that exists, and the keys that are missing below it."""
     node = read_json_text(text)
     while path and node.kind == "object" and (child := node.find(path[0])) is not None:
         node, path = child, path[1:]
@@ -199,14 +199,14 @@ def _read_plain(text: str, start: int) -> JsonNode:
 
 
 def _expect(text: str, place: int, character: str) -> int:
-    """Return the place, at which the character must be."""
+    """Return the place if the character is there. Raises `InvalidArguments` if not."""
     if text[place : place + 1] != character:
         raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
     return place
 
 
 def _skip(text: str, place: int) -> int:
-    """Return where the next token begins: behind blanks and comments."""
+    """Return where the next token begins, after blanks and comments."""
     match = _SPACE.match(text, place)
     return place if match is None else match.end()
 

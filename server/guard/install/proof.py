@@ -1,7 +1,7 @@
-"""Whether a hook blocks when planwarden gives no answer: its own command is run, with planwarden and with broken ones.
+"""Proves that a hook blocks if planwarden gives no answer: runs its command with planwarden and with broken programs.
 
-What a host does with what it then sees was measured with real hosts, see docs/guard.md. What a host would only say
-itself, such as whether it trusts the hook, is not known here and is said so.
+What a host does with the outcome was measured with real hosts, see docs/guard.md. What only the host itself can tell,
+such as whether it trusts the hook, is reported as unknown.
 """
 
 import json
@@ -37,7 +37,7 @@ BROKEN: Mapping[str, tuple[str, ...]] = {
     "giving garbage": ("sh", "-c", "echo garbage"),
     "failing silently": ("sh", "-c", "exit 1"),
 }
-"""What takes planwarden's place."""
+"""Programs that take planwarden's place."""
 READS: Mapping[HostName, str] = {
     "claude-code": "Read",
     "codex": "update_plan",
@@ -50,9 +50,9 @@ UNKNOWN: Mapping[HostName, str] = {
     "`claude --bare` skips it",
     "codex": "whether Codex trusts the hook: until a person trusts it with `t` in `/hooks`, Codex skips it silently",
     "gemini": "whether the folder is trusted: in an untrusted one Gemini CLI skips the hooks of the project",
-    "opencode": "whether opencode loads the plugin: it ignores one that it cannot load, and then its own questions are "
-    "left",
-    "cursor": "everything that Cursor does with it: it was never run with planwarden",
+    "opencode": "whether opencode loads the plugin: it ignores one that it cannot load, and then only its own "
+    "questions are left",
+    "cursor": "everything that Cursor does with it: Cursor was never run with planwarden",
 }
 
 
@@ -71,7 +71,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HookStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the guard of one host."""
+    """What is known about the guard of one host."""
 
     host: HostName
     path: str
@@ -115,7 +115,7 @@ def _check_host(
         problem = problem or switch
         # What the host does not run proves nothing.
         trials = () if switch else tuple(_run_trials(files[0], program))
-    unknown = UNKNOWN[host] + (_find_sessions(files[0].path.parent) if host == "codex" else "")
+    unknown = UNKNOWN[host] + (_describe_shell_sessions(files[0].path.parent) if host == "codex" else "")
     return HookStatus(host=host, path=path, state="installed", problem=problem, trials=trials, unknown=unknown)
 
 
@@ -129,7 +129,7 @@ def _read(file: HookFile) -> str:
 
 
 def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -> str:
-    """Return why Claude Code would not ask planwarden, or would block every call; empty when nothing is seen."""
+    """Return why Claude Code would not ask planwarden, or would block every call; empty if no reason is found."""
     home = Path(environment.get("HOME") or Path.home())
     config = environment.get("CLAUDE_CONFIG_DIR")
     folder = project or Path.cwd()
@@ -141,7 +141,7 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     own = (Path(config) if config else home) / ".claude.json"
     entry = _read_value(own, "mcpServers", SERVER)
     of_folder = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
-    # Claude Code prefers a server of the folder, and a hook takes whatever has the name.
+    # Claude Code prefers a server of the folder, and a hook asks whichever server has the name.
     if project is None and of_folder is not None and of_folder != entry:
         return (
             f"{folder / '.mcp.json'} names a server {SERVER!r} of its own, which Claude Code asks instead of yours; "
@@ -156,7 +156,7 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
 
 
 def _read_value(file: Path, *keys: str) -> JsonValue:
-    """Return what a JSON file has there; None where it has nothing, or cannot be read."""
+    """Return the value under these keys of a JSON file; None if there is none, or the file cannot be read."""
     try:
         return find_value(file.read_text(encoding="utf-8"), keys)
     except (OSError, ValueError, InvalidArguments):
@@ -164,7 +164,7 @@ def _read_value(file: Path, *keys: str) -> JsonValue:
 
 
 def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str], project: Path | None) -> str:
-    """Return what has switched the host's hooks off, for the user or in the folder; empty when nothing is seen."""
+    """Return what switches the host's hooks off, for the user or in the folder; empty if nothing is found."""
     user = find_hook_files(host, environment, None)[0].path.parent
     folders = dict.fromkeys((user, file.path.parent, (project or Path.cwd()) / user.name))
     if host == "codex":
@@ -181,7 +181,7 @@ def _find_codex_switch(path: Path, file: HookFile) -> str:
     profile = _get_table(config, "profiles", str(config.get("profile")))
     for table in (config, profile):
         features = _get_table(table, "features")
-        # The second is its old name, which still holds.
+        # The second is its old name, which still works.
         if features.get("hooks", features.get("codex_hooks")) is False:
             return f"{path} has features.hooks = false"
     states = _get_table(config, "hooks", "state")
@@ -208,8 +208,8 @@ def _get_table(table: dict[str, Any], *keys: str) -> dict[str, Any]:
     return table
 
 
-def _find_sessions(base: Path) -> str:
-    """Return what a person should know of Codex's sessions of a shell; empty when they are switched off."""
+def _describe_shell_sessions(base: Path) -> str:
+    """Return what a person should know about shell sessions of Codex; empty if they are switched off."""
     if _get_table(read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
         return ""
     return (
@@ -219,7 +219,7 @@ def _find_sessions(base: Path) -> str:
 
 
 def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
-    """Run the hook as its host would, with planwarden and with what may stand in its place."""
+    """Run the hook as its host would, with planwarden and with broken programs in its place."""
     event = json.dumps({"tool_name": READS[file.host], "tool_input": {}, "cwd": os.getcwd()})
     yield _run(file, program, SHELL_LIMIT_S, "a call that only reads", event, blocks=False)
     yield _run(file, program, SHELL_LIMIT_S, "something odd from the host", "garbage", blocks=True)

@@ -25,10 +25,10 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
 from planwarden.server.cli.commands.guard import answer_hook
-from planwarden.server.guard.calls import MAX_EVENT_BYTES, CommandAnswer
+from planwarden.server.guard.calls import CommandAnswer
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
-from planwarden.server.guard.quick import FOLDER, digest_settings
+from planwarden.server.guard.quick import FOLDER, MAX_EVENT_BYTES, digest_settings
 from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, Service, Warden, by, decide, load_settings, requirement
