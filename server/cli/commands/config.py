@@ -45,11 +45,10 @@ def handle_completion(arguments: Namespace) -> int:
 
 def handle_print(arguments: Namespace) -> int:
     host = CLIENTS[arguments.client]
-    variables = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
-    home = arguments.home or variables.get(HOME_VARIABLE)
-    model = arguments.model or variables.get(MODEL_VARIABLE)
+    env = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
+    home = arguments.home or env.get(HOME_VARIABLE)
+    model = arguments.model or env.get(MODEL_VARIABLE)
     store = arguments.store or os.environ.get(STORE_VARIABLE, "").strip()
-    env = dict(variables)
     location = read_location(store) if store else None
     if location is not None and not location.has_password:
         env[STORE_VARIABLE] = store

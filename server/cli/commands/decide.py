@@ -71,7 +71,7 @@ def handle_approve(arguments: Namespace) -> int:
         if arguments.suspension is None:
             return _approve_all(session, arguments)
         if has_code:
-            # It raises where nothing was recorded.
+            # It raises an error if nothing was recorded.
             execution = _approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
             return _finish(session, arguments, (execution, True))
         return _finish(session, arguments, approve(session, arguments.suspension))
@@ -186,7 +186,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
 
 
 def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:
-    """A question that needs several people stays open after each of them but the last."""
+    """Return the result of a decision; a question that needs several people stays open after all but the last."""
     after = execution.suspensions[before.question.suspension_id]
     return execution, after.status == "decided" or len(after.endorsements) > len(before.endorsements)
 
@@ -206,7 +206,8 @@ def _repeat_decision(
     session: CliSession, execution: ExecutionState, suspension: SuspensionState, *, approved: bool
 ) -> DecisionResult:
     """Handle a question that was decided before. The same decision returns the execution, and continues it if it was
-    interrupted; a different one raises `AlreadyDecided`."""
+    interrupted; a different one raises `AlreadyDecided`.
+    """
     question, decision = suspension.question, suspension.decision
     if decision is None or decision.approved != approved:
         verdict = "approved" if decision is not None and decision.approved else "rejected"
