@@ -56,25 +56,23 @@ class HostInstructions(msgspec.Struct, frozen=True):
     write: Callable[[LaunchCommand], str]
 
 
-def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
+def find_launch_command() -> tuple[str, ...]:
     """Return `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
     # The cache of uv, where `uvx` creates environments and may delete them.
     is_temporary = re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{sys.prefix}/") is not None
     if sys.prefix == sys.base_prefix or is_temporary:
-        return LaunchCommand("uvx", (NAME,), env)
+        return ("uvx", NAME)
     script = _find_script()
-    if script.exists():
-        return LaunchCommand(str(script), (), env)
-    return LaunchCommand(sys.executable, ("-m", "planwarden.server.main"), env)
+    return (str(script),) if script.exists() else (sys.executable, "-m", "planwarden.server.main")
 
 
 def find_program() -> tuple[str, ...]:
     """Return the words that start this installation from a shell: just `planwarden` if that is on the path."""
-    launch = find_launch_command({})
+    words = find_launch_command()
     on_path = shutil.which(NAME)
-    if on_path is not None and Path(on_path).resolve() in (Path(launch.command).resolve(), _find_script().resolve()):
+    if on_path is not None and Path(on_path).resolve() in (Path(words[0]).resolve(), _find_script().resolve()):
         return (NAME,)
-    return (launch.command, *launch.args)
+    return words
 
 
 def _find_script() -> Path:
@@ -158,9 +156,8 @@ CLIENTS: dict[str, HostInstructions] = {
 
 def build_hook_program(home: Path) -> tuple[str, ...]:
     """Return the words that start planwarden on this home, whatever the host's environment is."""
-    launch = find_launch_command({})
     homes = () if home == find_home(None, {}) else ("--home", str(home))
-    return (launch.command, *launch.args, *homes)
+    return (*find_launch_command(), *homes)
 
 
 class FileChange(msgspec.Struct, frozen=True):

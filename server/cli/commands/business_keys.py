@@ -9,7 +9,7 @@ from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE, FAILED, print_json
+from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import find_operator
@@ -56,10 +56,8 @@ def handle_forget(arguments: Namespace) -> int:
         return FAILED
     authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")
-    if arguments.json:
-        print_json(to_json(key))
-    else:
-        terminal.say("The next call with this key will happen. `planwarden retry` goes on with what was refused.")
+    text = "The next call with this key will happen. `planwarden retry` goes on with what was refused."
+    write_result(arguments, to_json(key), lambda terminal: terminal.say(text))
     return DONE
 
 

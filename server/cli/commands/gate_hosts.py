@@ -27,9 +27,8 @@ from planwarden.server.views.escaping import escape_text
 
 
 def install(arguments: Namespace) -> int:
-    launch = find_launch_command({})
     home = find_home(arguments.home, os.environ)
-    return _change(arguments, (launch.command, *launch.args, "--home", str(home)))
+    return _change(arguments, (*find_launch_command(), "--home", str(home)))
 
 
 def uninstall(arguments: Namespace) -> int:

@@ -57,7 +57,7 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
         case "rows":
             rows = RowTable(terminal, card.rows, find_faults)
             rows.show()
-            return terminal.choose("Approve?", lambda: rows.list_choices(_reject(terminal)))
+            return terminal.choose("Approve?", rows.list_choices)
         case "yes" | "plan":
             return _ask_for_approval(terminal, card, find_faults, viewing)
         case "reconcile" | "form":
@@ -183,7 +183,7 @@ class RowTable:
         self._chosen = list(range(len(self._calls)))
         self._edited: set[int] = set()
 
-    def list_choices(self, reject: Choice) -> list[Choice]:
+    def list_choices(self) -> list[Choice]:
         """Return the letters that a person can type about rows, with what they do."""
         count = len(self._calls)
         approved = f"all {count} rows" if len(self._chosen) == count else f"{len(self._chosen)} of {count} rows"
@@ -193,7 +193,7 @@ class RowTable:
         ]
         return [
             Choice(YES, f"y yes, {approved}", self.approve),
-            reject,
+            _reject(self._terminal),
             Choice(("s",), "s choose rows", self.choose),
             Choice(("e",), "e edit a row", self.edit),
             *(paging if self._pages > 1 else []),
