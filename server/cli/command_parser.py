@@ -143,7 +143,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
 
     def _explain_choice(self, argument: str, value: str) -> str:
-        """Return the message about a value that is not a choice of the argument, which is named as argparse does."""
+        """Return the message about a value that the argument does not take; `argument` is argparse's name for it."""
         for action in self.actions:
             if argument == ("/".join(action.option_strings) or action.metavar or action.dest):
                 choices = list(map(str, action.choices or ()))

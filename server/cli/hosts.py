@@ -214,7 +214,7 @@ def _check_place(path: Path, *, is_project: bool) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise UsageError(f"{str(place)!r} cannot be looked at: {error.strerror}") from None
+            raise UsageError(f"{str(place)!r} cannot be checked: {error.strerror}") from None
         if status.st_uid != os.getuid():
             raise UsageError(f"{str(place)!r} belongs to another user; nothing was written")
         if place == real and not stat.S_ISREG(status.st_mode):

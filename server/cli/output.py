@@ -2,7 +2,7 @@
 
 Standard output is kept for what a program reads there: the protocol of `serve`, or the one document of `--json`. Tools
 are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do. Once
-`keep` was called, all of that goes to standard error until the process ends.
+`keep` has been called, all of that goes to standard error until the process ends.
 """
 
 import json

@@ -144,7 +144,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
-        """Let the deadline of a question pass, as every process does that sees it, and return the execution."""
+        """Time out a question whose deadline has passed, as any process does that sees it; return the execution."""
         # An engine that adopts nothing times out only executions that it has read.
         await service.find(execution_id)
         await service.tick()

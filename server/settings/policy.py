@@ -112,7 +112,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Requirement:
         """Return what the rules and the risk require.
 
-        Rules never answer the question of a blocking tool, and take nothing away from a critical one.
+        Rules never answer the question of a blocking tool, and never lower what a critical one needs.
         """
         if self.rules is None or definition.is_blocking:
             return self.for_risk(definition.risk)

@@ -24,7 +24,7 @@ class CallSettings(Table):
     tool: Glob | Annotated[list[Glob], Field(min_length=1, max_length=20)]
     """Tools, or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
     matches: Annotated[dict[str, Any], Field(max_length=20)] = Field(default_factory=dict[str, Any])
-    """What arguments must be like, as `when` of [rules](../rules.md#when)."""
+    """What arguments must be like, written as `when` of [rules](../rules.md#when)."""
 
     def build(self) -> CallPattern:
         """Return which calls are meant. Raises `RuleFault`."""

@@ -83,7 +83,7 @@ class RuleSettings(Table):
     then: Literal["allow", "ask", "deny"] | None = None
     """`allow` asks nobody, `ask` asks a person at least as `dangerous` does, `deny` refuses."""
     risk: Risk | None = None
-    """The risk of a matching call, instead of `then`. Neither takes anything away from a `critical` tool."""
+    """The risk of a matching call, instead of `then`. Neither lowers what a `critical` tool needs."""
     budget: Annotated[list[BudgetSettings], Field(max_length=MAX_BUDGETS)] = Field(default_factory=list[BudgetSettings])
     """How much the calls that `allow` lets pass may add up to; when it is spent, a person is asked."""
     because: Annotated[str, Field(min_length=1, max_length=500)] | None = None

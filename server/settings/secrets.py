@@ -27,7 +27,7 @@ KEY_BYTES = 32
 
 
 def find_secrets(settings: Settings, store: object) -> SecretStore:
-    """Return the secrets that belong to the open store; in the home where it keeps none."""
+    """Return the secrets that belong to the open store, or those in the home if the store keeps none."""
     if not isinstance(store, HasProcesses):
         elsewhere = {} if settings.passphrase_file is None else {PASSPHRASE: settings.passphrase_file}
         return SecretFiles(settings.home, elsewhere)

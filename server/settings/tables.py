@@ -51,7 +51,7 @@ class ReminderSettings(Table):
     remind_after_s: Annotated[list[Delay], Field(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
-    """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
+    """Seconds after which the question is escalated; 0 switches off an escalation of `[approvals]`."""
     escalate_to: Annotated[list[Person], Field(max_length=50)] | None = None
     """Who is notified of an escalation; it gives nobody a right to decide."""
 
@@ -76,7 +76,7 @@ class ToolSettings(ReminderSettings):
     """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
     only lengthen it, and silence then rejects."""
     on_timeout: OnTimeout | None = None
-    """What passes when nobody answers in time; risks above `confirm` are always rejected."""
+    """The decision when nobody answers in time; risks above `confirm` are always rejected."""
     once: Annotated[list[Pointer], Field(min_length=1, max_length=10)] | None = None
     """Arguments that identify a call, such as `["/payment_id"]`: calls with equal values happen once over all
     executions, see [Once per business key](../rules.md#once-per-business-key)."""
@@ -100,7 +100,7 @@ class ToolSettings(ReminderSettings):
         return None if self.once is None else OnceRule(tuple(self.once), (self.once_days or ONCE_DAYS) * 86_400.0)
 
     def list_changes(self) -> dict[str, Any]:
-        """Return the fields of the tool's definition that it sets."""
+        """Return the fields of the tool's definition that these settings change."""
         changes = self.model_dump(exclude_none=True, exclude={*REMINDERS, *_ONCE})
         return {name: tuple(value) if name == "capabilities" else value for name, value in changes.items()}
 
@@ -191,7 +191,7 @@ class GuardTable(Table):
 
 class RetentionTable(Table):
     days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
-    """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
+    """Days without change after which `planwarden prune` deletes finished executions by default."""
 
 
 class StoreTable(Table):

@@ -1,4 +1,4 @@
-"""The checks of `doctor` on the store: whether it is whole, its secrets, its processes, and what waits for one.
+"""The checks of `doctor` on the store: whether it is whole, its secrets, its processes, and what waits for them.
 
 `doctor --replay` also checks whether this version can continue the stored executions.
 """
@@ -81,7 +81,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
     executions: int = 0
     events: int = 0
-    """Of the logs that could be read."""
+    """The events in the logs that could be read."""
     fault_count: int = 0
     faults: list[tuple[Header, ReplayFault]] = msgspec.field(default_factory=list[tuple[Header, ReplayFault]])
     """The first logs that do not replay, by id."""

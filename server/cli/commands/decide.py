@@ -109,7 +109,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         try:
             execution, is_recorded = approve(session, last)
         except PlanwardenError as error:
-            # Somebody else may have decided it in the meantime; the others are asked all the same.
+            # Somebody else may have decided it in the meantime; the others are asked anyway.
             session.terminal.say(TerminalLine((name_commands(error.message), "warn"), mark="note"))
             continue
         if is_recorded:
@@ -126,7 +126,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
-    """Return the number of questions that wait for a person, and the oldest one that was asked after that one."""
+    """Return how many questions wait for a person, and the oldest one that was asked after the one named."""
     return home.read(lambda store: store.suspensions(addressee="human", limit=1, cursor=after))
 
 
@@ -192,7 +192,7 @@ def _build_result(execution: ExecutionState, before: SuspensionState) -> Decisio
 
 
 def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
-    """Return the suspension whose id begins so, its execution, and the principal that owns both."""
+    """Return the suspension whose id begins like this, its execution, and the principal that owns both."""
 
     async def read(store: Lookups) -> tuple[ExecutionState, SuspensionState, str]:
         row = await home.find_suspension(store, beginning)

@@ -1,4 +1,4 @@
-"""The command `gate`: a server that a host has already, with a person before what matters."""
+"""The command `gate`: serves a server that a host already has, and asks a person before what matters."""
 
 import os
 from argparse import Namespace

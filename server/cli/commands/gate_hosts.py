@@ -86,7 +86,7 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
 
 
 def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:
-    """Return why the server cannot be put behind the gate of the program; empty where it can, or is there."""
+    """Return why the server cannot be put behind the gate of the program; empty if it can, or already is."""
     if server.own_words and server.words[: len(program)] != tuple(program):
         return "it is behind the gate of another home or installation; use `gate uninstall` first"
     return "it is planwarden" if server.state == "planwarden itself" else server.problem

@@ -140,7 +140,7 @@ async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence
 
 
 async def _answers(url: str) -> bool:
-    """Return whether an inbox answers; that it belongs to this home, only the caller can know."""
+    """Return whether an inbox answers; only the caller can know that it belongs to this home."""
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
             response = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")

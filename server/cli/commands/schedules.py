@@ -91,7 +91,7 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], arguments: Namespace) -> int:
-    """Pause or resume a schedule with that method of the book."""
+    """Pause or resume a schedule with the given method of the book."""
 
     async def change(_: Service, book: ScheduleBook) -> PlanSchedule:
         return await switch(book, (await book.find(arguments.schedule)).schedule_id)

@@ -105,7 +105,7 @@ def write_launchd(installation: Installation) -> str:
 
 
 def write_docker(installation: Installation) -> str:
-    """Return the file for `docker compose`, as in `deploy/`; the home of the container is its own."""
+    """Return the file for `docker compose`, as in `deploy/`; the container has a home of its own."""
     command = ["serve", "--http", "--host", "0.0.0.0"]
     return _read("compose.yaml").replace(json.dumps(command), json.dumps([*command, *installation.options]))
 

@@ -94,7 +94,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread that begins like this, or of the newest one without a beginning."""
+    """Return the id of the thread whose id begins like this; without a beginning, that of the newest thread."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)

@@ -25,7 +25,7 @@ from planwarden.server.views.fields import Field, read_flat_fields
 MAX_FAULTS = 3
 
 FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
-"""Returns why arguments do not fit the tool of that name; nothing if they do, or nobody knows the tool here."""
+"""Returns why arguments do not fit the tool of that name; nothing if they do, or if the tool is not known."""
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
@@ -164,7 +164,7 @@ def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> J
 
 
 def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
-    """Return what was typed to replace the value: text if the value is text (`""` for none), otherwise JSON."""
+    """Return what was typed to replace the value: text if the value is text (`""` if empty), otherwise JSON."""
     if isinstance(value, str):
         return ("" if typed == '""' else typed,)
     try:

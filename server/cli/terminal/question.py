@@ -30,7 +30,7 @@ ROWS_PER_PAGE = 20
 
 
 def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool = False) -> None:
-    """Draw the question in a frame. `is_cut` shortens long values, where a person can ask to view all.
+    """Draw the question in a frame. `is_cut` shortens long values, which a person can ask to view whole.
 
     With `is_paged`, `ask` draws the rows of a question about many calls.
     """
