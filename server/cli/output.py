@@ -76,7 +76,7 @@ class StandardOutput:
         sys.stdout = sys.stderr
 
     def finish(self) -> None:
-        """Flush the document. Raises `BrokenPipeError` if nobody reads it any longer."""
+        """Flush the document. Raises `BrokenPipeError` if its reader is gone."""
         if self._kept is not None:
             self._kept.flush()
         if self._kept is not None and self._kept is self._printed:

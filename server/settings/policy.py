@@ -77,7 +77,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook | None = None
     """The operator's rules on arguments; `facts` has what the digest covers of them."""
     once: Mapping[str, OnceRule] = {}
-    """Business keys by the name of the tool; `facts` has what the digest covers of them."""
+    """The business key of each tool that has one, by its name; `facts` has what the digest covers of them."""
     schedules: Mapping[str, Schedule] = {}
     """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
