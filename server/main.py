@@ -1,7 +1,7 @@
 """The command `planwarden`, as a function and as a process of its own.
 
-A person waits while it starts and ends. The collector of cycles would take a third of that time and find nothing: what
-imports make lives until the end, and what lives at the end the system frees at once.
+A person waits while the process starts and ends. Python's garbage collector would take a third of that time and find
+nothing: imported objects live until the process ends, and then the operating system frees them at once.
 """
 
 import gc
@@ -20,11 +20,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """Run the command that the process was started for, and ends the process."""
+    """Run the command that the process was started for, and end the process."""
     gc.disable()
     words = _put_home_last(sys.argv[1:])
     if words[:2] == _HOOK:
-        # A host waits before each of its calls.
+        # A host waits for this before each of its calls.
         code = import_module("planwarden.server.guard.quick").answer_quickly(words[2:])
         if code is not None:
             sys.exit(code)
@@ -35,12 +35,12 @@ def run() -> NoReturn:
 
 
 def _put_home_last(words: list[str]) -> list[str]:
-    """`--home HOME` may stand before the command, as in the hooks that `guard install` writes."""
+    """Put `--home HOME` last if it comes before the command, as in the hooks that `guard install` writes."""
     return [*words[2:], *words[:2]] if words[:1] == ["--home"] else words
 
 
 def _keep_imported() -> None:
-    """Keep what was imported out of every later collection."""
+    """Exempt everything imported so far from garbage collection, and turn collection on."""
     gc.freeze()
     gc.enable()
 

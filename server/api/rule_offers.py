@@ -207,7 +207,7 @@ def _quote(value: JsonValue) -> str:
 def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonValue]]) -> bool:
     """Return whether the rule, read as the settings would, allows all calls; links in paths are not followed."""
     try:
-        book, _ = build_rule_book(tomllib.loads(text)["rules"])
+        book = build_rule_book(tomllib.loads(text)["rules"])
     except (tomllib.TOMLDecodeError, InvalidArguments):
         return False
     for call in calls:

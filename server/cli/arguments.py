@@ -14,12 +14,12 @@ from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIAB
 
 
 def is_home_named(home: Path | None) -> bool:
-    """Return whether somebody named the home: the default one is made by the first execution."""
+    """Return whether somebody named the home; the first execution creates the default one."""
     return home is not None or bool(os.environ.get(HOME_VARIABLE))
 
 
 def describe_missing_home(folder: Path) -> str | None:
-    """Return a sentence about a home that is not a folder, with the way out; None for a folder."""
+    """Return what is wrong with a home that is not a folder, and what to do; None for a folder."""
     if folder.is_dir():
         return None
     if os.path.lexists(folder):
@@ -30,12 +30,12 @@ def describe_missing_home(folder: Path) -> str | None:
 
 
 def build_program(arguments: Namespace) -> str:
-    """Return what a command begins with that works on the home of these arguments."""
+    """Return the beginning of a command line that works on the home of these arguments."""
     return shlex.join(["planwarden", *(() if arguments.home is None else ("--home", str(arguments.home)))])
 
 
 def check_home(arguments: Namespace) -> None:
-    """Raise `UsageError` if a command that needs a home was given one that is not there, and no store elsewhere."""
+    """Raise `UsageError` if the command needs a home, the named one is missing, and no store was named instead."""
     if not arguments.needs_home or arguments.store or os.environ.get(STORE_VARIABLE):
         return
     missing = describe_missing_home(find_home(arguments.home, os.environ)) if is_home_named(arguments.home) else None
@@ -44,7 +44,7 @@ def check_home(arguments: Namespace) -> None:
 
 
 def read_settings(arguments: Namespace, *, has_servers: bool = True) -> Settings:
-    """Return the settings that a command works with, as `load_settings` does."""
+    """Return the settings of the command line, as `load_settings` does."""
     return load_settings(
         home=arguments.home,
         model=arguments.model,
@@ -72,7 +72,7 @@ def split_pairs(pairs: Sequence[str], option: str = "--arg", *, is_unique: bool 
 
 
 def read_value(text: str) -> JsonValue:
-    """Return the JSON value that the text is, otherwise the text."""
+    """Return the text read as JSON, or the text itself if it is not JSON."""
     try:
         return read_json(text)
     except PlanwardenError:

@@ -1,4 +1,4 @@
-"""A parser of commands that says what was probably meant, and the way to add commands to it."""
+"""A parser for commands that suggests what was probably meant, and the way to add commands to it."""
 
 import argparse
 import ast
@@ -24,8 +24,8 @@ _NOT_A_CHOICE = re.compile(
 class CommandParser(argparse.ArgumentParser):
     """Reports a usage error in one sentence, with the word that was probably meant.
 
-    The module of a command adds the arguments when something looks into its parser, so that no command waits for the
-    imports of another one.
+    A command's module adds its arguments when its parser is first used, so that no command waits for the imports of
+    another one.
     """
 
     def __init__(self, *, module: str = "", **how: Any) -> None:
@@ -36,7 +36,7 @@ class CommandParser(argparse.ArgumentParser):
         self._module = module
 
     def load(self) -> None:
-        """Let the module add the arguments, once."""
+        """Let the command's module add the arguments, once."""
         module, self._module = self._module, ""
         if module:
             function = f"add_{self.prog.rpartition(' ')[2].replace('-', '_')}"
@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
     @property
     def actions(self) -> Sequence[argparse.Action]:
-        """What was added, which argparse does not tell."""
+        """All that was added; argparse keeps no public list."""
         self.load()
         return self._added
 
@@ -71,14 +71,14 @@ class CommandParser(argparse.ArgumentParser):
     def handle(
         self, handler: Handler, *, has_json: bool = True, uses_servers: bool = False, needs_home: bool = True
     ) -> None:
-        """Name what runs the command, and add the options that many commands have."""
+        """Set the function that runs the command, and add the options that many commands have."""
         self.add_options(argparse.SUPPRESS, uses_servers=uses_servers)
         self.set_defaults(handler=handler, json=False, needs_home=needs_home, speaks_protocol=False)
         if has_json:
             self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add what many commands have; a command has no defaults, which would reset what stood before its name."""
+        """Add the common options. A command gives them no defaults: those would reset what stood before its name."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.add_argument("--home", type=Path, default=default, metavar="DIR", help=text)
         text = (
@@ -96,7 +96,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument("--mcp-config", type=Path, default=default, metavar="FILE", help=text)
 
     def take_rest(self, name: str, metavar: str, text: str) -> None:
-        """Store what follows two hyphens as `name`, whatever it is called: it is neither an option nor a command."""
+        """Store the words after `--` as `name`; none of them is read as an option or a command."""
         self._rest = name
         self.usage = f"{self.prog} [OPTION ...] [{metavar} ...]"
         self.note(argparse.Action([], name, argparse.REMAINDER, metavar=metavar, help=text))
@@ -109,7 +109,7 @@ class CommandParser(argparse.ArgumentParser):
 
     # The overloads of argparse say only which type of namespace comes back.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Refuse what it does not know here, because each command knows only its own options."""
+        """Parse the words, and refuse unknown ones at once, because each command knows only its own options."""
         self.load()
         words = list[str](sys.argv[1:] if args is None else args)
         place = words.index("--") if self._rest and "--" in words else len(words)
@@ -126,7 +126,7 @@ class CommandParser(argparse.ArgumentParser):
         return {flag: action for action in self.actions for flag in action.option_strings}
 
     def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
-        """Return the first unknown option in front of everything else, which would make its value a command."""
+        """Return the first unknown option before the command: argparse would take its value for the command."""
         place = 0
         while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
             name, has_value, _ = words[place].partition("=")
@@ -143,7 +143,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
 
     def _explain_choice(self, argument: str, value: str) -> str:
-        """Return what to say of a value that is not among the choices of the argument that argparse names like this."""
+        """Return the message about a value that the argument does not take; `argument` is argparse's name for it."""
         for action in self.actions:
             if argument == ("/".join(action.option_strings) or action.metavar or action.dest):
                 choices = list(map(str, action.choices or ()))

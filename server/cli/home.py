@@ -22,19 +22,19 @@ def open_home(arguments: Namespace) -> Home:
     """Return the home that a command line names. Raises `UsageError` when the settings are not usable."""
     settings = read_settings(arguments)
     words = [] if arguments.home is None else ["--home", str(settings.home)]
-    # Not the password of the URL: what is printed may be copied anywhere.
+    # Without the password of the URL: what is printed may be copied anywhere.
     words += [] if arguments.store is None else ["--store", settings.store.safe_url]
     words += [] if arguments.mcp_config is None else ["--mcp-config", str(arguments.mcp_config)]
     return Home(settings, program=lambda: shlex.join([name_program(), *words]))
 
 
 def use_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
-    """Return what `work` returns, which has the store; it is made where there is none yet. No engine runs."""
+    """Open the store, or create it, and return what `work` returns when called with it. No engine runs."""
     return run_with(open_store(settings.store), work)
 
 
 def run_with(context: AbstractAsyncContextManager[Resource], work: Callable[[Resource], Awaitable[Result]]) -> Result:
-    """Return what `work` returns, which has what the context yields."""
+    """Enter the context, and return what `work` returns when called with what the context yields."""
 
     async def run() -> Result:
         async with context as resource:

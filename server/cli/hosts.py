@@ -1,6 +1,6 @@
 """How each host of MCP servers is configured: the document to paste, where it goes, and changes of a host's own files.
 
-A change is shown, agreed to, and written only if nobody changed the file in between.
+A change is shown, confirmed, and written only if nobody changed the file in between.
 
 Sources, read in November 2026: https://modelcontextprotocol.io/docs/develop/connect-local-servers (Claude Desktop),
 https://code.claude.com/docs/en/mcp, https://code.visualstudio.com/docs/agents/reference/mcp-configuration,
@@ -32,8 +32,8 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
-from planwarden.server.settings.additions import read_text, replace_text
-from planwarden.server.settings.configuration import HOME_VARIABLE, find_home
+from planwarden.server.settings.additions import quote, read_text, replace_text
+from planwarden.server.settings.configuration import find_home
 
 NAME = "planwarden"
 STARTUP_S = 60
@@ -56,25 +56,23 @@ class HostInstructions(msgspec.Struct, frozen=True):
     write: Callable[[LaunchCommand], str]
 
 
-def find_launch_command(env: Mapping[str, str]) -> LaunchCommand:
+def find_launch_command() -> tuple[str, ...]:
     """Return `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
     # The cache of uv, where `uvx` creates environments and may delete them.
     is_temporary = re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{sys.prefix}/") is not None
     if sys.prefix == sys.base_prefix or is_temporary:
-        return LaunchCommand("uvx", (NAME,), env)
+        return ("uvx", NAME)
     script = _find_script()
-    if script.exists():
-        return LaunchCommand(str(script), (), env)
-    return LaunchCommand(sys.executable, ("-m", "planwarden.server.main"), env)
+    return (str(script),) if script.exists() else (sys.executable, "-m", "planwarden.server.main")
 
 
 def find_program() -> tuple[str, ...]:
-    """Return the words that start this installation from a shell: `planwarden` where that is on the path."""
-    launch = find_launch_command({})
+    """Return the words that start this installation from a shell: just `planwarden` if that is on the path."""
+    words = find_launch_command()
     on_path = shutil.which(NAME)
-    if on_path is not None and Path(on_path).resolve() in (Path(launch.command).resolve(), _find_script().resolve()):
+    if on_path is not None and Path(on_path).resolve() in (Path(words[0]).resolve(), _find_script().resolve()):
         return (NAME,)
-    return (launch.command, *launch.args)
+    return words
 
 
 def _find_script() -> Path:
@@ -82,7 +80,7 @@ def _find_script() -> Path:
 
 
 def _write_servers(key: str, launch: LaunchCommand, *, is_typed: bool = False, has_env: bool = False) -> str:
-    """Return JSON with the servers under a key: their `type` where it is named, and `env` where it may be empty."""
+    """Return JSON with the server under `key`; `is_typed` adds its `type`, and `has_env` adds even an empty `env`."""
     server: dict[str, JsonValue] = {"type": "stdio"} if is_typed else {}
     server |= {"command": launch.command, "args": list(launch.args)}
     if launch.env or has_env:
@@ -100,25 +98,25 @@ def _write_opencode(launch: LaunchCommand) -> str:
 def _write_codex(launch: LaunchCommand) -> str:
     lines = [
         f"[mcp_servers.{NAME}]",
-        f"command = {_quote(launch.command)}",
-        f"args = [{', '.join(map(_quote, launch.args))}]",
+        f"command = {quote(launch.command)}",
+        f"args = [{', '.join(map(quote, launch.args))}]",
         f"startup_timeout_sec = {STARTUP_S}",
     ]
     if launch.env:
-        lines += ["", f"[mcp_servers.{NAME}.env]", *(f"{name} = {_quote(text)}" for name, text in launch.env.items())]
+        lines += ["", f"[mcp_servers.{NAME}.env]", *(f"{name} = {quote(text)}" for name, text in launch.env.items())]
     return "\n".join(lines)
 
 
 def _write_goose(launch: LaunchCommand) -> str:
-    args = ", ".join(map(_quote, launch.args))
-    env = ", ".join(f"{name}: {_quote(text)}" for name, text in launch.env.items())
+    args = ", ".join(map(quote, launch.args))
+    env = ", ".join(f"{name}: {quote(text)}" for name, text in launch.env.items())
     return f"""\
 extensions:
   {NAME}:
     type: stdio
     name: {NAME}
     enabled: true
-    cmd: {_quote(launch.command)}
+    cmd: {quote(launch.command)}
     args: [{args}]
     env_keys: []
     envs: {{{env}}}
@@ -127,11 +125,6 @@ extensions:
 
 def _write_json(document: JsonValue) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def _quote(text: str) -> str:
-    """Return a string that TOML and YAML both read: both accept the escapes of JSON."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 _write_mcp_servers = partial(_write_servers, "mcpServers")
@@ -163,24 +156,21 @@ CLIENTS: dict[str, HostInstructions] = {
 
 def build_hook_program(home: Path) -> tuple[str, ...]:
     """Return the words that start planwarden on this home, whatever the host's environment is."""
-    launch = find_launch_command({})
-    is_default = home == find_home(None, {name: text for name, text in os.environ.items() if name != HOME_VARIABLE})
-    homes = () if is_default else ("--home", str(home))
-    # Options stand behind the command of a group, and `guard hook` takes them there too.
-    return (launch.command, *launch.args, *homes)
+    homes = () if home == find_home(None, {}) else ("--home", str(home))
+    return (*find_launch_command(), *homes)
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """What a file becomes."""
+    """The text of a file before and after a change."""
 
     path: Path
     before: str
     after: str
-    """Empty where the file is deleted."""
+    """Empty if the change deletes the file."""
 
 
 def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) -> FileChange:
-    """Return what the file would become. Raises `UsageError` if it must not or cannot be changed."""
+    """Return the change of the file. Raises `UsageError` if the file must not or cannot be changed."""
     _check_place(path, is_project=is_project)
     try:
         before = read_text(path)
@@ -192,7 +182,7 @@ def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) 
 
 
 def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: str, outcome: str) -> int:
-    """Show the changes, ask, and write them; `nothing` is said if no file changes, `outcome` at the end."""
+    """Show the changes, ask, write them, and say `outcome`; say `nothing` instead if no file changes."""
     terminal = build_terminal(arguments)
     changes = [change for change in listed if change.after != change.before]
     for change in changes:
@@ -212,7 +202,7 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
 
 
 def _check_place(path: Path, *, is_project: bool) -> None:
-    """Raise `UsageError` for a file that belongs to somebody else, or that a project's link leads elsewhere."""
+    """Raise `UsageError` for a link in a project, and for what belongs to another user or is not a file."""
     if is_project and any(part.is_symlink() for part in (path, path.parent)):
         raise UsageError(f"{str(path)!r} is a link; a project's link could lead anywhere, so nothing was written")
     if not hasattr(os, "getuid"):
@@ -224,7 +214,7 @@ def _check_place(path: Path, *, is_project: bool) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise UsageError(f"{str(place)!r} cannot be looked at: {error.strerror}") from None
+            raise UsageError(f"{str(place)!r} cannot be checked: {error.strerror}") from None
         if status.st_uid != os.getuid():
             raise UsageError(f"{str(place)!r} belongs to another user; nothing was written")
         if place == real and not stat.S_ISREG(status.st_mode):

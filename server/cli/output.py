@@ -1,8 +1,8 @@
 """What a command prints on standard output and standard error, and its exit codes.
 
 Standard output is kept for what a program reads there: the protocol of `serve`, or the one document of `--json`. Tools
-are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do. All of
-that goes to standard error from `keep` on, until the process has ended.
+are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do. Once
+`keep` has been called, all of that goes to standard error until the process ends.
 """
 
 import json
@@ -22,7 +22,7 @@ DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = """\
 exit codes:
   0    done
-  1    the command failed, or the execution (also a step of a rehearsal) failed or was rejected
+  1    the command, the execution or a step of a rehearsal failed, or the execution was rejected
   2    the command was used wrongly
   3    the execution waits for an answer
   130  interrupted; an execution that has started can continue
@@ -44,7 +44,7 @@ _QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 
 
 class StandardOutput:
-    """One for each process: `STANDARD_OUTPUT`."""
+    """Standard output; the process has one, `STANDARD_OUTPUT`."""
 
     def __init__(self) -> None:
         self._printed: TextIO | None = None
@@ -52,11 +52,11 @@ class StandardOutput:
 
     @property
     def document(self) -> TextIO:
-        """Where the protocol or the document goes; what everybody prints to unless standard output is kept."""
+        """Where the protocol or the document goes: standard output as it was before `keep`."""
         return self._kept or sys.stdout
 
     def keep(self) -> None:
-        """From now on only `document` leads to standard output."""
+        """Send everything except `document` to standard error from now on."""
         if self._kept is not None:
             return
         printed = self._kept = self._printed = sys.stdout
@@ -76,27 +76,27 @@ class StandardOutput:
         sys.stdout = sys.stderr
 
     def finish(self) -> None:
-        """Write out what is in the buffer. Raises `BrokenPipeError` when nobody reads the document any more."""
+        """Flush the document. Raises `BrokenPipeError` if its reader is gone."""
         if self._kept is not None:
             self._kept.flush()
         if self._kept is not None and self._kept is self._printed:
-            # It was captured by a program that runs commands in its own process.
+            # A program that runs commands in its own process had replaced `sys.stdout`.
             sys.stdout, self._kept, self._printed = self._kept, None, None
 
 
 def format_time(at: float | None, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str | None:
-    """Return Unix seconds as people and programs read them; None for something that has not happened."""
+    """Return Unix seconds as a date and time; None for something that has not happened."""
     return None if at is None else format_instant(to_utc(at), timespec)
 
 
 def print_json(document: Mapping[str, JsonValue]) -> None:
-    """Print the document; what nobody would see in it, or moves a cursor, is a JSON escape."""
+    """Print the document, with JSON escapes for characters that are invisible or move a cursor."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     print(escape_rest(text, lambda character: json.dumps(character)[1:-1]), file=STANDARD_OUTPUT.document)
 
 
 def print_error(text: str) -> None:
-    """Print a sentence of planwarden for people, in which others may be quoted."""
+    """Print a sentence of planwarden for people; text that it quotes from others is escaped."""
     print(f"planwarden: {escape_rest(text)}", file=sys.stderr)
 
 

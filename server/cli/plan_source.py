@@ -23,20 +23,20 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """A plan that the person named."""
 
     document: JsonValue
-    """As `execute_plan` takes it; None for a saved plan that is not there, which a key may still know."""
+    """As `execute_plan` takes it; None for a saved plan that is missing, whose run a key may still find."""
     name: str | None = None
-    """Of a saved plan."""
+    """Set for a saved plan."""
     goal: str | None = None
     """The title in a plan's file."""
     version: str | None = None
-    """Of a saved plan."""
+    """Set for a saved plan."""
 
 
 def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
     """Return the saved plan of that name, else the plan in the file of that name, or on standard input for `-`.
 
     Raises:
-        UnknownPlan: it can only be a name, and no plan has it.
+        UnknownPlan: the word can only be a name, and no plan has it.
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
@@ -52,7 +52,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
 
 
 def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
-    """Return the saved plan. Raises `UnknownPlan` with what is wrong with its file, if there is one."""
+    """Return the saved plan. Raises `UnknownPlan`, which says what is wrong with its file, if it has one."""
     fault = catalogue.get_fault(name)
     if fault is not None and catalogue.get(name) is None:
         raise UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
@@ -70,7 +70,7 @@ def _read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return the inputs of --inputs, and over them those of --input, with the types that the plan takes."""
+    """Return the inputs of --inputs, overridden by those of --input, with the types that the plan takes."""
     inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")

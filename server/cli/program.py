@@ -1,4 +1,4 @@
-"""The command line: every command and its module, the parser of them all, and the run of one command."""
+"""The command line: every command and its module, the parser for all of them, and how one command runs."""
 
 import argparse
 import logging
@@ -62,7 +62,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "schedule": ("schedules", "Schedules, on which servers and workers start saved plans."),
     "hook": ("hooks", "Requests of other programs that start saved plans: [hooks]."),
     "grant": ("grants", "Standing approvals: calls that a person allowed in advance."),
-    "once": ("business_keys", "Calls that happen once per business key, by [tools] once."),
+    "once": ("business_keys", "Calls that happen only once per business key, as [tools] once says."),
     "rules": ("rules", "List the rules on arguments."),
     "promises": ("promises", "List what hosts must have called before they are done."),
     "receipt": ("promises", "Say what a host's session did, promised and proved."),
@@ -72,8 +72,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "backup": ("store", "Copy the database while it is in use."),
     "move": ("store", "Move everything to another store, read it back, and leave this one unusable."),
     "token": ("tokens", "Bearer tokens for MCP over HTTP: make, list, revoke."),
-    "guard": ("guard", "Judge and ask about what a host is about to do itself."),
-    "gate": ("gate", "Serve a server that you have, with its own tools, and a person before what matters."),
+    "guard": ("guard", "Judge what a host is about to do itself, and ask a person where needed."),
+    "gate": ("gate", "Serve a server that you have, with its own tools, and ask a person before what matters."),
     "config": ("config", "Configuration for MCP hosts."),
     "service": ("service", "Files that keep a server running."),
     "completion": (
@@ -91,7 +91,7 @@ The module is imported when its command is used, so that no command waits for th
 
 
 def build_parser(*, is_whole: bool = False) -> CommandParser:
-    """Return the parser of the command line; one that `is_whole` knows the arguments of every command at once."""
+    """Return the parser of the command line; with `is_whole`, every command adds its arguments at once."""
     parser = CommandParser(
         prog="planwarden",
         description="Runs plans durably, proves every promised tool call, and waits for a person where it matters.\n"
@@ -120,7 +120,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int:
-    """Run one command and return its exit code; calls `imported` when all is imported that the command needs."""
+    """Run one command and return its exit code; call `imported` once everything that it needs is imported."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal cannot show must not stop the command.

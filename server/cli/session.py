@@ -42,7 +42,7 @@ CHANNEL = "terminal"
 YES_CHANNEL = "terminal --yes"
 """The channel of approvals that --yes gave before the question was asked: nobody read it, and the audit says so."""
 YES_ADVICE = (
-    "--yes without a terminal does not suffice for it, because a script could have given it: run the command in a "
+    "--yes without a terminal is not enough for this, because a script could have given it: run the command in a "
     "terminal, or let a person approve the question there or in the inbox."
 )
 NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
@@ -53,7 +53,7 @@ MODEL_ADVICE = (
 )
 
 LEFT_S = 5.0
-"""How long a command watches an execution that other processes must continue and none of them does."""
+"""How long a command waits for another process to go on with an execution that this one cannot run."""
 
 Start = Callable[[Service], Awaitable[ExecutionState]]
 """Starts an execution, or records a decision on one, and returns its state."""
@@ -75,7 +75,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return "human" if self.terminal.can_ask else "client"
 
     def run_and_watch(self, start: Start) -> ExecutionState:
-        """Calls `start` and shows the execution live until it ends or needs an answer."""
+        """Call `start`, and show the execution live until it ends or needs an answer."""
 
         async def work(service: Service) -> ExecutionState:
             execution = await start(service)
@@ -86,7 +86,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.home.run(work)
 
     def run_to_end(self, start: Start) -> ExecutionState:
-        """As `run_and_watch`, and asks the person every question on the way."""
+        """Do as `run_and_watch` does, and ask the person every question on the way."""
         return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
@@ -108,7 +108,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
-        """Record the decision and continue. When the deadline has passed, continues with the time-out instead."""
+        """Record the decision and continue; if the deadline has passed, record the time-out instead."""
 
         async def start(service: Service) -> ExecutionState:
             try:
@@ -129,7 +129,7 @@ class CliSession(msgspec.Struct, frozen=True):
     ) -> ExecutionState:
         """Record the decision of the operator, or of the person whom a code has named.
 
-        The digest proves that it is about the question that was shown.
+        The digest proves that the decision is about the question that was shown.
         """
         authority = Authority(
             assurance=self.assurance if person is None else "human",
@@ -144,21 +144,21 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
-        """Let the deadline of a question pass, as every process does that sees it, and return the execution."""
-        # An engine that adopts nothing lets deadlines pass of what it has read.
+        """Time out a question whose deadline has passed, as any process does that sees it; return the execution."""
+        # An engine that adopts nothing times out only executions that it has read.
         await service.find(execution_id)
         await service.tick()
         return await service.find(execution_id)
 
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
-        """Return whether an approval at this terminal is enough. If it is not, shows the question and what it needs."""
+        """Return whether an approval at this terminal is enough; if not, show the question and what it needs."""
         if suspension.undecidable is not None:
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
             return False
         if self._suffices("human", suspension, owner):
             return True
         terminal_question.show(self.terminal, suspension.card)
-        text = "Your approval at this terminal does not suffice for it; you can reject it, or sign it in the inbox."
+        text = "Your approval at this terminal is not enough for this; you can reject it, or sign it in the inbox."
         self.terminal.say(TerminalLine((text, "warn"), mark="note"))
         return False
 
@@ -175,7 +175,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return build_suspension_view(execution, suspension, self.home.tools, program=self.home.program)
 
     def write_execution(self, execution: ExecutionState) -> dict[str, JsonValue]:
-        """Return the execution as the wire has it."""
+        """Return the execution as JSON, as it is on the wire."""
         return to_json(build_execution_view(execution, self.home.tools, program=self.home.program))
 
     def finish(self, arguments: Namespace, execution: ExecutionState, **facts: JsonValue) -> int:
@@ -214,7 +214,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
     def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
-        """Return the decision, or None when there is none, and its channel."""
+        """Return the decision, or None if the question stays open, and its channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
@@ -249,7 +249,7 @@ def check_tools(home: Home, execution: ExecutionState) -> None:
 def open_session(
     arguments: Namespace, *, says_yes: bool = False, patience_s: float = math.inf
 ) -> Generator[CliSession]:
-    """Yield the session of a command, which opens the store once: all that it reads and runs has the same.
+    """Yield the session of a command; all that the command reads and runs shares one open store.
 
     Raises:
         UsageError: the settings, a tool or the model are not usable.
@@ -266,10 +266,10 @@ async def watch_execution(
     """Show every change until the execution ends or needs an answer, and return its last state.
 
     An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`; one that
-    other processes must continue, until none of them has begun for `LEFT_S`.
+    only other processes can run is watched until none of them has gone on with it for `LEFT_S`.
 
     Raises:
-        StoreError: the storage fails, or has refused for a while what becomes of the execution.
+        StoreError: the storage fails, or could not store for a while what the execution does.
     """
     while True:
         update(execution, service.streamed_text(execution.execution_id))

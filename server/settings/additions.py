@@ -1,7 +1,7 @@
 """Adds settings of tools to the text of `planwarden.toml`, and changes nothing else in it.
 
-The new text is read again before it counts: it has to say what the old one said, plus the additions. Where lines cannot
-do that, as in an inline table, nothing is changed and a person gets the lines.
+The new text is parsed before it is used: it must say what the old text said, plus the additions. Where added lines
+cannot do that, as in an inline table, nothing is changed, and the person is told which lines to add.
 """
 
 import json
@@ -18,9 +18,9 @@ Additions = Mapping[str, Mapping[str, str]]
 
 
 def format_additions(additions: Additions) -> str:
-    """Return the tables that say it."""
+    """Return the additions as tables of TOML."""
     tables = (
-        "\n".join([f"[tools.{_quote(name)}]", *(f"{key} = {_quote(value)}" for key, value in keys.items())])
+        "\n".join([f"[tools.{quote(name)}]", *(f"{key} = {quote(value)}" for key, value in keys.items())])
         for name, keys in additions.items()
     )
     return "\n\n".join(tables) + "\n"
@@ -37,7 +37,7 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
     for place, name in reversed([*_find_tables(lines, additions)]):
         keys = remaining.pop(name, {})
         lines[place] = lines[place].rstrip("\r\n") + end
-        lines[place + 1 : place + 1] = [f"{key} = {_quote(value)}{end}" for key, value in keys.items()]
+        lines[place + 1 : place + 1] = [f"{key} = {quote(value)}{end}" for key, value in keys.items()]
     changed = "".join(lines)
     if remaining:
         gap = "" if not changed else end if changed.endswith("\n") else end * 2
@@ -51,7 +51,7 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
         is_right = False
     if not is_right:
         raise UsageError(
-            "planwarden.toml is written in a way that lines cannot be added to; nothing was changed. Write there:\n"
+            "planwarden.toml is written so that lines cannot be added; nothing was changed. Add these yourself:\n"
             + format_additions(additions).rstrip()
         )
     return changed
@@ -79,14 +79,15 @@ def read_text(path: Path) -> str:
 
 
 def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, str]]:
-    """Yield the lines that begin the table of one of the tools."""
+    """Yield the number of each line that begins the table of one of the tools, and the tool."""
     for place, line in enumerate(lines):
         if line.lstrip().startswith("["):
-            # A line inside of a longer text may look like one; `add_to_text` reads the result again.
+            # A line inside a longer text may look like one; `add_to_text` parses the result.
             with suppress(tomllib.TOMLDecodeError):
                 header = tomllib.loads(line)
                 yield from ((place, name) for name in additions if header == {"tools": {name: {}}})
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
+    """Return a string that TOML and YAML both read: both accept the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from planwarden.tools.downstream.servers import DownstreamServers
 
 GROUP = "planwarden.tools"
-"""Of the entry points of installed packages that bring tools."""
+"""The group of the entry points with which installed packages bring tools."""
 
 
 def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry:
@@ -50,7 +50,7 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
     if any(config.settings.agent for config in settings.servers.configs):
         tool_names.discard(DELEGATE)
     names = sorted(tool.definition.name for tool in tools)
-    # SERVER_TOOL may be a tool of a gate that never ran yet, unless it looks like a misspelling.
+    # SERVER_TOOL may be a tool of a gate that has not run yet, unless it looks like a misspelling.
     unknown = sorted(name for name in tool_names - {*names} if "_" not in name or did_you_mean(name, names))
     if unknown:
         raise InvalidArguments(
@@ -62,7 +62,7 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
 
 
 def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServers":
-    """Return the configured downstream servers and registers their known tools."""
+    """Return the configured downstream servers, and register their known tools."""
     from planwarden.tools.downstream.servers import DownstreamServers
 
     downstream = DownstreamServers(
@@ -97,7 +97,7 @@ def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Ignores bytecode, which Python takes for current after an edit of the same length within the same second."""
+    """Ignores bytecode, which Python thinks is current after an edit of the same length within the same second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -48,14 +48,14 @@ SERVERS_FILE = "planwarden.json"
 PLAN_FOLDER = "plans"
 """Below the home."""
 CALLER = "caller"
-"""The model that is always there: the caller."""
+"""The model that needs no setting: the calling assistant."""
 HOME_VARIABLE = "PLANWARDEN_HOME"
 """Folder of `planwarden.db`, `planwarden.toml` and `planwarden.json`; default the platform's data folder."""
 STORE_VARIABLE = "PLANWARDEN_STORE"
 """Where executions are stored: `postgresql://USER@HOST/DATABASE`, which many processes share, or `sqlite:///FILE`;
 default `planwarden.db` in the home."""
 CONTROL_VARIABLE = "PLANWARDEN_STORE_CONTROL"
-"""A URL of the same PostgreSQL past a pooler of connections; default `PLANWARDEN_STORE`."""
+"""A URL that reaches the same PostgreSQL without its connection pooler; default `PLANWARDEN_STORE`."""
 MODEL_VARIABLE = "PLANWARDEN_MODEL"
 """`caller`, `scripted:FILE`, or a provider's model as `PROVIDER:MODEL`; default `model` in `planwarden.toml`."""
 
@@ -72,7 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, ToolSettings] = {}
     python_files: tuple[Path, ...] = ()
     plan_folders: tuple[tuple[str, Path], ...] = ()
-    """Folders of saved plans in addition to the home's, each as the operator wrote it and where it is."""
+    """Folders of saved plans in addition to the home's, each as the operator wrote it and as an absolute path."""
     given_store: StoreLocation | None = None
     """The store that was named; None for the file in the home."""
     http: HttpSettings = msgspec.field(default_factory=HttpSettings)
@@ -161,7 +161,7 @@ def load_settings(
 
 
 def _read_file(path: Path) -> tuple[SettingsTables, dict[str, JsonValue]]:
-    """Return what the file says, the defaults where there is none, and what the digest of the policy covers of it."""
+    """Return the tables of the file, or the defaults without one, and what the policy's digest covers of them."""
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
@@ -187,7 +187,7 @@ def _list_facts(tables: SettingsTables, document: Mapping[str, Any]) -> dict[str
     if trusted := sorted(name for name, server in tables.servers.items() if server.trusted):
         facts["trusted"] = list[JsonValue](trusted)
     if tables.rules:
-        # As they are written: whatever changes in a rule changes the policy.
+        # As they are written: any change of a rule changes the policy.
         facts["rules"] = cast("JsonValue", document["rules"])
     return facts
 
@@ -212,7 +212,7 @@ def _build_policy(tables: SettingsTables, facts: dict[str, JsonValue]) -> Operat
 def _read_all_servers(
     home: Path, path: Path, env: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Return the servers of the file, and those that gates have wrapped."""
+    """Return the servers in the file, and those that gates have wrapped."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
     gated = tuple(read_gated_servers(home, env, settings, servers.configs))
     names = tuple(repr(config.name) for config in gated)

@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.suggestions import did_you_mean
 
 MAX_FAULTS = 10
-"""In a message."""
+"""How many faults a message names."""
 MAX_PATH_CHARS = 200
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,7 +41,7 @@ _LIMITS: Mapping[str, str] = {
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch")
-"""Kinds of faults that a schema says less about than pydantic or the validator does."""
+"""Kinds of faults for which the message of pydantic or of the validator says more than the schema."""
 
 
 class Table(BaseModel):
@@ -103,7 +103,7 @@ def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
 
 
 def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
-    """Return what the part refers to, and of an optional one what it is where it is written."""
+    """Return what the part refers to; of an optional part, what it is when it is there."""
     if "anyOf" in part:
         return _resolve(part["anyOf"][0], schema)
     if "$ref" in part:

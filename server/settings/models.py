@@ -5,7 +5,6 @@ at once, so that a server with a wrong setting does not start. The provider's cl
 prompt loads it on another thread.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,8 +23,8 @@ from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.server.settings.configuration import CALLER
 
 
-def build_model(name: str, environment: Mapping[str, str] | None = None) -> Model:
-    """Return the model that `name` describes; the environment, by default the process's, holds its key.
+def build_model(name: str, environment: Mapping[str, str]) -> Model:
+    """Return the model that `name` describes; the environment holds its key.
 
     Raises:
         InvalidArguments: there is no such model, its key or its extra is missing, or the script is not usable.
@@ -35,7 +34,7 @@ def build_model(name: str, environment: Mapping[str, str] | None = None) -> Mode
     kind, _, rest = name.partition(":")
     if kind == "scripted" and rest:
         return ScriptedModel.from_file(expand_home(rest))
-    endpoint = read_endpoint(name, os.environ if environment is None else environment)
+    endpoint = read_endpoint(name, environment)
     if not (_is_installed("pydantic_ai") and _is_installed(endpoint.sdk)):
         raise InvalidArguments(_explain_missing(endpoint))
     return LazyModel(endpoint)

@@ -30,7 +30,7 @@ class LoopOptions(Table):
     taef_max_retries: Annotated[int, Field(ge=0, le=20)] | None = None
     """Enforcement prompts in one step."""
     tool_mode: Literal["strict", "flexible"] | None = None
-    """`strict` shows a step the schemas of its required tools; `flexible` one line of each other tool as well."""
+    """`strict` shows a step the schemas of its required tools; `flexible` also one line about each other tool."""
 
 
 class Budgets(Table):
@@ -108,9 +108,7 @@ def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, obj
 
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
-    """Return call over thread over server; a call inherits only what the thread was given explicitly."""
-    if thread is None and not call and not server.explicit:
-        return server
+    """Return the options: call over thread over server; of the thread, only what it was given explicitly."""
     inherited = {name: getattr(thread, name) for name in thread.explicit} if thread is not None else {}
     explicit = {**inherited, **call}
     options = {name: explicit[name] for name in explicit if name in _OPTIONS}
@@ -124,7 +122,7 @@ def check_is_run(call: Mapping[str, object]) -> None:
 
 
 def continue_run(begun: ev.Options, options: ev.Options, call: Mapping[str, object]) -> ev.Options:
-    """Return the `options` with which an execution goes on that was begun with others: it stays what it is.
+    """Return the `options` with which a begun execution goes on: it stays a rehearsal or a real run, reviewed or not.
 
     Raises:
         InvalidArguments: the call wants to make a rehearsal a real run, or the other way round, or to add a review.

@@ -33,7 +33,7 @@ NOT_ALLOWED = "the operator does not allow it"
 
 FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "pushd", "popd")
-"""What follows runs in a folder that a rule on `cwd` does not see."""
+"""What follows them runs in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
 OAUTH_CHANNEL = "oauth"
@@ -77,7 +77,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook | None = None
     """The operator's rules on arguments; `facts` has what the digest covers of them."""
     once: Mapping[str, OnceRule] = {}
-    """By the name of a tool; `facts` has what the digest covers of them."""
+    """The business key of each tool that has one, by its name; `facts` has what the digest covers of them."""
     schedules: Mapping[str, Schedule] = {}
     """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
@@ -110,9 +110,9 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def judge(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None
     ) -> Requirement:
-        """Return what rules and risk ask.
+        """Return what the rules and the risk require.
 
-        Rules never answer the question of a blocking tool, and take nothing away from a critical one.
+        Rules never answer the question of a blocking tool, and never lower what a critical one needs.
         """
         if self.rules is None or definition.is_blocking:
             return self.for_risk(definition.risk)
@@ -174,10 +174,10 @@ def _limit_host_call(
 ) -> Requirement:
     """Return what a host's call needs: the rules are stricter for what a host does itself than for tools of plans.
 
-    A command line may hold several commands, and a rule knows one: each must be let through, as it is written and as
-    the shell reads its words. What a rule denies is also looked for where the line cannot be read whole. A rule that
-    lets calls of a host pass has to name hosts, so that `tool = "*"` does not open a shell. What releases a call of the
-    host is at least a person, because the host's forms are the host's own.
+    A command line may hold several commands, and a rule matches one: each must be allowed, both as it is written and as
+    the shell reads its words. Rules that deny are applied even to a line that cannot be read as a whole. Only a rule
+    that names hosts allows their calls, so that `tool = "*"` does not open a shell. What releases a call of the host is
+    at least a person, because the host controls its own forms.
     """
     judge, rules = policy.judge, policy.rules
     whole = judge(definition, arguments, paths)
@@ -200,7 +200,7 @@ def _limit_host_call(
         return firmest
     if not spelled or not inner.is_whole:
         return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
-    # What is behind a wrapper is asked about by a rule that comes before the one that lets the wrapper pass.
+    # A rule asks about what a wrapper runs if it comes before the rule that allows the wrapper.
     last = max(each.rule.number if each.rule is not None else 0 for each in spelled)
     behind = (each for each in loose if each.needs is not None and each.rule is not None and each.rule.number < last)
     asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)
@@ -217,7 +217,7 @@ def _rank(requirement: Requirement) -> int:
 
 
 def _is_let(requirement: Requirement, rules: RuleBook | None) -> bool:
-    """Return whether a rule lets it pass that names hosts."""
+    """Return whether a rule that names hosts allows the call."""
     rule = requirement.rule
     if requirement.needs is not None or requirement.denied is not None or rules is None or rule is None:
         return False
@@ -231,7 +231,7 @@ def _ask_a_person(requirement: Requirement) -> Requirement:
 
 
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:
-    """Return the commands of the line that do something; none where nobody can say what runs, or where."""
+    """Return the commands of the line, except moves to its own folder; none if it is unclear what runs, or where."""
     line = arguments.get(shell.command)
     # On Windows hosts start PowerShell or cmd.
     if not shell.is_posix or os.name != "posix" or not isinstance(line, str):
@@ -248,7 +248,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(place: JsonValue) -> bool:
-    """Return whether a folder that the call names is the one that its name says, wherever links lead."""
+    """Return whether a folder is named without `~` and `..`, so that it is the one that its name says."""
     return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")
 
 

@@ -14,7 +14,7 @@ from planwarden.tools.guarded.promises import CallPattern, Promise, check_patter
 MAX_PROMISES = 50
 MAX_FILE_CHARS = 100_000
 PROMISES_FILE = ".planwarden/promises.toml"
-"""Below a folder; it counts as a person trusted it."""
+"""Below a folder; only the text that a person trusted counts."""
 Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:\-/*?]+$")]
 
 
@@ -24,7 +24,7 @@ class CallSettings(Table):
     tool: Glob | Annotated[list[Glob], Field(min_length=1, max_length=20)]
     """Tools, or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
     matches: Annotated[dict[str, Any], Field(max_length=20)] = Field(default_factory=dict[str, Any])
-    """What arguments must be like, as `when` of [rules](../rules.md#when)."""
+    """What arguments must be like, written as `when` of [rules](../rules.md#when)."""
 
     def build(self) -> CallPattern:
         """Return which calls are meant. Raises `RuleFault`."""
@@ -37,13 +37,13 @@ class PromiseSettings(Table):
     """One `[[promises]]` table."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    """What people are told is missing."""
+    """The name by which people are told what is missing."""
     when: CallSettings
-    """Owed once such a call succeeded in a session."""
+    """Once such a call has succeeded in a session, the promise is owed."""
     requires: CallSettings
-    """A call that answers it."""
+    """The call that keeps the promise."""
     after: Literal["last", "first"] = "last"
-    """The answering call comes after the `last`, or after the `first`, call that owes it."""
+    """Whether the call that keeps it must come after the `last` or after the `first` call that made it owed."""
     mode: Literal["strict", "advisory"] = "strict"
     """`strict` sends the agent back, `advisory` only tells the person."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2

@@ -22,7 +22,7 @@ MAX_RULES = 500
 MAX_CONDITIONS = 20
 MAX_BUDGETS = 5
 MAX_WORDS_CHARS = 600
-"""Of a rule in one line."""
+"""The longest description of a rule in one line."""
 _GLOB = re.compile(r"[A-Za-z0-9_.\-/*?]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -37,7 +37,7 @@ class BudgetSettings(Table):
     sum: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """The argument whose numbers are added up, written as in `when`."""
     limit: Annotated[float, Field(gt=0)] | None = None
-    """What the sum may come to."""
+    """The most that the sum may reach."""
     count: Annotated[int, Field(ge=1, le=MAX_SHARES)] | None = None
     """How many calls may pass; either this, or `sum` and `limit`."""
     per: Period
@@ -53,7 +53,7 @@ class BudgetSettings(Table):
         return self
 
     def build_condition(self) -> RuleCondition | None:
-        """Return what the argument that is added up must be like; None where calls are counted.
+        """Return the condition on the argument that is added up; None where calls are counted.
 
         Raises:
             RuleFault: `sum` names no argument.
@@ -83,9 +83,9 @@ class RuleSettings(Table):
     then: Literal["allow", "ask", "deny"] | None = None
     """`allow` asks nobody, `ask` asks a person at least as `dangerous` does, `deny` refuses."""
     risk: Risk | None = None
-    """The risk of a matching call, instead of `then`. Neither takes anything away from a `critical` tool."""
+    """The risk of a matching call, instead of `then`. Neither lowers what a `critical` tool needs."""
     budget: Annotated[list[BudgetSettings], Field(max_length=MAX_BUDGETS)] = Field(default_factory=list[BudgetSettings])
-    """How much the calls that `allow` lets pass may come to; when it is spent, a person is asked."""
+    """How much the calls that `allow` lets pass may add up to; when it is spent, a person is asked."""
     because: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Why, in one line; a model reads it when its call is denied."""
 
@@ -116,15 +116,13 @@ class _RuleTables(Table):
     rules: Annotated[list[RuleSettings], Field(max_length=MAX_RULES)]
 
 
-def build_rule_book(section: Sequence[object]) -> tuple[RuleBook, list[JsonValue]]:
-    """Return the rules in the order of the file, and what the digest of the policy covers of them.
+def build_rule_book(section: Sequence[object]) -> RuleBook:
+    """Return the rules in the order of the file.
 
     Raises:
         InvalidArguments: a rule is not usable; the message names it and the key.
     """
-    tables = read_tables({"rules": section}, _RuleTables, "planwarden.toml")
-    # As it is written: whatever changes in a rule changes the policy.
-    return build_rules(tables.rules), cast("list[JsonValue]", list(section))
+    return build_rules(read_tables({"rules": section}, _RuleTables, "planwarden.toml").rules)
 
 
 def build_rules(tables: Sequence[RuleSettings]) -> RuleBook:

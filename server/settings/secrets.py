@@ -1,4 +1,4 @@
-"""Where the secrets of a home are: in files beside a SQLite database, sealed in the store that processes share.
+"""Where the secrets of a home are: in files beside a SQLite database, or sealed in a store that processes share.
 
 A process that serves or works checks the key before it begins. A command needs the key only when it reads or stores a
 secret: `list` and `token` work without, `inbox` and `login` do not.
@@ -19,7 +19,7 @@ from planwarden.storage.sql.processes import HasProcesses
 logger = logging.getLogger(__name__)
 
 PASSPHRASE = "inbox.passphrase"
-"""The name of the hash of the inbox's passphrase."""
+"""The name under which the hash of the inbox's passphrase is stored."""
 STATE_KEY = "request-state.key"
 """The secret that seals what a client carries between two calls: one for all processes of a home, and it outlives them.
 Otherwise a restart, or a call that reaches another process, would make a question that a client holds unanswerable."""
@@ -27,11 +27,11 @@ KEY_BYTES = 32
 
 
 def find_secrets(settings: Settings, store: object) -> SecretStore:
-    """Return the secrets that belong to the open store; in the home where it keeps none."""
+    """Return the secrets that belong to the open store, or those in the home if the store keeps none."""
     if not isinstance(store, HasProcesses):
         elsewhere = {} if settings.passphrase_file is None else {PASSPHRASE: settings.passphrase_file}
         return SecretFiles(settings.home, elsewhere)
-    # Imported here: a home without such a store needs no cryptography.
+    # A home without such a store needs no cryptography.
     from planwarden.storage.sealing import SealedSecrets
 
     return SealedSecrets(store, settings.environment.get(SECRET_KEY_VARIABLE, ""))
@@ -39,7 +39,7 @@ def find_secrets(settings: Settings, store: object) -> SecretStore:
 
 @asynccontextmanager
 async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
-    """The secrets of a process that has no open store. Opens one only where they are in it.
+    """Yield the secrets of a process that has no open store, and open one only if the secrets are in it.
 
     Raises:
         StoreError: that store cannot be opened.
@@ -56,7 +56,7 @@ async def load_request_state_key(store: SecretStore) -> bytes:
 
     Raises:
         StoreError: it cannot be read or stored, or is not a key.
-        UsageError: this process has not the key that the store is sealed with.
+        UsageError: this process does not have the key that seals the store.
     """
     text = await store.read(STATE_KEY) or await store.create(STATE_KEY, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
     try:
@@ -65,14 +65,14 @@ async def load_request_state_key(store: SecretStore) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise StoreError(
-            f"{store.locate(STATE_KEY)} is not a key of planwarden; delete it, open forms then have to be asked again"
+            f"{store.locate(STATE_KEY)} is not a planwarden key; delete it, and open forms have to be asked again"
         )
     return key
 
 
 async def find_request_state_key(settings: Settings, store: SecretStore) -> bytes | None:
-    """As `load_request_state_key`. None with SQLite when the home is not usable: then every call says so, or forms that
-    are open at a restart are asked again.
+    """Return the key as `load_request_state_key` does. With SQLite, return None if the home is not usable: then every
+    call says so, or forms that are open at a restart are asked again.
     """
     try:
         return await load_request_state_key(store)

@@ -51,7 +51,7 @@ class ReminderSettings(Table):
     remind_after_s: Annotated[list[Delay], Field(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
-    """Seconds after which the question is escalated; 0 for never, where `[approvals]` has an escalation."""
+    """Seconds after which the question is escalated; 0 switches off an escalation of `[approvals]`."""
     escalate_to: Annotated[list[Person], Field(max_length=50)] | None = None
     """Who is notified of an escalation; it gives nobody a right to decide."""
 
@@ -76,12 +76,12 @@ class ToolSettings(ReminderSettings):
     """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
     only lengthen it, and silence then rejects."""
     on_timeout: OnTimeout | None = None
-    """What passes when nobody answers in time; risks above `confirm` are always rejected."""
+    """The decision when nobody answers in time; risks above `confirm` are always rejected."""
     once: Annotated[list[Pointer], Field(min_length=1, max_length=10)] | None = None
-    """Arguments by which a call is known as made before, such as `["/payment_id"]`: calls with equal values happen
-    once over all executions, see [Once per business key](../rules.md#once-per-business-key)."""
+    """Arguments that identify a call, such as `["/payment_id"]`: calls with equal values happen once over all
+    executions, see [Once per business key](../rules.md#once-per-business-key)."""
     once_days: Annotated[float, Field(gt=0, le=3_650)] | None = None
-    """Days for which `once` keeps a call in mind, 90 by default."""
+    """Days for which `once` remembers a call, 90 by default."""
 
     @model_validator(mode="after")
     def _check_together(self) -> "ToolSettings":
@@ -100,7 +100,7 @@ class ToolSettings(ReminderSettings):
         return None if self.once is None else OnceRule(tuple(self.once), (self.once_days or ONCE_DAYS) * 86_400.0)
 
     def list_changes(self) -> dict[str, Any]:
-        """Return the fields of the tool's definition that it sets."""
+        """Return the fields of the tool's definition that these settings change."""
         changes = self.model_dump(exclude_none=True, exclude={*REMINDERS, *_ONCE})
         return {name: tuple(value) if name == "capabilities" else value for name, value in changes.items()}
 
@@ -144,12 +144,12 @@ class ApprovalsTable(ReminderSettings):
 
 class InboxTable(Table):
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    """Where the inbox of the home's stdio servers and of `planwarden inbox` is on this machine. By default 8766, or
-    the port that the home got when that one was taken."""
+    """Port on this machine of the inbox of the home's stdio servers and of `planwarden inbox`. By default 8766, or the
+    port that the home was given when 8766 was taken."""
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for after the one-time code, relative to this file;
-    `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, also without this setting, which
-    then only makes sure that there is one."""
+    `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, even without this setting, which
+    then only ensures that there is one."""
 
 
 class ExecutionTable(LoopOptions):
@@ -158,9 +158,9 @@ class ExecutionTable(LoopOptions):
     wait_seconds: Annotated[float, Field(ge=0, le=300)] | None = None
     """How long an MCP call waits before it answers `running`."""
     model_patience_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] | None = None
-    """How long an execution waits for a model's provider that fails or is out of reach, a day by default: it asks
-    again after a minute, then after twice as long each time, up to 30 minutes. Then it is `incomplete`. 0 gives up at
-    once."""
+    """How long an execution waits for a model's provider that fails or is out of reach, a day by default. It asks
+    again after a minute, then after twice as long each time, up to 30 minutes. In the end it is `incomplete`. 0 gives
+    up at once."""
 
     def to_options(self) -> ev.Options:
         """Return the options with which executions start."""
@@ -180,7 +180,7 @@ class GateTable(Table):
     """Seconds that `planwarden gate` lets a call wait for a person before it answers that nobody has decided; less
     than the host's own limit."""
     keep_s: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
-    """Seconds for which the identical call gets the result of an approved call that no host has got yet."""
+    """Seconds for which an identical call gets the result of an approved call that no host has received yet."""
 
 
 class GuardTable(Table):
@@ -191,14 +191,14 @@ class GuardTable(Table):
 
 class RetentionTable(Table):
     days: Annotated[int, Field(ge=1)] = RETENTION_DAYS
-    """What `planwarden prune` deletes by default: finished executions unchanged for so long."""
+    """Days without change after which `planwarden prune` deletes finished executions by default."""
 
 
 class StoreTable(Table):
     url: str | None = None
-    """As `PLANWARDEN_STORE`, which wins over it."""
+    """Like `PLANWARDEN_STORE`, which overrides it."""
     control_url: str | None = None
-    """As `PLANWARDEN_STORE_CONTROL`, which wins over it."""
+    """Like `PLANWARDEN_STORE_CONTROL`, which overrides it."""
 
 
 class OtelTable(Table):
@@ -255,7 +255,7 @@ class SettingsTables(Table):
     otel: OtelTable = Field(default_factory=OtelTable)
     logging: LoggingTable = Field(default_factory=LoggingTable)
     model: str | None = None
-    """As `PLANWARDEN_MODEL`, which wins over it."""
+    """Like `PLANWARDEN_MODEL`, which overrides it."""
 
 
 def build_schedules(

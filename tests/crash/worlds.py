@@ -152,8 +152,9 @@ class Play(World):
 
 
 RULE: dict[str, JsonValue] = {"tool": "pay", "then": "allow", "budget": [{"sum": "amount", "limit": 100, "per": "day"}]}
-BOOK, FACTS = build_rule_book([RULE])
-SETTINGS = governed(rules=BOOK, once={"pay": OnceRule(("/payment_id",), 86_400.0)}, facts={"rules": FACTS})
+SETTINGS = governed(
+    rules=build_rule_book([RULE]), once={"pay": OnceRule(("/payment_id",), 86_400.0)}, facts={"rules": [RULE]}
+)
 
 
 def pay(payment_id: str, amount: float) -> dict[str, JsonValue]:

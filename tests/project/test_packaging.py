@@ -338,5 +338,4 @@ def test_what_the_registry_starts_is_the_command_of_the_package(monkeypatch: pyt
     assert package.identifier in project["scripts"]
     monkeypatch.setattr("sys.prefix", "/base")
     monkeypatch.setattr("sys.base_prefix", "/base")
-    found = find_launch_command({})
-    assert (found.command, tuple(found.args)) == (package.runtimeHint, (package.identifier,))
+    assert find_launch_command() == (package.runtimeHint, package.identifier)

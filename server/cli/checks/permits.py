@@ -24,7 +24,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
 def check_grants(settings: Settings) -> HealthCheck | None:
-    """Say what the grants that have not ended let through; nothing where there are none."""
+    """Say what the grants that have not ended let through; None where there are none."""
     grants = use_store(settings, lambda store: store.grants(only_open=True)) if settings.store.is_made else ()
     if not grants:
         return None
@@ -57,24 +57,21 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
 
 
 def list_notes(home: Home, book: RuleBook) -> list[str]:
-    """Return what the rules may say that the operator did not mean."""
+    """Return where the rules may say something that the operator did not mean."""
     tools = {definition.name: definition for definition in home.tools.definitions()}
     servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
     return list(list_rule_notes(book, tools, servers))
 
 
 def check_rules(settings: Settings) -> HealthCheck:
-    """A rule that is not usable is broken settings; here are those that are usable and may say something else."""
+    """Say where usable rules may not say what was meant; an unusable rule has already broken the settings."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
     notes = list_notes(Home(settings), book)
     facts: dict[str, JsonValue] = {"rules": len(book.rules), "notes": list[JsonValue](notes)}
-    text = f"{len(book.rules)} in {FILE}"
-    if not notes:
-        return HealthCheck("rules", "ok", text, facts)
-    text = f"{text}; {join_some(notes)}"
-    return HealthCheck("rules", "warning", text, facts)
+    text = f"{len(book.rules)} in {FILE}{f'; {join_some(notes)}' if notes else ''}"
+    return HealthCheck("rules", "warning" if notes else "ok", text, facts)
 
 
 def check_guard(settings: Settings) -> HealthCheck:
@@ -99,7 +96,7 @@ def check_guard(settings: Settings) -> HealthCheck:
 
 
 def check_gates(_: Settings) -> HealthCheck:
-    """Say which servers of this user's hosts pass by the gate, as `planwarden gate status` does."""
+    """Say how many servers of this user's hosts are behind the gate, and how many bypass it."""
     statuses = read_statuses(os.environ, None)
     facts: dict[str, JsonValue] = {"hosts": [status.to_json() for status in statuses]}
     broken = [f"{status.file.path}: {status.problem}" for status in statuses if status.problem]

@@ -20,7 +20,7 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
-"""Named in a message."""
+"""How many of each a message names."""
 
 
 def _list_plan_names(settings: Settings) -> list[str]:
@@ -28,7 +28,7 @@ def _list_plan_names(settings: Settings) -> list[str]:
 
 
 def check_schedules(settings: Settings) -> HealthCheck | None:
-    """Say what starts next, and what cannot start; nothing where there are no schedules."""
+    """Say what starts next, and what cannot start; None where there are no schedules."""
     if not settings.store.is_made:
         return None
 
@@ -67,7 +67,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
 
 
 def check_hooks(settings: Settings) -> HealthCheck | None:
-    """Say which plans the hooks start; nothing where there are no hooks."""
+    """Say which plans the hooks start; None where there are no hooks."""
     if not settings.hooks:
         return None
     plans = _list_plan_names(settings)
@@ -100,9 +100,9 @@ def check_plans(settings: Settings) -> HealthCheck:
         text = f"none; they are files NAME.yaml or NAME.json in {settings.home / PLAN_FOLDER}"
         return HealthCheck("plans", "off", text, facts)
     more = " …" if len(plans.names) > MAX_PLANS else ""
-    text = f"{len(plans.names)} saved: {', '.join(plans.names[:MAX_PLANS])}{more}" if plans.names else "none to be used"
+    text = f"{len(plans.names)} saved: {', '.join(plans.names[:MAX_PLANS])}{more}" if plans.names else "none usable"
     if problems:
-        text += f"; to be looked at: {len(problems)}"
+        text += f"; problems: {len(problems)}"
     return HealthCheck("plans", "warning" if problems else "ok", text, facts)
 
 
@@ -126,4 +126,4 @@ def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[
         elif tool is not None:
             yield str(plan.path), f"`planwarden run` runs it, but it is not a tool of its own: {tool}"
         elif skill is not None:
-            yield str(plan.path), f"`planwarden run` runs it, but hosts are not offered it as a skill: {skill}"
+            yield str(plan.path), f"`planwarden run` runs it, but it is not offered to hosts as a skill: {skill}"

@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.settings.configuration import Settings
 
 MAX_NAMED = 5
-"""Problems in one message."""
+"""How many problems a message names."""
 CheckStatus = Literal["ok", "off", "warning", "broken"]
 
 
@@ -37,7 +37,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_check(
     name: str, check: Callable[[Settings], HealthCheck | None], settings: Settings, *, needs: str | None = None
 ) -> HealthCheck | None:
-    """Run the check, unless what it `needs` is broken: it would tell of defaults that do not hold."""
+    """Run the check, unless `needs` says what it lacks: it would judge defaults that do not apply."""
     if needs is not None:
         return HealthCheck(name, "off", f"not checked, because {needs}")
     try:

@@ -19,10 +19,10 @@ from planwarden.tools.registry import Registry
 
 
 def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -> Iterator[HealthCheck]:
-    """Yield one check for the file and one for each server in it; `needs` says what is broken that it needs."""
+    """Yield one check for the file and one for each server in it, unless `needs` says what they lack."""
     path, servers = settings.servers_file, settings.servers
     if needs is not None or not has_home:
-        # Servers keep listings and logs in the home, which doctor does not make.
+        # Servers keep listings and logs in the home, which doctor does not create.
         text = f"not checked, because {needs or 'there is no home'}"
         yield HealthCheck("downstream", "off", text)
         return
@@ -77,6 +77,6 @@ def _check_server(server: ServerHealth, tools: Sequence[ToolDefinition], trust_c
     elif asking:
         parts.append(f"calls of {len(asking)} ask a person")
     if reading:
-        parts.append(f"{len(reading)} only read, as it says: `{trust_command}` lets them run without asking")
+        parts.append(f"it says that {len(reading)} only read: `{trust_command}` lets them run without asking")
     text = "; ".join([*parts, *([server.reason] if server.reason else [])])
     return HealthCheck(name, "warning" if server.reason else "ok", text, facts)

@@ -1,4 +1,4 @@
-"""The checks of `doctor` on the store: whether it is whole, its secrets, who lives, and what waits for whom.
+"""The checks of `doctor` on the store: whether it is whole, its secrets, its processes, and what waits for them.
 
 `doctor --replay` also checks whether this version can continue the stored executions.
 """
@@ -36,7 +36,7 @@ Replay = Literal["unfinished", "all"]
 MAX_NAMED = 3
 """Logs that the sentence names; the facts hold more."""
 MAX_WAITING = 20
-"""Executions without an owner that are looked at."""
+"""How many executions without an owner are checked."""
 SHOWN_DIGITS = 12
 
 
@@ -81,14 +81,14 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
     executions: int = 0
     events: int = 0
-    """Of the logs that could be read."""
+    """The events in the logs that could be read."""
     fault_count: int = 0
     faults: list[tuple[Header, ReplayFault]] = msgspec.field(default_factory=list[tuple[Header, ReplayFault]])
     """The first logs that do not replay, by id."""
 
 
 async def replay_logs(store: Store, *, has_finished: bool) -> ReplayReport:
-    """Replay the log of every execution that can go on; with `has_finished` of the others too.
+    """Replay the log of every execution that can go on, and with `has_finished` those of the others too.
 
     Raises:
         StoreError: the store cannot be read; a single damaged log is a fault in the report instead.
@@ -152,7 +152,7 @@ def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
 
 
 def check_secrets(settings: Settings) -> HealthCheck | None:
-    """Say whether the secrets are sealed; nothing for a store of one machine."""
+    """Say whether the secrets are sealed; None for a store of one machine."""
     if settings.store.path is not None:
         return None
     key = settings.environment.get(SECRET_KEY_VARIABLE, "")
@@ -163,7 +163,7 @@ def check_secrets(settings: Settings) -> HealthCheck | None:
 
 
 def check_processes(settings: Settings) -> HealthCheck | None:
-    """Say who lives, and what waits for whom; nothing for a store of one machine."""
+    """Say which processes live, and which executions wait for one; None for a store of one machine."""
     if settings.store.path is not None:
         return None
 
@@ -197,14 +197,14 @@ def check_processes(settings: Settings) -> HealthCheck | None:
     if outdated:
         problems.append(
             f"{', '.join(outdated)} started with another policy than {living[0].host}:{living[0].pid}, which started "
-            "last: they end what they have begun; restart them with its planwarden.toml"
+            "last: they finish what they have begun; restart them with its planwarden.toml"
         )
     message = "; ".join([text, *problems])
     return HealthCheck("processes", "warning" if problems else "ok", message, facts)
 
 
 async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:
-    """Return what executions wait for that run and have no owner, by their ids."""
+    """Return what each running execution without an owner waits for, by the execution's id."""
     reasons: dict[str, str] = {}
     for execution_id in await store.orphans(MAX_WAITING):
         header = await store.header(execution_id)

@@ -78,7 +78,7 @@ def handle_export(arguments: Namespace) -> int:
 
 
 def _read(settings: Settings, read: Callable[[AuditReader], Awaitable[Result]]) -> Result:
-    """Return what the function reads in the audit. Raise `StoreError` where there is no database."""
+    """Return what the function reads from the audit. Raise `StoreError` if there is no database."""
     if not settings.store.is_made:
         raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
     return use_store(settings, lambda store: read(AuditReader(store)))

@@ -9,7 +9,7 @@ from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE, FAILED, print_json
+from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import find_operator
@@ -41,14 +41,14 @@ def handle_forget(arguments: Namespace) -> int:
     }
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
-        raise UsageError("forgetting lets an effect happen again, so a person says so at a terminal")
+        raise UsageError("forgetting lets an effect happen again, so only a person at a terminal can do it")
     home = open_home(arguments)
     key = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
     terms = [
         f"Tool: {escape_text(key.tool_name)}",
         *(f"  {text}" for text in _list_values(key)),
         f"The first one: {_describe_call(key)}",
-        f"It keeps the key until {format_instant(key.ends_at)}. Forgotten, its effect may happen twice.",
+        f"It keeps the key until {format_instant(key.ends_at)}. Once forgotten, its effect may happen twice.",
     ]
     terminal.panel("Let this call happen again?", terms, "warn")
     if not confirm(terminal, "Forget it?", says_yes=False):
@@ -56,10 +56,8 @@ def handle_forget(arguments: Namespace) -> int:
         return FAILED
     authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")
-    if arguments.json:
-        print_json(to_json(key))
-    else:
-        terminal.say("The next call with this key happens. `planwarden retry` goes on with what was refused.")
+    text = "The next call with this key will happen. `planwarden retry` goes on with what was refused."
+    write_result(arguments, to_json(key), lambda terminal: terminal.say(text))
     return DONE
 
 

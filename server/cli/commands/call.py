@@ -82,7 +82,7 @@ def read_arguments(arguments: Namespace) -> Callable[[ToolDefinition], dict[str,
 
 
 def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
-    """Draw the result of a completed call, escaped line by line, so that people can read and copy it."""
+    """Draw the result of a completed call, escaped, line by line, so that people can read and copy it."""
     state = execution.steps.get(STEP)
     if state is None or state.status != "completed":
         return

@@ -19,7 +19,7 @@ from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
 NEWEST = 100
-"""How many of the newest executions are searched for running ones; waiting ones are found without that."""
+"""How many of the newest executions are searched for running ones; waiting ones are found in any case."""
 GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Completed, and not undone": ("completed",),
     "Failed or rejected": ("failed", "rejected"),
@@ -32,7 +32,7 @@ def add_cancel(parser: CommandParser) -> None:
     text = "its threadId, or the beginning of one; without it, the command only lists what can be cancelled"
     parser.add_argument("thread", metavar="THREAD", nargs="?", help=text)
     parser.add_argument("--reason", metavar="TEXT", help="reason for the record")
-    text = "do not ask; a terminal asks when something has had its effect"
+    text = "do not ask; otherwise a terminal asks if a call may have changed something"
     parser.add_argument("--yes", action="store_true", help=text)
 
 

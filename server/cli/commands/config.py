@@ -13,7 +13,7 @@ import shtab
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.hosts import CLIENTS, find_launch_command
+from planwarden.server.cli.hosts import CLIENTS, LaunchCommand, find_launch_command
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.program import build_parser
 from planwarden.server.settings.configuration import HOME_VARIABLE, MODEL_VARIABLE, STORE_VARIABLE
@@ -45,11 +45,10 @@ def handle_completion(arguments: Namespace) -> int:
 
 def handle_print(arguments: Namespace) -> int:
     host = CLIENTS[arguments.client]
-    variables = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
-    home = arguments.home or variables.get(HOME_VARIABLE)
-    model = arguments.model or variables.get(MODEL_VARIABLE)
+    env = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
+    home = arguments.home or env.get(HOME_VARIABLE)
+    model = arguments.model or env.get(MODEL_VARIABLE)
     store = arguments.store or os.environ.get(STORE_VARIABLE, "").strip()
-    env = dict(variables)
     location = read_location(store) if store else None
     if location is not None and not location.has_password:
         env[STORE_VARIABLE] = store
@@ -70,5 +69,6 @@ def handle_print(arguments: Namespace) -> int:
     if keys:
         text = f"not written, because they are secrets: {', '.join(keys)}; the host has to give them to planwarden"
         print(text, file=sys.stderr)
-    print(host.write(find_launch_command(env)))
+    command, *args = find_launch_command()
+    print(host.write(LaunchCommand(command, args, env)))
     return DONE

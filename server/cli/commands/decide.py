@@ -71,7 +71,7 @@ def handle_approve(arguments: Namespace) -> int:
         if arguments.suspension is None:
             return _approve_all(session, arguments)
         if has_code:
-            # It raises where nothing was recorded.
+            # It raises an error if nothing was recorded.
             execution = _approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
             return _finish(session, arguments, (execution, True))
         return _finish(session, arguments, approve(session, arguments.suspension))
@@ -109,7 +109,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         try:
             execution, is_recorded = approve(session, last)
         except PlanwardenError as error:
-            # Somebody else may have decided it in the meantime; the others are asked all the same.
+            # Somebody else may have decided it in the meantime; the others are asked anyway.
             session.terminal.say(TerminalLine((name_commands(error.message), "warn"), mark="note"))
             continue
         if is_recorded:
@@ -126,7 +126,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
-    """Return the number of questions that wait for a person, and the oldest one that was asked after that one."""
+    """Return how many questions wait for a person, and the oldest one that was asked after the one named."""
     return home.read(lambda store: store.suspensions(addressee="human", limit=1, cursor=after))
 
 
@@ -186,13 +186,13 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
 
 
 def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:
-    """A question that needs several people stays open after each of them but the last."""
+    """Return the result of a decision; a question that needs several people stays open after all but the last."""
     after = execution.suspensions[before.question.suspension_id]
     return execution, after.status == "decided" or len(after.endorsements) > len(before.endorsements)
 
 
 def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
-    """Return the suspension whose id begins so, its execution, and the principal that owns both."""
+    """Return the suspension whose id begins like this, its execution, and the principal that owns both."""
 
     async def read(store: Lookups) -> tuple[ExecutionState, SuspensionState, str]:
         row = await home.find_suspension(store, beginning)
@@ -206,7 +206,8 @@ def _repeat_decision(
     session: CliSession, execution: ExecutionState, suspension: SuspensionState, *, approved: bool
 ) -> DecisionResult:
     """Handle a question that was decided before. The same decision returns the execution, and continues it if it was
-    interrupted; a different one raises `AlreadyDecided`."""
+    interrupted; a different one raises `AlreadyDecided`.
+    """
     question, decision = suspension.question, suspension.decision
     if decision is None or decision.approved != approved:
         verdict = "approved" if decision is not None and decision.approved else "rejected"

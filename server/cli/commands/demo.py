@@ -1,4 +1,4 @@
-"""The command `demo`: it shows the main job on one screen, with tools that really run and a process that is killed.
+"""The command `demo`: shows the main job on one screen, with tools that really run and a process that is killed.
 
 A second process runs the plan. It is killed with SIGKILL while the question waits, and this process continues from the
 database: the same steps and the same question, and no call runs twice. It needs no key and no network; a script plays
@@ -92,7 +92,7 @@ def handle_demo(arguments: Namespace) -> int:
 def _fill_home(home: Path, *, is_attended: bool) -> str:
     """Write settings, tools, a plan, a scripted model and some old files into an empty folder; return the model's name.
 
-    Where nobody can be asked, the settings lower the risk of the deletion, because --yes does not suffice otherwise.
+    Where nobody can be asked, the settings lower the risk of the deletion, because --yes is not enough otherwise.
     The scripted model first only describes its call, as real models do, and makes it when planwarden insists.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)

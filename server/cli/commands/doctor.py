@@ -41,7 +41,7 @@ from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search import search_endpoint_from_environment
 
 PROBE_BYTES = 4096
-"""Written into the home, and gone at once: a full disk may still take an empty file."""
+"""Written into the home and deleted at once: a full disk may still accept an empty file."""
 
 
 def add_doctor(parser: CommandParser) -> None:
@@ -80,15 +80,15 @@ def draw_report(terminal: Terminal, report: DoctorReport) -> None:
 
 
 def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
-    """Run every check, after those that it depends on. It starts the downstream servers and ends them again."""
+    """Run every check after those that it depends on; downstream servers are started, and ended again."""
     folder = find_home(arguments.home, os.environ)
-    settings, *read = _read_settings(arguments, folder)
-    is_broken = read[0].status == "broken"
+    settings, settings_check, *servers_check = _read_settings(arguments, folder)
+    is_broken = settings_check.status == "broken"
     no_settings = "the settings are broken" if is_broken else None
-    no_servers = no_settings or (None if len(read) == 1 else "the file of the servers is broken")
+    no_servers = no_settings or ("the file of the servers is broken" if servers_check else None)
     checks = (
         _check_home(folder, settings, is_named=is_home_named(arguments.home)),
-        read[0],
+        settings_check,
         # Before the store check: opening the store tightens the mode of the folder.
         _check_file_modes(settings),
         run_check("store", check_store, settings),
@@ -103,7 +103,7 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
         _check_web_extra(),
         run_check("search", _check_search, settings, needs=no_settings),
         run_check("notify", _check_notify, settings, needs=no_settings),
-        *(read[1:] or check_downstream(settings, needs=no_settings, has_home=folder.is_dir())),
+        *(servers_check or check_downstream(settings, needs=no_settings, has_home=folder.is_dir())),
         None if is_broken else run_check("schedules", check_schedules, settings),
         None if is_broken else check_hooks(settings),
         None if is_broken else run_check("grants", check_grants, settings),
@@ -120,7 +120,7 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
 
 
 def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCheck:
-    """Return whether the folder is there and can be written: the default one is made by the first execution."""
+    """Say whether the folder is there and can be written; the first execution makes the default one."""
     facts: dict[str, JsonValue] = {"folder": str(folder)}
     if (missing := describe_missing_home(folder)) is not None:
         is_broken = is_named or os.path.lexists(folder)
@@ -136,8 +136,7 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 
 
 def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Return the settings as far as they can be read, the check of their file, and the one of the servers' file where
-    that is broken."""
+    """Return the settings as far as they can be read, the check of their file, and that of a broken servers' file."""
     try:
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:
@@ -158,7 +157,7 @@ def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple
 
 
 def _check_file_modes(settings: Settings) -> HealthCheck:
-    """Plans and approvals are private, so only the owner may read the files."""
+    """Say whether only the owner can read the files: plans and approvals are private."""
     if sys.platform == "win32":
         return HealthCheck("privacy", "off", "file modes are not checked on Windows")
     required_modes = {settings.home: 0o700}
@@ -254,7 +253,7 @@ def _check_notify(settings: Settings) -> HealthCheck:
 
 
 def _check_stalls(settings: Settings) -> HealthCheck | None:
-    """Say whether the event loop of a server of this home stood still."""
+    """Say whether the event loop of a server of this home has stalled; None if none has."""
     stalls = read_stalls(settings.home)
     if stalls is None:
         return None

@@ -1,4 +1,4 @@
-"""The command `gate`: a server that a host has already, with a person before what matters."""
+"""The command `gate`: serves a server that a host already has, and asks a person before what matters."""
 
 import os
 from argparse import Namespace
@@ -27,14 +27,14 @@ HOSTS = ("claude-code", "codex", "gemini", "opencode", "cursor", "vscode", "clau
 def add_gate(parser: CommandParser) -> None:
     parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    text = "what rules and pages call the server, whose tools are NAME_TOOL there; default: after its program"
+    text = "name of the server in rules and on pages, where its tools are NAME_TOOL; default: after its program"
     parser.add_argument("--name", metavar="NAME", help=text)
     for name, text in (
-        ("install", "Show what a host's list of servers becomes so that they run behind the gate, ask, and write it."),
-        ("uninstall", "Show what a host's list of servers becomes without the gate, ask, and write it."),
-        ("status", "Say which servers of each host run behind the gate, and which pass by it."),
+        ("install", "Show how a host's list of servers changes so that they run behind the gate, ask, and write it."),
+        ("uninstall", "Show how a host's list of servers changes without the gate, ask, and write it."),
+        ("status", "Say which servers of each host run behind the gate, and which bypass it."),
     ):
-        # A gate that serves needs none of it.
+        # A gate that serves does not need the module of these commands.
         changing = parser.add_command(name, partial(_handle_hosts, name), text, needs_home=False)
         if name != "status":
             changing.add_argument("host", choices=HOSTS, metavar="HOST", help=f"the host: {', '.join(HOSTS)}")
@@ -60,9 +60,9 @@ def handle_gate(arguments: Namespace) -> int:
     words = arguments.command
     if words and arguments.upstream is not None:
         raise UsageError("a server is a command or an address: leave out --upstream, or what is behind the two hyphens")
-    if any(Path(word).name == "planwarden" for word in words[:1]):
-        raise UsageError("planwarden is never wrapped by itself")
-    # Most commands need none of it.
+    if words and Path(words[0]).name == "planwarden":
+        raise UsageError("planwarden cannot wrap itself")
+    # Most commands do not serve.
     serving = import_module("planwarden.server.gate.serving")
     if not words and arguments.upstream is None:
         if arguments.name is not None:
@@ -86,7 +86,7 @@ def handle_gate(arguments: Namespace) -> int:
 
 
 def _choose_remote_name(url: str) -> str:
-    """Return what a server behind an address is called. Raises `UsageError`: it is not an address."""
+    """Return a name for the server at an address. Raises `UsageError` if it is not an address."""
     try:
         host = urlsplit(url).hostname
     except ValueError:

@@ -27,10 +27,8 @@ from planwarden.server.views.escaping import escape_text
 
 
 def install(arguments: Namespace) -> int:
-    launch = find_launch_command({})
-    home = find_home(arguments.home, os.environ).absolute()
-    program = (launch.command, *launch.args, "--home", str(home))
-    return _change(arguments, program)
+    home = find_home(arguments.home, os.environ)
+    return _change(arguments, (*find_launch_command(), "--home", str(home)))
 
 
 def uninstall(arguments: Namespace) -> int:
@@ -88,7 +86,7 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
 
 
 def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:
-    """Return why the server cannot be put behind the gate of the program; empty where it can, or is there."""
+    """Return why the server cannot be put behind the gate of the program; empty if it can, or already is."""
     if server.own_words and server.words[: len(program)] != tuple(program):
         return "it is behind the gate of another home or installation; use `gate uninstall` first"
     return "it is planwarden" if server.state == "planwarden itself" else server.problem

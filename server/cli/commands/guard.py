@@ -49,7 +49,7 @@ AFTERWARDS: dict[HostName, str] = {
     "codex": "Start Codex, open `/hooks` and trust the hook with `t`: until then Codex skips it without a word.",
     "gemini": "Start Gemini CLI again.",
     "opencode": "Start opencode again.",
-    "cursor": "Start Cursor again. It was never run with planwarden: see that a call is really blocked.",
+    "cursor": "Start Cursor again. It was never run with planwarden: check that a call is really blocked.",
 }
 
 logger = logging.getLogger(__name__)
@@ -57,20 +57,20 @@ logger = logging.getLogger(__name__)
 
 def add_guard(parser: CommandParser) -> None:
     hosts = tuple(GUARDED_HOSTS)
-    text = "Show what the host's file gets so that it asks planwarden before each call, ask, and write it."
+    text = "Show the lines that make the host ask planwarden before each call, ask, and write them to its file."
     changes = [parser.add_command("install", install, text, needs_home=False)]
-    text = "Show which lines of planwarden the host's file loses, ask, and write it."
+    text = "Show which lines of planwarden would leave the host's file, ask, and remove them."
     changes.append(parser.add_command("uninstall", uninstall, text, needs_home=False))
     for command in changes:
         command.add_argument("host", choices=hosts, metavar="HOST", help=f"the host: {', '.join(hosts)}")
         text = "in the project of the working directory; default: for this user"
         command.add_argument("--project", action="store_true", help=text)
         command.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
-    text = "Run each hook as its host would, also broken ones, and say what the host does."
+    text = "Run each hook as its host would, even a broken one, and say what the host does."
     status = parser.add_command("status", show_status, text, needs_home=False)
     text = "of the project of the working directory; default: of this user"
     status.add_argument("--project", action="store_true", help=text)
-    text = "Show the promises of the working directory, ask at the terminal, and count them from then on."
+    text = "Show the promises of the working directory, ask at the terminal, and hold hosts to them from then on."
     parser.add_command("trust-folder", trust_folder, text, has_json=False, needs_home=False)
     text = "Answer a host's hook: the event on standard input."
     hook = parser.add_command("hook", handle_hook, text, has_json=False, needs_home=False)
@@ -166,7 +166,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
         )
     except PlanwardenError as error:
         return build_failure(host, text, is_closed, error.message)
-    # Whatever goes wrong must not catch the session.
+    # Whatever goes wrong must not keep the session from ending.
     except Exception as error:
         logger.exception("the hook failed")
         return build_failure(host, text, is_closed, type(error).__name__)

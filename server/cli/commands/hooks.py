@@ -64,7 +64,7 @@ def handle_send(arguments: Namespace) -> int:
 
 
 def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
-    """Return the hook of that name. Raises `UsageError`: there is none, or nothing can be signed for it here."""
+    """Return the hook of that name. Raises `UsageError` if there is none, or nothing can be signed for it here."""
     table = {hook.name: hook for hook in hooks}
     if name not in table:
         hint = did_you_mean(name, table) or (f"; there are {', '.join(table)}" if table else f"; {FILE} has no [hooks]")

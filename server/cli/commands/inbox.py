@@ -1,8 +1,8 @@
 """The command `inbox`: lets the person at this terminal into the inbox in the browser.
 
-A code is worth an approval. So it goes only to a terminal that somebody reads and types on, never through a pipe or
-into JSON. That keeps the code from a model whose shell has only pipes. It does not keep the code from a program of the
-same user that makes its own terminal; nothing here can.
+A code can approve. So it goes only to a terminal that somebody reads and types on, never through a pipe or into JSON.
+That keeps the code from a model whose shell has only pipes. It does not keep the code from a program of the same user
+that makes its own terminal; nothing here can.
 """
 
 import getpass
@@ -137,7 +137,7 @@ async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence
 
 
 async def _answers(url: str) -> bool:
-    """Return whether an inbox is there. That it is one of this home is for the caller to know."""
+    """Return whether an inbox answers; only the caller can know that it belongs to this home."""
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
             response = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")

@@ -20,7 +20,7 @@ from planwarden.server.settings.configuration import FILE, find_home
 
 TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
 SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
-"""Each file in the folder, and the file of `planwarden.server.cli.templates` that it is a copy of."""
+"""Each file in the folder, and the template in `planwarden.server.cli.templates` that is copied there."""
 
 
 def add_init(parser: CommandParser) -> None:
@@ -54,7 +54,7 @@ def handle_init(arguments: Namespace) -> int:
 
 
 def _list_commands(home: Path) -> list[tuple[str, str]]:
-    """Return command lines to go on with, and what each does."""
+    """Return the next command lines to run, and what each does."""
     _, *options = build_command_prefix(home, None)
     return [
         (shlex.join([*find_program(), *options, *words]), does)
@@ -77,7 +77,7 @@ def create_home(home: Path) -> list[Path]:
         is_ours = not home.exists() or not any(home.iterdir())
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_ours and sys.platform != "win32":
-            # The mode of `mkdir` is cut by the umask, and an empty folder may have had another one.
+            # The umask may reduce the mode of `mkdir`, and an empty folder may have had another one.
             home.chmod(0o700)
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():

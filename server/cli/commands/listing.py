@@ -48,7 +48,7 @@ def add_list(parser: CommandParser) -> None:
     parser.add_argument("--cursor", help="continue after the page that printed this cursor")
     text = "list executions, the newest activity first; the options below do so too"
     parser.add_argument("--executions", action="store_true", help=text)
-    text = "of executions, list those that are calls through a gate, with arguments and results"
+    text = "list only executions that are calls through a gate, with arguments and results"
     parser.add_argument("--calls", action="store_true", help=text)
     parser.add_argument("--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id")
     parser.add_argument("--state", type=_read_state, choices=tuple(STATUSES), help="only those in this state")
@@ -79,7 +79,7 @@ async def _list_questions(
     home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups
 ) -> SuspensionPage:
     """Return open questions, oldest first, and draw them on the terminal, if any, with the newest executions."""
-    # JSON has the tools that are offered to a caller; a terminal shows nothing of them.
+    # JSON has the tools that are offered to a caller; a terminal does not show them.
     tools = home.definitions if terminal is None else None
     page = await list_open_suspensions(
         store,

@@ -65,7 +65,7 @@ def handle_login(arguments: Namespace) -> int:
 
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
-    """Log in to the named server. Return False when it asks for no login. Raise `ToolError`; an earlier one stays."""
+    """Log in to the named server. Return False when it asks for no login. Raise `ToolError`; an old login stays."""
     find_login(home.downstream, name)
     if not terminal.can_ask:
         raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
@@ -105,20 +105,20 @@ def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
         InvalidArguments: there is no such server, or it takes no logins.
     """
     config = downstream.find_config(name)
-    place = downstream.login_location(config)
+    location = downstream.login_location(config)
     if config.problem is not None:
         raise InvalidArguments(f"server {name!r} cannot be used: {config.problem}")
-    if place is None or config.url is None:
+    if location is None or config.url is None:
         raise InvalidArguments(f"server {name!r} is a program of this machine; only servers with a url take logins")
     if not is_private(config.url):
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
-    return place
+    return location
 
 
 async def log_in_with_browser(login: LoginLocation, open_url: OpenUrl) -> bool:
-    """Log in with the browser that `open_url` opens. Returns False when the server asks for no login.
+    """Log in with the browser that `open_url` opens. Return False when the server asks for no login.
 
     Raises:
         ToolError: the login failed, or the person did not finish it within `WAIT_S`.
@@ -199,7 +199,7 @@ def _create_listener(configured: int | None, registered: int | None) -> socket.s
         if configured is not None:
             reason = error.strerror or "it is taken"
             raise ToolError(
-                f"port {configured} (redirect_port) cannot be listened at: {reason}; end what uses it, such as another "
-                "`planwarden login`, or set another one and register it"
+                f"cannot listen on port {configured} (redirect_port): {reason}; end what uses it, such as another "
+                "`planwarden login`, or set another port and register it"
             ) from error
         return socket.create_server((HOST, 0))

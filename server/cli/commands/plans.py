@@ -52,7 +52,7 @@ def add_plans(parser: CommandParser) -> None:
         ("graph", handle_graph, "Print the graph of a plan as Mermaid text. Nothing runs."),
     ):
         add_plan_arguments(parser.add_command(name, handler, text, uses_servers=True))
-    text = "Make a saved plan of a finished run; values of its goal become inputs."
+    text = "Make a saved plan from a finished run; values of its goal become inputs."
     keep = parser.add_command("keep", handle_keep, text)
     keep.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
     keep.add_argument("name", metavar="NAME", help="name of the new plan: letters, digits, - and _, at most 64")
@@ -130,7 +130,7 @@ def make_forecast(arguments: Namespace) -> Forecast:
 
 
 def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:
-    """Return those that the person wants as inputs; all of them where nobody can be asked."""
+    """Return the proposals that the person wants as inputs; all of them where nobody can be asked."""
     if not terminal.can_ask:
         return list(proposed)
     if proposed:

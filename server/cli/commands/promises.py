@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import anyio
 from pydantic import JsonValue
@@ -26,7 +25,6 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import Promise, describe_pattern
 
-T = TypeVar("T")
 MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
 
@@ -50,7 +48,7 @@ def handle_list(arguments: Namespace) -> int:
     rows = [(promise, FILE, "trusted") for promise in settings.promises]
     trusted_folders = use_store(settings, lambda store: RecordStore(store, TrustedFolder).all())
     for trusted in trusted_folders:
-        state = "trusted" + ("; the file has changed since, what was trusted counts" if has_changed(trusted) else "")
+        state = "trusted" + ("; the file has changed, but what was trusted counts" if has_changed(trusted) else "")
         rows += [(promise, trusted.folder, state) for promise in read_promises(trusted.text, trusted.folder)]
     if (folder / PROMISES_FILE).exists() and not any(each.folder == str(folder) for each in trusted_folders):
         text = read_folder_file(str(folder))

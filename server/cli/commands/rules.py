@@ -62,7 +62,7 @@ _WOULD = {"allow": "would run without a question", "ask": "would be asked about"
 
 
 class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say of one call: those for its tool, up to the one that decides, and what comes of it."""
+    """What the rules say about one call: each rule for its tool up to the one that decides, and the outcome."""
 
     tool_name: str
     arguments: dict[str, JsonValue]
@@ -80,7 +80,7 @@ def add_rules(parser: CommandParser) -> None:
     check.add_argument("tool", metavar="TOOL", help="name of the tool, or HOST/TOOL for a tool of a host")
     check.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="as for call")
     check.add_argument("--json-args", metavar="JSON", help="as for call")
-    text = "Say what the rules of now would have done with the calls of the log. Nothing runs."
+    text = "Say what the present rules would have done with the calls in the log. Nothing runs."
     replay = parser.add_command("replay", handle_replay, text)
     text = "calls of the last N days; default %(default)s"
     replay.add_argument("--days", type=read_count, default=30, metavar="N", help=text)
@@ -126,7 +126,7 @@ def handle_replay(arguments: Namespace) -> int:
 
 
 async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
-    """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` without NAME=VALUE."""
+    """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` for what is not NAME=VALUE."""
     name: str = arguments.tool
     tool = home.tools.get(name)
     definition = tool or ToolDefinition(name=name, description="", input_schema={})
@@ -158,7 +158,7 @@ def _explain(definition: ToolDefinition, requirement: Requirement, verdicts: Seq
     if requirement.denied is not None:
         return describe_denial(requirement)
     if requirement.rule is None:
-        critical = ", and no rule takes anything away from it" if definition.risk == "critical" else ""
+        critical = ", which no rule can lower" if definition.risk == "critical" else ""
         return f"no rule decides; the risk of the tool is {definition.risk}{critical}"
     if requirement.needs is not None and verdicts and verdicts[-1].verdict == "unknown":
         return f"rule {requirement.rule.number} cannot be evaluated"

@@ -26,13 +26,13 @@ def add_run(parser: CommandParser) -> None:
     parser.handle(handle_run, uses_servers=True)
     add_plan_arguments(parser)
     text = (
-        "approve every call and confirmation except critical ones, and without a terminal except dangerous ones; "
-        "forms are still asked"
+        "approve every call and confirmation except critical ones and, without a terminal, dangerous ones; forms are "
+        "still asked"
     )
     parser.add_argument("--yes", action="store_true", help=text)
     text = "only call what reads, and show what every other call would do and whom it would ask"
     parser.add_argument("--rehearse", action="store_true", help=text)
-    text = "idempotency key, 1 to 200 characters: run again with the same key, it goes on with the run that it began"
+    text = "idempotency key, 1 to 200 characters; a second run with the same key goes on with the first one"
     parser.add_argument("--key", metavar="KEY", help=text)
 
 
@@ -50,7 +50,7 @@ def add_retry(parser: CommandParser) -> None:
     parser.add_argument("--from", dest="from_step", metavar="STEP", help=text)
     parser.add_argument("--plan", metavar="PLAN", help="another plan for what is left, as for run")
     add_inputs(parser, "another value for an input; the others stay as they were. Written as for run")
-    text = "idempotency key, 1 to 200 characters: again with the same key, it goes on with what that one started"
+    text = "idempotency key, 1 to 200 characters; a second retry with the same key goes on with the first one"
     parser.add_argument("--key", metavar="KEY", help=text)
     parser.add_argument("--yes", action="store_true", help="as for run")
 
@@ -89,7 +89,7 @@ def run_plan(
     key: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> ExecutionState:
-    """Run a plan until it ends or a question is left open; with a known `key`, goes on with the run that it began."""
+    """Run a plan until it ends or a question is left open; with a known `key`, go on with the run of that key."""
 
     async def start(service: Service) -> ExecutionState:
         if not await _report_known_key(session, service, key) and plan.document is not None:
@@ -130,7 +130,7 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
 
 
 async def _report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
-    """Say that nothing new starts, if the key has started something."""
+    """Return whether the key has started something before, and if so, say that nothing new starts."""
     if key is None:
         return False
     check_key(key)

@@ -50,7 +50,7 @@ def add_schedule(parser: CommandParser) -> None:
     text = "Start a run now, as a tick would, and ask its questions here."
     for command in (
         parser.add_command("pause", pause, "Start nothing at its ticks until it is resumed."),
-        parser.add_command("resume", resume, "Go on with the next tick; those while it was paused are over."),
+        parser.add_command("resume", resume, "Go on with the next tick; those missed during the pause start nothing."),
         parser.add_command("remove", handle_remove, "Delete a schedule. Runs that it started go on."),
         now := parser.add_command("run-now", handle_run_now, text, uses_servers=True),
     ):
@@ -60,7 +60,7 @@ def add_schedule(parser: CommandParser) -> None:
 
 def handle_add(arguments: Namespace) -> int:
     async def add(service: Service, book: ScheduleBook) -> PlanSchedule:
-        # An unknown plan is refused later.
+        # The book refuses an unknown plan.
         schemas = {line.name: line.inputs for line in await service.plans()}
         pairs = split_pairs(arguments.input, "--input", is_unique=True)
         request = ScheduleRequest(
@@ -91,7 +91,7 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], arguments: Namespace) -> int:
-    """Pause or resume a schedule, which the method does that has the book and the id."""
+    """Pause or resume a schedule with the given method of the book."""
 
     async def change(_: Service, book: ScheduleBook) -> PlanSchedule:
         return await switch(book, (await book.find(arguments.schedule)).schedule_id)
@@ -136,7 +136,7 @@ def handle_run_now(arguments: Namespace) -> int:
 
 
 class _NothingStarted(Exception):
-    """A run that was asked for did not start: `queued` or the outcome of the tick, and a sentence."""
+    """A requested run did not start. The arguments are `queued` or the outcome of the tick, and a sentence."""
 
 
 def build_book(service: Service) -> ScheduleBook:
@@ -182,7 +182,7 @@ def _build_tick_line(tick: TickView) -> TerminalLine:
 
 
 def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:
-    """Changes a schedule and shows it, and says whether a process will start it."""
+    """Change a schedule, show it, and say whether a process will start its runs."""
     home = open_home(arguments)
 
     async def work(service: Service) -> tuple[ScheduleView, bool]:

@@ -81,7 +81,7 @@ def handle_worker(arguments: Namespace) -> int:
 
 
 async def run_worker(settings: Settings, concurrency: int) -> None:
-    """Continue executions of the store, `concurrency` at a time, until SIGINT or SIGTERM; running calls may end."""
+    """Continue executions of the store, `concurrency` at a time, until SIGINT or SIGTERM; running calls may finish."""
     log_to_stderr(settings.observation)
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with Warden(settings=settings, whole_process=True, role="worker", concurrency=concurrency):

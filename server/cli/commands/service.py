@@ -18,7 +18,7 @@ from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.server.settings.configuration import find_home, find_operator
 
 DEPLOYED = Path("/opt/planwarden/bin/planwarden"), Path("/var/lib/planwarden"), "planwarden"
-"""The program, the home and the user of the page about systemd."""
+"""The program, the home and the user in `planwarden.service`, as the page about systemd has them."""
 _PERSONAL = (Path("/home"), Path("/root"), Path("/run/user"))
 _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 
@@ -105,7 +105,7 @@ def write_launchd(installation: Installation) -> str:
 
 
 def write_docker(installation: Installation) -> str:
-    """Return the file for `docker compose`, as in `deploy/`; the home of the container is its own."""
+    """Return the file for `docker compose`, as in `deploy/`; the container has a home of its own."""
     command = ["serve", "--http", "--host", "0.0.0.0"]
     return _read("compose.yaml").replace(json.dumps(command), json.dumps([*command, *installation.options]))
 
@@ -115,7 +115,7 @@ def _read(name: str) -> str:
 
 
 def _quote(value: object) -> str:
-    """A word of a unit file (https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html)."""
+    """Quote a word of a unit file (https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html)."""
     text = str(value).replace("%", "%%")
     if not text.isprintable():
         raise UsageError(f"{str(value)!r} cannot stand in a unit; use a path without control characters")

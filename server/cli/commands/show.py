@@ -56,7 +56,7 @@ def add_show(parser: CommandParser) -> None:
     parser.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
     text = "show the execution as it was after this event; --observations 0 shows their numbers"
     parser.add_argument("--at", type=int, metavar="SEQUENCE", help=text)
-    text = "show this step alone; of a loop what its items came to, by pages"
+    text = "show this step alone; for a loop, show pages with the outcome of each item"
     parser.add_argument("--step", metavar="STEP", help=text)
     parser.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
     text = "with --step: items, at most 1000; default %(default)s"
@@ -94,7 +94,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread that the user means: the newest one without a word."""
+    """Return the id of the thread whose id begins like this; without a beginning, that of the newest thread."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)
@@ -153,11 +153,11 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
         _draw_observations(terminal, view)
     if moment is None:
         return {**to_json(view), **({} if waiting is None else {"waitsFor": waiting})}
-    # Without the ways to act on it: what it asks may be answered by now.
+    # Without the ways to answer: the questions may be answered by now.
     suspensions = tuple(
         replace(suspension, how_to_answer=HowToAnswer(inbox_url=None, command=None)) for suspension in view.suspensions
     )
-    text = f"This is the past, {_describe_moment(moment)}; without --at it is as it is now."
+    text = f"This is the past, {_describe_moment(moment)}; without --at the present is shown."
     return {**to_json(replace(view, suspensions=suspensions, next_action=text)), "at": moment}
 
 
@@ -221,7 +221,7 @@ def _draw_execution(
     now: float,
     moment: Moment | None,
 ) -> None:
-    # The operator's files may print when they are loaded: before anything is drawn.
+    # First, because the operator's files may print when they are loaded.
     cards = [
         build_card(execution, suspension, home.definitions if suspension.question.addressee == "human" else None)
         for suspension in execution.open_suspensions

@@ -36,7 +36,7 @@ def add_backup(parser: CommandParser) -> None:
 
 def add_move(parser: CommandParser) -> None:
     parser.handle(handle_move)
-    text = "an empty PostgreSQL or a new file, named as for --store; run it again if it was broken off"
+    text = "an empty PostgreSQL or a new file, named as for --store; run it again if it was interrupted"
     parser.add_argument("--to", required=True, metavar="URL", help=text)
 
 

@@ -61,7 +61,7 @@ def handle_revoke(arguments: Namespace) -> int:
     settings = read_settings(arguments)
     rows, now = use_store(settings, revoke) if settings.store.is_made else ((), 0.0)
     if not rows:
-        raise InvalidArguments(f"there is no token of, or called, {name[:64]!r} to revoke; see `planwarden token list`")
+        raise InvalidArguments(f"no token with name or id {name[:64]!r} can be revoked; see `planwarden token list`")
     text = f"revoked: {', '.join(row.token_id for row in rows)}"
     write_result(arguments, {"revoked": [_to_json(row, now) for row in rows]}, lambda terminal: terminal.say(text))
     return DONE

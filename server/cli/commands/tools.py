@@ -1,4 +1,4 @@
-"""The command `tools`: the tools that a plan may name, all that one of them says of itself, and the servers."""
+"""The command `tools`: the tools that a plan may name, the details of one of them, and the servers."""
 
 import json
 from argparse import Namespace
@@ -93,7 +93,7 @@ def draw_tools(terminal: Terminal, page: ToolPage) -> None:
 
 
 def draw_definition(terminal: Terminal, view: ToolView) -> None:
-    """Draw all that a tool says of itself: its description, its arguments, and the schemas of these and its result."""
+    """Draw a tool's effect, description and arguments, and the schemas of its arguments and its result."""
     terminal.say("", TerminalLine((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim")))
     terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in view.description.splitlines()))
     properties, required = view.input_schema.get("properties"), view.input_schema.get("required")

@@ -1,4 +1,4 @@
-"""The command `trust`: tools of a downstream server that, as it says, only read may run without asking.
+"""The command `trust`: lets tools of a downstream server run without asking, if the server says that they only read.
 
 A person confirms which ones. The command writes `risk` and `effect` of each into `planwarden.toml`, where the operator
 sees them. A tool that may change something is never among them, even when it is named: only the operator writes its
@@ -64,7 +64,7 @@ def handle_trust(arguments: Namespace) -> int:
             replace_text(path, before, after)
         except OSError as error:
             raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-        terminal.say(f"{path}: written. Processes that run already read it when they start again.")
+        terminal.say(f"{path}: written. Processes that are running read it when they start again.")
     if arguments.json:
         print_json({"server": config.name, "allowed": list[JsonValue](names), "file": str(path)})
     return DONE
@@ -82,8 +82,8 @@ async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition,
 def _choose_tools(
     settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
 ) -> list[ToolDefinition]:
-    """Return what may be allowed among the named tools, or among all: they ask now, and their server says that they
-    only read. Raise `UsageError` for a named tool that is not among them.
+    """Return the tools that may be allowed, of the named ones or of all: those that ask now although their server says
+    that they only read. Raise `UsageError` for a named tool that must not be allowed.
     """
     selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
     allowed: dict[str, ToolDefinition] = {}
@@ -102,7 +102,7 @@ def _find_problem(settings: Settings, definition: ToolDefinition) -> str | None:
         return None if entry.risk == "read" else f'has risk = "{entry.risk}" in {FILE}, which only you change'
     if not says_it_only_reads(definition):
         return (
-            "does not say that it only reads, so trust does not lower it; if you know better, write "
+            "does not say that it only reads, so trust does not lower its risk; if you know better, write "
             f'[tools."{definition.name}"] into {FILE}'
         )
     return None
@@ -127,7 +127,7 @@ def draw_choice(
     if allowed:
         terminal.say(TerminalLine((f"Server {server} says that these tools only read:", "bold")))
     else:
-        text = f"There is no tool of server {server} that asks and, as the server says, only reads"
+        text = f"Server {server} has no tool that asks although the server says that it only reads"
         terminal.say(f"{text}; nothing was written.")
     for definition in allowed[:MAX_LISTED]:
         terminal.say(TerminalLine(definition.name, (f"  {one_line(definition.description, 100)}", "dim"), mark="done"))
@@ -135,4 +135,4 @@ def draw_choice(
         terminal.say(f"and {len(allowed) - MAX_LISTED} more, see below")
     if asking:
         more = " …" if len(asking) > MAX_LISTED else ""
-        terminal.say(TerminalLine((f"Calls of these go on asking: {', '.join(asking[:MAX_LISTED])}{more}", "dim")))
+        terminal.say(TerminalLine((f"Calls of these still ask: {', '.join(asking[:MAX_LISTED])}{more}", "dim")))

@@ -1,4 +1,4 @@
-"""The two tools of the demo. Its home gets a copy, which is loaded as any file of `[tools] python` is."""
+"""The two tools of the demo. Its home gets a copy, which is loaded like any file of `[tools] python`."""
 
 import os
 import time

@@ -1,7 +1,7 @@
-"""Typing values: a form with one prompt for each field where the JSON Schema is flat, and JSON, such as arguments.
+"""Values that a person types: forms, with a prompt for each field if the JSON Schema is flat, and JSON.
 
 JSON is typed in the editor that VISUAL or EDITOR names, otherwise at prompts of the terminal. Every answer is checked
-against the schema of its field at once, and the content against the form. The engine checks again when it is sent.
+against the schema of its field at once, and the content against the form. The engine checks the content again.
 """
 
 import json
@@ -25,7 +25,7 @@ from planwarden.server.views.fields import Field, read_flat_fields
 MAX_FAULTS = 3
 
 FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
-"""Returns why arguments do not fit the tool of that name; nothing if they do, or nobody knows the tool here."""
+"""Returns why arguments do not fit the tool of that name; nothing if they do, or if the tool is not known."""
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
@@ -45,7 +45,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
         faults = Schema(form, checks_dates=True).find_faults(content)
         if not faults:
             return content
-        _report(terminal, "; ".join(faults[:3]))
+        _report(terminal, "; ".join(faults[:MAX_FAULTS]))
 
 
 def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
@@ -111,7 +111,7 @@ def _report(terminal: Terminal, fault: str) -> None:
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
-    """Return the edited value; None when nothing was typed, or when it is not JSON, which the terminal then says."""
+    """Return the edited value; None if nothing was typed, or if it is not JSON, which the terminal then says."""
     editor = _find_editor()
     if editor:
         text = _edit_in_editor(editor, value)
@@ -164,7 +164,7 @@ def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> J
 
 
 def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
-    """Return what was typed in place of the value: text for a text, where `""` is the empty one, else JSON."""
+    """Return what was typed to replace the value: text if the value is text (`""` if empty), otherwise JSON."""
     if isinstance(value, str):
         return ("" if typed == '""' else typed,)
     try:

@@ -40,7 +40,7 @@ RESULT_CHARS = 100
 QUOTE_CHARS = 160
 """The longest quotation of a model's answer or a person's reason."""
 ONCE_CHARS = 80
-"""Of a business key."""
+"""The longest business key."""
 STREAM_CHARS = 400
 """The most characters that are shown of an answer that a model is still writing."""
 
@@ -63,7 +63,7 @@ class TerminalLine:
         return "".join(part if isinstance(part, str) else part[0] for part in self.parts)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the rows of a terminal: what does not fit in one hangs below the text. Elsewhere it is one row."""
+        """Yield the rows of the line; what does not fit goes on below its text. Outside a terminal there is one row."""
         text, head = Text(), Text("    " * self.indent)
         for part in self.parts:
             words, style = (part, "plain") if isinstance(part, str) else part
@@ -86,13 +86,13 @@ class TerminalLine:
 
 
 def indent_fact(fact: str) -> TerminalLine:
-    """Return a fact of a question, away from the margin where planwarden speaks, on all of its lines."""
+    """Return a fact of a question, indented on all of its rows: only planwarden itself writes at the margin."""
     text = fact.lstrip(" ")
     return TerminalLine(text, indent=(len(fact) - len(text)) // 2)
 
 
 def write_in_set(text: str, *, is_ascii: bool) -> str:
-    """Return the text as it is printed: nothing hidden in it, and with ASCII signs on a screen without ours."""
+    """Return the text as it is printed: nothing hidden is in it, and a screen without other signs gets ASCII."""
     result = escape_rest(text)
     return result.translate(_ASCII) if is_ascii else result
 
@@ -116,7 +116,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
 
 
 def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Return that the plan or the final answer waits for a provider; empty while it does not."""
+    """Return the line that says that the plan or the final answer waits for a provider, if it does."""
     return tuple(_outage_lines(execution, execution.outage))
 
 
@@ -132,7 +132,7 @@ def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
         return
     for turn in state.turns:
         if turn.content and not turn.call_ids:
-            quote = _quote(turn.content, QUOTE_CHARS)
+            quote = _quote(turn.content)
             yield TerminalLine(("the model only wrote: ", "warn"), (quote, "dim"), mark="note", indent=1)
     times = "once" if state.retries == 1 else f"{state.retries} times"
     tools = ", ".join(map(escape_text, state.step.required_tools))
@@ -153,7 +153,7 @@ def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
         text = f"and {len(calls) - len(rows)} more calls; show --step {escape_text(state.step.step_id)} has all items"
         yield TerminalLine((text, "dim"), indent=1)
     if state.status == "completed" and not state.calls and not state.warned and isinstance(state.result, str):
-        yield TerminalLine(("→ ", "dim"), _quote(state.result, QUOTE_CHARS), indent=1)
+        yield TerminalLine(("→ ", "dim"), _quote(state.result), indent=1)
 
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
@@ -211,7 +211,7 @@ def _only_waited(execution: ExecutionState, call: Call) -> bool:
 
 
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
-    """Return who rejected it; the reason for which all rows were rejected is said of their step."""
+    """Return who rejected the call; why all rows of a question were rejected is shown at their step instead."""
     suspension = find_decided(execution, call)
     is_row = suspension is not None and bool(suspension.question.rows)
     return describe_decision(suspension, is_left_out=True, has_reason=not is_row) or "rejected"
@@ -315,7 +315,7 @@ def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
 
 
 def _summarize(value: JsonValue) -> str:
-    whole = _json(value)
+    whole = escape_text(json.dumps(value, ensure_ascii=False))
     if len(whole) <= 40 or not isinstance(value, list | dict):
         return whole
     return _count(len(value), "item") if isinstance(value, list) else "{…}"
@@ -332,12 +332,8 @@ def join_names(names: Sequence[str]) -> str:
     return text + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 
 
-def _quote(text: str, limit: int) -> str:
-    return f'"{one_line(text, limit)}"'
-
-
-def _json(value: JsonValue) -> str:
-    return escape_text(json.dumps(value, ensure_ascii=False))
+def _quote(text: str) -> str:
+    return f'"{one_line(text, QUOTE_CHARS)}"'
 
 
 def _cut(text: str, limit: int) -> str:

@@ -23,16 +23,16 @@ from planwarden.server.views.question_text import format_call, format_facts, is_
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12
-"""How much of a digest names a question; it is printed only below a question that is shown whole."""
+"""How many characters of a digest name a question; only a question that is shown whole prints them."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 ROWS_PER_PAGE = 20
 
 
 def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool = False) -> None:
-    """Draw the question in a frame; long values are cut unless nobody can ask here to view all.
+    """Draw the question in a frame. `is_cut` shortens long values, which a person can ask to view whole.
 
-    Where it is paged, `ask` draws the rows of a question about many calls.
+    With `is_paged`, `ask` draws the rows of a question about many calls.
     """
     facts = format_facts(replace(card, rows=()) if is_paged else card, limit=VALUE_CHARS if is_cut else None)
     question = card.question
@@ -57,7 +57,7 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
         case "rows":
             rows = RowTable(terminal, card.rows, find_faults)
             rows.show()
-            return terminal.choose("Approve?", lambda: rows.list_choices(_reject(terminal)))
+            return terminal.choose("Approve?", rows.list_choices)
         case "yes" | "plan":
             return _ask_for_approval(terminal, card, find_faults, viewing)
         case "reconcile" | "form":
@@ -171,7 +171,7 @@ def _show_whole(terminal: Terminal, card: Card) -> None:
 
 
 class RowTable:
-    """What a person sees of the rows, and has chosen so far."""
+    """The rows on the screen, and what the person has chosen and edited so far."""
 
     def __init__(self, terminal: Terminal, rows: Sequence[CardCall], find_faults: FaultFinder) -> None:
         self._terminal = terminal
@@ -183,7 +183,7 @@ class RowTable:
         self._chosen = list(range(len(self._calls)))
         self._edited: set[int] = set()
 
-    def list_choices(self, reject: Choice) -> list[Choice]:
+    def list_choices(self) -> list[Choice]:
         """Return the letters that a person can type about rows, with what they do."""
         count = len(self._calls)
         approved = f"all {count} rows" if len(self._chosen) == count else f"{len(self._chosen)} of {count} rows"
@@ -193,7 +193,7 @@ class RowTable:
         ]
         return [
             Choice(YES, f"y yes, {approved}", self.approve),
-            reject,
+            _reject(self._terminal),
             Choice(("s",), "s choose rows", self.choose),
             Choice(("e",), "e edit a row", self.edit),
             *(paging if self._pages > 1 else []),
@@ -248,7 +248,7 @@ class RowTable:
             self._seen.add(row)
 
     def approve(self) -> Decision | None:
-        """Return the approval of the chosen rows; None when the person did not mean those that were not shown."""
+        """Return the approval of the chosen rows; None if some were never shown and the person does not mean them."""
         unseen = [row for row in self._chosen if row not in self._seen]
         if unseen:
             subject = f"{name_rows(unseen).capitalize()} {'was' if len(unseen) == 1 else 'were'}"

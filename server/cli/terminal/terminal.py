@@ -1,7 +1,7 @@
 """The terminal of a person: lines, a frame, a live list of steps, and questions typed at the keyboard.
 
-rich draws (https://rich.readthedocs.io): with colours, frames and rows that fit on a real terminal; in a pipe, a log or
-a dumb terminal plain lines, which appear as steps settle. Questions are asked only where somebody can both read and
+On a real terminal, rich (https://rich.readthedocs.io) draws colours, frames and rows that fit. A pipe, a log or a dumb
+terminal gets plain lines, which appear as steps settle. Questions are asked only where somebody can both read and
 type. Input that was typed before the question appeared is discarded, and the person is told, so that nobody agrees to
 what they have not seen.
 """
@@ -37,15 +37,15 @@ from planwarden.server.cli.terminal.lines import (
 from planwarden.server.views.escaping import escape_text
 
 YES, NO = ("y", "yes"), ("n", "no")
-DROPPED = "What was typed before this question could be read was dropped."
+DROPPED = "Whatever was typed before this question could be read was dropped."
 THEME = Theme({"good": "green", "bad": "red", "warn": "yellow", "busy": "cyan", "plain": "none"})
 MAX_WIDTH = 110
-"""Of a frame around a question."""
+"""The widest frame around a question."""
 FRAMES_A_SECOND = 10
 
 
 ScreenUpdate = Callable[[ExecutionState, str], None]
-"""Shows the execution, and the end of the answer that a model is still writing, or nothing."""
+"""Shows the execution, and the end of the answer that a model is still writing, if there is one."""
 
 
 class Choice(NamedTuple):
@@ -75,7 +75,7 @@ class Terminal:
 
     @cached_property
     def console(self) -> Console:
-        """What draws: it takes nothing that it is given for markup."""
+        """The console that draws; it reads no text as markup."""
         is_drawn = _is_terminal(self.out) and os.environ.get("TERM") not in ("dumb", "unknown")
         return Console(
             file=self.out,
@@ -96,7 +96,7 @@ class Terminal:
         self.say(TerminalLine((escape_text(text), "warn")))
 
     def say_unbroken(self, text: str, end: str = "\n") -> None:
-        """Write what a person copies, such as a command or an address, and what the cursor waits behind."""
+        """Write, without breaking lines, what a person copies, such as a command or an address, or a prompt."""
         self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
     def panel(self, title: str, lines: Sequence[TerminalLine | str], style: Style = "plain") -> None:
@@ -112,7 +112,7 @@ class Terminal:
 
     @contextmanager
     def live(self) -> Generator[ScreenUpdate]:
-        """While it is open, every update shows the execution as it is then; what is shown at the end stays."""
+        """Yield a function that shows the execution as it is then; what it showed last stays on the screen."""
         if not self.console.is_terminal:
             yield self._print_changes
             return
@@ -148,7 +148,7 @@ class Terminal:
         return typed.strip()
 
     def choose(self, question: str, list_choices: Callable[[], Sequence[Choice]]) -> Decision | None:
-        """Return the decision that the person chose; None when they typed nothing and it stays open."""
+        """Return the decision that the person chose; None when they typed nothing and the question stays open."""
         while True:
             choices = list_choices()
             labels = " · ".join(choice.label for choice in choices)
@@ -183,7 +183,7 @@ class Terminal:
             self.say(*lines)
 
     def _discard_typed_input(self) -> bool:
-        """Return whether anything had been typed."""
+        """Discard what was typed, and return whether anything was."""
         with suppress(ImportError, OSError, ValueError):
             if sys.platform == "win32":
                 import msvcrt
@@ -206,7 +206,7 @@ def _flush(descriptor: int) -> bool:
 
     before = termios.tcgetattr(descriptor)
     by_key = [*before[:3], before[3] & ~termios.ICANON, *before[4:]]
-    # A line that was not finished is only seen while the terminal gives each key at once.
+    # A line that was not finished is only visible while the terminal passes on each key at once.
     termios.tcsetattr(descriptor, termios.TCSANOW, by_key)
     try:
         is_typed = bool(select.select([descriptor], [], [], 0)[0])
@@ -224,8 +224,7 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def build_terminal(arguments: Namespace) -> Terminal:
-    """Return the terminal for people; with --json it writes to standard error, because the document goes to standard
-    output."""
+    """Return the terminal for people; with --json it is standard error, because the document has standard output."""
     return Terminal(sys.stderr if arguments.json else sys.stdout)
 
 

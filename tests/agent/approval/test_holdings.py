@@ -27,8 +27,8 @@ def limited(
 ) -> kit.Settings:
     """Calls of the tool pass within these budgets, if no rule before says something else."""
     rule: JsonValue = {"tool": tool, "then": "allow", "budget": [*budgets], "because": "small ones"}
-    book, facts = build_rule_book([*before, rule])
-    return kit.governed(rules=book, facts={"rules": facts}, **policy)
+    rules = [*before, rule]
+    return kit.governed(rules=build_rule_book(rules), facts={"rules": rules}, **policy)
 
 
 class Till:

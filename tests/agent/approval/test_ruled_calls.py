@@ -29,8 +29,8 @@ BY_HAND = '[[rules]]\ntool = "*"\nthen = "ask"\nbecause = "by hand"\n'
 
 
 def ruled(text: str) -> kit.Settings:
-    rules, facts = build_rule_book(tomllib.loads(text)["rules"])
-    return kit.governed(rules=rules, facts={"rules": facts})
+    rules = tomllib.loads(text)["rules"]
+    return kit.governed(rules=build_rule_book(rules), facts={"rules": rules})
 
 
 def erase(*ids: int) -> dict[str, JsonValue]:

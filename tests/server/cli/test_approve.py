@@ -133,7 +133,7 @@ def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, termi
     person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))
     person.expect("waits for a time")
     os.write(person.descriptor, b"y\ny")
-    person.expect("What was typed before this question could be read was dropped.")
+    person.expect("Whatever was typed before this question could be read was dropped.")
     assert person.play(CHOICE, "> n", "Why not?", "> ") == 1
     assert person.text.count("was dropped") == 1 and cli.ledger == []
 

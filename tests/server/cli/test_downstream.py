@@ -179,7 +179,7 @@ def test_what_lines_cannot_be_added_to_is_left_to_the_person_with_the_lines() ->
         "[tools]\nx.capabilities = ['a']\n",
         "[approvals]\napprovers = ['''\n[tools.x]\n''']\n[tools]\nx.capabilities = []\n",
     ):
-        with pytest.raises(UsageError, match=r'nothing was changed. Write there:\n\[tools."x"\]\nrisk = "read"'):
+        with pytest.raises(UsageError, match=r'nothing was changed. Add these yourself:\n\[tools."x"\]\nrisk = "read"'):
             add_to_text(text, {"x": READS}, "why")
 
 

@@ -238,7 +238,7 @@ def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_te
     assert terminal(*forget, "ids/0=2").play("no call of 'erase' has that key") == 2
     facts = ("Tool: erase", 'note = "7"', "call purge:1 of execution", "Forget it? [")
     assert terminal(*forget, "ids/0=1.0").play(*facts, "> ", "Nothing was forgotten.") == 1
-    assert terminal(*forget, "/ids/0=1").play("Forget it? [", "> y", "The next call with this key happens.") == 0
+    assert terminal(*forget, "/ids/0=1").play("Forget it? [", "> y", "The next call with this key will happen.") == 0
     assert cli.main("retry", refused["threadId"]).code == 0 and cli.ledger == ["erase [1] 7", "erase [1, 2] 7"]
     assert typing(*forget, "ids/0=1", "--json", typed="y\n").json["values"] == {"/ids/0": 1, "/note": "7"}
     row, _ = [row for row in cli.main("audit", "show", "--json").json["rows"] if row["kind"] == "once_forgotten"]

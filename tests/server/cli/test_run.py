@@ -72,7 +72,7 @@ def test_yes_without_a_terminal_approves_nothing_that_needs_a_person(cli: Cli) -
     for words in (("run", path), ("call", "erase", "--arg", "ids=[1]")):
         result = cli.main(*words, "--yes")
         assert (result.code, result.err, cli.ledger) == (3, "", [])
-        assert "--yes without a terminal does not suffice for it" in result.out
+        assert "--yes without a terminal is not enough for this" in result.out
         assert f"planwarden --home {cli.home} approve" in result.out
 
 

@@ -88,7 +88,7 @@ async def test_the_key_of_what_is_sealed_is_made_once_and_what_is_none_is_refuse
     assert len(key) == 32 and await load_request_state_key(new) == key
     assert oct((tmp_path / "new" / "home" / STATE_KEY).stat().st_mode)[-3:] == "600"
     (tmp_path / STATE_KEY).write_text(content)
-    with pytest.raises(StoreError, match="not a key"):
+    with pytest.raises(StoreError, match="not a planwarden key"):
         await load_request_state_key(SecretFiles(tmp_path))
     assert (tmp_path / STATE_KEY).read_text() == content
     assert await find_request_state_key(Settings(home=tmp_path), SecretFiles(tmp_path)) is None

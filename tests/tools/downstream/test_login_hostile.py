@@ -296,7 +296,7 @@ async def test_a_port_that_the_operator_sets_must_be_free(place: Place, server: 
         port = taken.getsockname()[1]
         place.settings = f"[servers.d.login]\nredirect_port = {port}\n"
         place.configure({"d": {"url": server.url}})
-        with pytest.raises(ToolError, match=rf"port {port} \(redirect_port\) cannot be listened at"):
+        with pytest.raises(ToolError, match=rf"cannot listen on port {port} \(redirect_port\)"):
             await log_in(place, server.visit)
     assert server.seen == []
 
