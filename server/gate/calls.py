@@ -12,7 +12,6 @@ from contextlib import suppress
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
@@ -42,7 +41,7 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.ports.watchers import Commit
 from planwarden.agent.runtime.log_reader import list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
-from planwarden.agent.runtime.real_paths import follow_links
+from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
 from planwarden.server.gate.answers import Answer, Result, build_text, find_call, has_run
@@ -54,7 +53,7 @@ from planwarden.server.views.instants import format_age
 from planwarden.storage.hosts import Deliveries, ReliedDefinition, ReliedDefinitions
 from planwarden.storage.sessions import RunningInboxes
 from planwarden.tools.downstream.config import LoginLocation
-from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
+from planwarden.tools.downstream.gated_servers import THREAD_PREFIX, describe_address
 
 if TYPE_CHECKING:
     from planwarden.server.gate.asking import HostQuestions, Questions
@@ -244,8 +243,7 @@ class GatedCalls:
             try:
                 return self._settings.policy.requirement(definition, arguments, paths)
             except PathsNeeded as missing:
-                # In a thread, because a disk may not answer.
-                paths |= await anyio.to_thread.run_sync(follow_links, missing.wanted - paths.keys())
+                paths |= await find_real_paths(missing.wanted - paths.keys())
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
         key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
@@ -509,12 +507,6 @@ class GatedCalls:
             if record != self._relied_by_tool.get(record.tool):
                 self._relied_by_tool[record.tool] = record
                 await self._relied.approve(record)
-
-
-def describe_address(url: str) -> str:
-    """Return the address without its parts that may be secret: name, password and query."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -87,7 +88,13 @@ def describe_other_server(home: Path, config: ServerConfig) -> str | None:
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None
-    return record.url or shlex.join((record.command, *record.args))
+    return describe_address(record.url) if record.url else shlex.join((record.command, *record.args))
+
+
+def describe_address(url: str) -> str:
+    """Return the address without its parts that may be secret: name, password and query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def save_gated_server(home: Path, config: ServerConfig) -> None:

@@ -301,7 +301,7 @@ async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default
 
 async def test_the_last_step_answers_the_goal_in_whatever_order_the_steps_before_it_are_listed() -> None:
     needs = {"report": ["totals"], "totals": ["orders"], "orders": [], "answer": ["report"]}
-    steps = [{"id": name, "description": name, "dependencies": [*others]} for name, others in needs.items()]
+    steps: list[Json] = [{"id": name, "description": name, "dependencies": [*others]} for name, others in needs.items()]
     script = [kit.says(text) for text in ("3 orders", "60 EUR", "fine", "All is well.")]
     done, _ = await run(*steps, script=script)
     assert (done.status, done.output) == ("completed", "All is well.")
