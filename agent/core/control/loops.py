@@ -42,7 +42,7 @@ def decide_call(execution: ExecutionState, call: Call) -> Action | None:
 
 
 def reject_step(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
-    """Return the end of a step after the answer to a question about it was no."""
+    """Return the event that rejects a step after the answer to a question about it was no."""
     reason = None if suspension.decision is None else suspension.decision.reason
     return ev.StepRejected(step_id=step_id, suspension_id=suspension.question.suspension_id, reason=reason)
 
@@ -81,7 +81,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
-    """Yield the end of the step for each question about the loop's calls to which the answer was no."""
+    """Yield a rejection of the step for each question about the loop's calls to which the answer was no."""
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:

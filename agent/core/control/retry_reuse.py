@@ -2,8 +2,8 @@
 
 A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. If nobody knows
 whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that are still to
-be made: the confirmation is asked again. With a step to go on from, that step and everything that
-depends on it runs anew.
+be made: the confirmation is asked again. With a step to go on from, that step and everything that depends on it runs
+again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,11 +20,11 @@ from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, find_item_order
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Of all results that one execution takes over, artifacts not counted."""
+"""The most bytes of results that one execution takes over, artifacts not counted."""
 RESULT_CHARS = 120
-"""Of a result in a sentence to a person."""
+"""The most characters of a result in a sentence to a person."""
 MAX_TOLD = 5
-"""Steps that a question names."""
+"""The most steps that a question names."""
 
 
 def take_over(
@@ -36,7 +36,7 @@ def take_over(
 
     Raises:
         InvalidArguments: the plan has no such step.
-        NotRetryable: something would run again that was done, and that nobody asked to run again.
+        NotRetryable: something that was done would run again although nobody asked for that.
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, inputs)
@@ -64,7 +64,7 @@ def take_over(
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
     """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
 
-    None for another plan, also for one that a model or a person changed after `source` began with it.
+    None for another plan, and if a model or a person changed the plan after `source` began with it.
     """
     return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
@@ -76,9 +76,9 @@ def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
 
 
 def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
-    """Yield what a person should know of earlier executions who is asked about a call of the step.
+    """Yield what a person who is asked about a call of the step should know of earlier executions.
 
-    The first question to a person names all steps that run again, and those that do not; a later one its own step.
+    The first question to a person names all steps that run again, and those that do not; a later one, its own step.
     """
     if execution.retry_of is None:
         return
@@ -92,12 +92,12 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
             f"{run.result}."
         )
     if len(runs) > MAX_TOLD:
-        yield f"{len(runs) - MAX_TOLD} more steps that run again ran there."
+        yield f"{len(runs) - MAX_TOLD} more steps of this plan already ran there."
     reused = [name for name, state in execution.steps.items() if state.taken_from is not None]
     if is_first and reused:
         more = f" and {len(reused) - MAX_TOLD} more" if len(reused) > MAX_TOLD else ""
         names = ", ".join(map(repr, reused[:MAX_TOLD]))
-        yield f"It goes on from execution {execution.retry_of!r}: {names}{more} completed there and will not run again."
+        yield f"This execution continues {execution.retry_of!r}: {names}{more} completed there and will not run again."
 
 
 def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
@@ -123,7 +123,7 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
 
 
 def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Collection[str], *, is_again: bool) -> None:
-    """Raise `NotRetryable` for a step that would do again what was done, or may have been, although nobody chose it."""
+    """Raise `NotRetryable` if the step would repeat what was done, or may have been, although nobody asked for that."""
     earlier = source.steps.get(step.step_id)
     if earlier is None:
         return
@@ -153,10 +153,10 @@ def _does_same(earlier: PlanStep, step: PlanStep) -> bool:
 
 
 def _find_changed_inputs(source: ExecutionState, inputs: Mapping[str, JsonValue]) -> frozenset[str]:
-    """Return the names of the inputs that the new execution is given otherwise than the old one."""
+    """Return the names of the inputs that differ from those of the old execution."""
     before = source.inputs
-    both = {name for name in before.keys() & inputs.keys() if is_same_json(before[name], inputs[name])}
-    return frozenset((before.keys() | inputs.keys()) - both)
+    same = {name for name in before.keys() & inputs.keys() if is_same_json(before[name], inputs[name])}
+    return frozenset((before.keys() | inputs.keys()) - same)
 
 
 def _take_changed(bindings: Iterable[Binding], changed: Collection[str]) -> bool:
@@ -177,7 +177,7 @@ def _is_proven(earlier: StepState) -> bool:
 
 
 def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Collection[str]) -> Iterator[str]:
-    """Yield the steps to take over whose confirmation comes before calls that are still to be made."""
+    """Yield the kept steps that asked a person whether to go on, and after which calls are still to be made."""
     calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
     for step_id in kept_ids:
         if _find_confirming_tools(source, source.steps[step_id]):
@@ -187,7 +187,7 @@ def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Colle
 
 
 def _find_confirming_tools(source: ExecutionState, earlier: StepState) -> set[str]:
-    """Return the tools by which the step only asked a person whether to go on; asking again has no effect."""
+    """Return the tools with which the step only asked a person whether to go on; asking again has no effect."""
     return {call.tool_name for call in earlier.calls if call.is_confirmation or _only_asked(source, call)}
 
 
@@ -236,7 +236,7 @@ def _take_calls(
     planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
     if step.loop is not None and _does_same(earlier.step, step):
         holds = _find_holding_calls(step, changed)
-        # Those of a loop that did not come to begin again, and of one that did.
+        # A loop that never began still has the calls that it took over; one that began has calls of its own.
         reused_before = () if earlier.reuse is None else earlier.reuse.calls
         yield from (call for call in reused_before if holds[call.place % len(holds)])
         settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
@@ -255,7 +255,7 @@ def _take_calls(
 
 
 def _find_holding_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
-    """Return for each call of an item whether nothing that it takes from the inputs or such calls is different now."""
+    """Return for each call of an item whether the inputs that it takes, directly or by other calls, are unchanged."""
     holds: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)
@@ -297,7 +297,7 @@ def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
 
 
 def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.TakenStep]) -> Iterator[ev.EarlierRun]:
-    """Yield the steps with a result that run again, unless only a confirmation does."""
+    """Yield the steps that run again although they have a result other than the answer to a confirmation."""
     origins = {call.origin for step in steps for call in step.calls}
     completed = {step.step_id for step in steps if step.is_completed}
     for step in plan.steps:

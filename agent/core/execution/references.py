@@ -86,6 +86,8 @@ def list_sources(
     parts: Mapping[PartAddress, ArtifactPart] | None = None,
     item: tuple[JsonValue, int] | None = None,
     item_calls: Sequence[Call] = (),
+    *,
+    takes_lists: bool = False,
 ) -> BindingSources:
     """Return what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
     own: dict[str, JsonValue] = {}
@@ -94,7 +96,7 @@ def list_sources(
         own[INPUTS] = dict(execution.inputs)
     if item is not None:
         own[ITEM], own[ITEM_INDEX] = item
-    return BindingSources(execution.steps, execution.earlier, own, parts or {}, item_calls)
+    return BindingSources(execution.steps, execution.earlier, own, parts or {}, item_calls, takes_lists)
 
 
 def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
