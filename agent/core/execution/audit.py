@@ -3,8 +3,8 @@ through, every call that a rule denied, every run of a saved plan.
 
 The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and of the
 arguments only the values that a rule of the operator looked at, so that an operator can keep them and pass them on
-after the executions are deleted. Each row's hash covers the
-row before it, and each row about an event has a digest of all of that event.
+after the executions are deleted. Each row's hash covers the row before it, and each row about an event has a digest of
+the whole event.
 """
 
 import hashlib
@@ -237,7 +237,7 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:
     """Return the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
 
-    `facts` is the canonical JSON of the entry's, if the caller has it.
+    `facts` is the canonical JSON of the entry's facts, if the caller has it.
     """
     head = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id])
     body = f"{head[:-1]},{canonical_json(entry.facts) if facts is None else facts}]"

@@ -1,10 +1,8 @@
-"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments by what it takes from a result.
+"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments with what it takes from a result.
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
 If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
 can read the store calls it again with those parts. What comes from an earlier execution is already in the log.
-
-With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
 
 A few bytes can name a large value many times, so the bytes are counted before anything is put together.
 """
@@ -42,7 +40,7 @@ from planwarden.agent.core.binding.pointers import (
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
 MAX_REFERENCES = 1_000
-"""Of the arguments of one call."""
+"""The most bindings in the arguments of one call."""
 
 
 class PartsNeeded(Exception):
@@ -72,7 +70,7 @@ class BindingSources(msgspec.Struct, frozen=True):
     """A value may be a list for a loop, within larger limits than arguments have."""
 
     def find_step(self, reference: Reference) -> StepState | None:
-        """Return the step whose result the reference takes; a call of the item as a step that made no other."""
+        """Return the step whose result the reference takes; for a call of the item, a step with that call only."""
         if reference.call is None:
             return None if reference.step_id in self.own else self.steps.get(reference.step_id)
         call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None
@@ -119,7 +117,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
 
 
 def find_values(bindings: Iterable[Binding], sources: BindingSources) -> dict[Reference, JsonValue]:
-    """Return what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
+    """Return what each binding takes, except those that take their default. Raises as `resolve` does."""
     by_reference = {
         binding.reference: binding for binding in sorted(bindings, key=lambda binding: not binding.has_default)
     }
@@ -187,7 +185,7 @@ def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonVa
         if binding.reference not in values
     )
     if total > MAX_ARGUMENT_BYTES:
-        raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes by their defaults")
+        raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes with their defaults")
     for reference, value in values.items():
         size = measure_at_least(value, MAX_ARGUMENT_BYTES)
         total += size * times[reference]
