@@ -292,7 +292,7 @@ def summarize(execution: ExecutionState) -> str:
 
 
 def find_final_text(execution: ExecutionState) -> str | None:
-    """Return the text of the last step if it answers the goal: every other step is done, and it rests on all of them.
+    """Return the text of the last step if it answers the goal: every other step is done, and it depends on all.
 
     None if the last step calls tools, or if a step was rejected, failed or skipped because of another step.
     """

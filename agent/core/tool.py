@@ -55,7 +55,7 @@ def highest_risk(*risks: Risk) -> Risk:
 
 
 def _find_fault(words: dict[str, tuple[str | None, ...]], limits: tuple[str, ...], struct: object) -> str | None:
-    """Return a sentence about the first field that has none of its words, or limit that is out of range."""
+    """Return a sentence about the first field whose value is not among its words, or the first limit out of range."""
     for field, possible in words.items():
         if (value := getattr(struct, field)) not in possible:
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""

@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 """What a binding can name in addition to steps if the plan has inputs or the step is a loop."""
 WHEN = "when"
-"""The cause of a skip, in the place of another step's id, if a condition of the step itself did not hold."""
+"""The cause of a skip, instead of another step's id, if a condition of the step itself did not hold."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 _PART = re.compile(r"[^.\[\]/'\"\s]+")
 MAX_QUOTED = 200

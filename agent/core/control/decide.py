@@ -141,17 +141,17 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
-    """Return whether the step can start as far as the step `name` is concerned, which it needs."""
+    """Return whether the step can start as far as the step `name`, which it needs, is concerned."""
     dependency = execution.steps[name]
     if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
         return True
     if is_unknown_in_rehearsal(execution, dependency):
-        return not needs_result(execution, state.step, name)
+        return not needs_result(state.step, name)
     return _may_go_without(execution, state, dependency)
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first needed step that is over and because of which this one cannot start."""
+    """Return the first step that is over and keeps this one from starting."""
     dependencies = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
     return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
@@ -247,7 +247,7 @@ def _prompt_or_suspend(execution: ExecutionState, purpose: ev.Purpose) -> tuple[
 
 
 def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
-    """Demand the calls instead of which the model wrote text, or end the step after the last retry."""
+    """Demand the calls, because the model wrote text instead, or end the step after the last retry."""
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:
@@ -280,13 +280,10 @@ def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
     synthesis = _synthesize(execution) if may_ask else None
     if synthesis is not None:
         return synthesis
-    failed = next((state for state in execution.steps.values() if state.status == "failed"), None)
-    if failed is not None:
-        code, message = failed.error_code or "tool_error", failed.error_message or "a step failed"
-        return (ev.ExecutionFailed(code=code, message=message),)
-    if execution.model_error is not None:
-        code, message = execution.model_error
-        return (ev.ExecutionFailed(code=code, message=message),)
+    failed = (state for state in execution.steps.values() if state.status == "failed")
+    faults = ((state.error_code or "tool_error", state.error_message or "a step failed") for state in failed)
+    if (fault := next(faults, execution.model_error)) is not None:
+        return (ev.ExecutionFailed(code=fault[0], message=fault[1]),)
     if any(s.status == "rejected" and s.step.on_reject != "continue" for s in execution.steps.values()):
         return (ev.ExecutionRejected(),)
     return (ev.ExecutionCompleted(),)

@@ -7,6 +7,7 @@ again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
@@ -110,15 +111,11 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
             f"the plan has no step {from_step[:64]!r}; it has {', '.join(map(repr, ids[:20]))}",
             details={"steps": list[JsonValue](ids[:50])},
         )
-    followers: dict[str, list[str]] = {}
-    for step in plan.steps:
-        for dependency in step.dependencies:
-            followers.setdefault(dependency, []).append(step.step_id)
-    reached, waiting = {from_step}, [from_step]
-    while waiting:
-        new = [name for name in followers.get(waiting.pop(), ()) if name not in reached]
-        reached.update(new)
-        waiting.extend(new)
+    needs = {step.step_id: step.dependencies for step in plan.steps}
+    reached = {from_step}
+    for step_id in TopologicalSorter(needs).static_order():
+        if not reached.isdisjoint(needs.get(step_id, ())):
+            reached.add(step_id)
     return frozenset(reached)
 
 
@@ -130,7 +127,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
     unknown = [call.call_id for call in earlier.calls if call.status == "outcome_unknown"]
     if earlier.reuse is not None:
         unknown += [call.call_id for call in earlier.reuse.calls if call.unknown is not None]
-    takes_changed, is_other = _take_changed(step.list_bindings(), changed), not _does_same(earlier.step, step)
+    takes_changed, is_other = _take_changed(step.list_bindings(), changed), not _is_same_step(earlier.step, step)
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
             f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
@@ -146,7 +143,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
         )
 
 
-def _does_same(earlier: PlanStep, step: PlanStep) -> bool:
+def _is_same_step(earlier: PlanStep, step: PlanStep) -> bool:
     """Return whether both steps do the same, whatever they wait for and whatever follows a rejection."""
     likened = replace(step, dependencies=earlier.dependencies, confirms=earlier.confirms, on_reject=earlier.on_reject)
     return is_same_json(earlier, likened)
@@ -234,36 +231,36 @@ def _take_calls(
     """Yield calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
     planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
-    if step.loop is not None and _does_same(earlier.step, step):
-        holds = _find_holding_calls(step, changed)
+    if step.loop is not None and _is_same_step(earlier.step, step):
+        unchanged = _find_unchanged_calls(step, changed)
         # A loop that never began still has the calls that it took over; one that began has calls of its own.
         reused_before = () if earlier.reuse is None else earlier.reuse.calls
-        yield from (call for call in reused_before if holds[call.place % len(holds)])
+        yield from (call for call in reused_before if unchanged[call.place % len(unchanged)])
         settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
-        lasting = (call for call in settled if holds[call.place % len(holds)])
+        lasting = (call for call in settled if unchanged[call.place % len(unchanged)])
         yield from (_take_call(source, call, call.call_id, False) for call in lasting)
     if earlier.step.loop is not None or step.loop is not None:
         return
     for call in earlier.calls:
         if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
             continue
-        if call.by_model and _does_same(earlier.step, step):
+        if call.by_model and _is_same_step(earlier.step, step):
             number += 1
             yield _take_call(source, call, f"{step.step_id}:{number}", False)
-        elif not call.by_model and _is_same(planned.get(call.call_id), call, changed):
+        elif not call.by_model and _is_unchanged_call(planned.get(call.call_id), call, changed):
             yield _take_call(source, call, call.call_id, False)
 
 
-def _find_holding_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
+def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
     """Return for each call of an item whether the inputs that it takes, directly or by other calls, are unchanged."""
-    holds: list[bool] = []
+    unchanged: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)
-        holds.append(not takes_changed and all(holds[other] for other in sources))
-    return holds
+        unchanged.append(not takes_changed and all(unchanged[other] for other in sources))
+    return unchanged
 
 
-def _is_same(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
+def _is_unchanged_call(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
     return (
         planned is not None
         and planned.tool_name == call.tool_name

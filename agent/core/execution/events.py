@@ -94,7 +94,7 @@ class PlanVersion(StoredStruct):
 
     name: str
     digest: str
-    """Of the content of its file when the execution was created."""
+    """Digest of the content of its file when the execution was created."""
 
 
 class ThreadEffect(StoredStruct):
@@ -337,7 +337,7 @@ class OnceKey(StoredStruct):
     key: str
     """Digest of the tool's name and of the values in canonical form."""
     values: dict[str, JsonValue]
-    """By JSON pointer into the arguments, to be shown."""
+    """The values by their JSON pointers into the arguments, to be shown."""
     keep_s: float
     """Seconds from the intent on for which no other call may have the key."""
 
@@ -477,7 +477,7 @@ class SuspensionDecided(Event, tag="QD"):
 
 
 class SuspensionEndorsed(Event, tag="QE"):
-    """One of the several people who have to approve did; the question stays open."""
+    """One of several people whose approval is needed has approved; the question stays open."""
 
     suspension_id: str
     assurance: Assurance
@@ -554,7 +554,7 @@ class StepSkipped(Event, tag="SK"):
     because: str
     """The id of that step; `when` if a condition of this one did not hold."""
     reason: str = ""
-    """Which condition did not hold and why, in a sentence without its end; empty if another step is the reason."""
+    """Which condition did not hold and why, as a sentence without its full stop; empty if another step is the reason."""
 
 
 class StepRehearsed(Event, tag="SH"):
@@ -578,7 +578,7 @@ class CancelRequested(Event, tag="CR"):
 
 
 class ExecutionCompleted(Event, tag="XC"):
-    """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
+    """Every step is over; none failed, and only steps with `onReject: continue` were rejected."""
 
 
 class ExecutionRehearsed(Event, tag="XH"):

@@ -235,17 +235,17 @@ def find_address(state: StepState, reference: Reference, *, takes_lists: bool = 
     With `takes_lists` the part may also be a whole result: a list for a loop.
     """
     calls, pointer = _list_returned(state), reference.pointer
-    if state.status != "completed" or all(call.artifact is None for call in calls):
+    if state.status != "completed" or not calls:
         return None
-    if len(calls) == 1:
-        needs_whole = pointer or reference.parse or takes_lists
-        return PartAddress(calls[0].artifact or "", pointer, reference.parse, takes_lists) if needs_whole else None
-    # The result of several calls is the list of their results.
-    first, _, rest = pointer.removeprefix("/").partition("/")
-    call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
-    if call is None or call.artifact is None or not (rest or reference.parse or takes_lists):
+    call = calls[0]
+    if len(calls) > 1:
+        # The result of several calls is the list of their results.
+        first, _, rest = pointer.removeprefix("/").partition("/")
+        call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
+        pointer = f"/{rest}" if rest else ""
+    if call is None or call.artifact is None or not (pointer or reference.parse or takes_lists):
         return None
-    return PartAddress(call.artifact, f"/{rest}" if rest else "", reference.parse, takes_lists)
+    return PartAddress(call.artifact, pointer, reference.parse, takes_lists)
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:

@@ -88,7 +88,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     },
     "suspended": {
         **{event: "in_progress" for event in _ANSWERED},
-        # Calls of a loop run beside those that are asked about, or that wait for their next attempt.
+        # Calls of a loop run while others are asked about or wait for their next attempt.
         **{event: "suspended" for event in (*_ASKED_ON, *_ABOUT_CALLS, ev.Suspended)},
     },
     "completed": {},
@@ -257,17 +257,13 @@ class StepState(FrozenStruct):
         No call follows a failed or rejected one, and none takes a result that only a real run would have.
         """
         order, calls = self.item_order, self.list_item_calls(index)
-        following: Call | None = None
-        for number, call in enumerate(calls):
-            if call.status in ("failed", "rejected"):
-                return None
-            if following is None and call.status not in CALL_SETTLED:
-                if number >= order.ends[self.wave]:
-                    continue
-                if any(calls[source].status != "succeeded" for source in order.takes[number]):
-                    return None
-                following = call
-        return following
+        if any(call.status in ("failed", "rejected") for call in calls):
+            return None
+        open_calls = (n for n in range(order.ends[self.wave]) if calls[n].status not in CALL_SETTLED)
+        number = next(open_calls, None)
+        if number is None or any(calls[source].status != "succeeded" for source in order.takes[number]):
+            return None
+        return calls[number]
 
     def has_begun_item(self, calls: Sequence[Call]) -> bool:
         """Return whether a call of this wave was made for the item that has these calls."""
@@ -441,7 +437,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     model_error: tuple[str, str] | None = None
     """Code and message of a failed plan or synthesis prompt."""
     outage: ModelOutage | None = None
-    """Of the plan or synthesis prompt."""
+    """The outage of the plan or synthesis prompt."""
     created_at: float = 0.0
     updated_at: float = 0.0
     active_s: float = 0.0

@@ -41,19 +41,11 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
     """Return the first step whose result the step takes and only a real run produces."""
-    if not execution.options.rehearse:
-        return None
-    return next(
-        (
-            name
-            for name in state.needs
-            if is_unknown_in_rehearsal(execution, execution.steps[name]) and needs_result(execution, state.step, name)
-        ),
-        None,
-    )
+    unknown = (name for name in state.needs if is_unknown_in_rehearsal(execution, execution.steps[name]))
+    return next((name for name in unknown if needs_result(state.step, name)), None)
 
 
-def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
+def needs_result(step: PlanStep, step_id: str) -> bool:
     """Return whether the step takes the result of `step_id`: by a binding, or because a model writes its calls."""
     return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())
 

@@ -32,7 +32,7 @@ _SCHEMA_KEYWORDS = ("type", "enum", "required", "minItems")
 
 
 def _read_name(value: object) -> object:
-    """Return a number in the place of an id as text."""
+    """Return an id that is a number as text."""
     return str(value) if type(value) is int and value.bit_length() <= MAX_NUMBER_BITS else value
 
 
@@ -41,7 +41,7 @@ def _read_names(value: object) -> object:
 
 
 def _read_sources(value: object) -> object:
-    """Return the value with text in the place of each number that a `$from` names."""
+    """Return the value with each number that a `$from` names as text."""
     if isinstance(value, list):
         return [_read_sources(part) for part in cast("list[object]", value)]
     if isinstance(value, dict):

@@ -121,7 +121,7 @@ def parse_plan(
     problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
     problems = problems or find_unresolvable(plan, fresh, tools)
-    placeholders = list_placeholders([*calls, *_list_lists(fresh)])
+    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)])
     if author == "caller":
         # A person may mean such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
@@ -208,7 +208,7 @@ def _read_control(entry: StepInput) -> StepControl | None:
     return StepControl(when=when, loop=loop, retry=retry) if when or loop or retry else None
 
 
-def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+def _list_literal_loops(steps: Iterable[PlanStep]) -> list[WrittenCall]:
     """Return the literal lists of loops in the form of calls, because their texts can be placeholders too."""
     loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
     return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
