@@ -554,7 +554,7 @@ class StepSkipped(Event, tag="SK"):
     because: str
     """The id of that step; `when` if a condition of this one did not hold."""
     reason: str = ""
-    """Which condition did not hold and why, as a sentence without its full stop; empty if another step is the reason."""
+    """Which condition did not hold and why, without a full stop; empty if another step is the reason."""
 
 
 class StepRehearsed(Event, tag="SH"):
