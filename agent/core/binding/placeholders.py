@@ -18,7 +18,7 @@ MAX_TEXT_CHARS = 10_000
 MAX_VALUES = 10_000
 """The most texts that one search looks at."""
 MAX_SEARCHED_CHARS = 60_000
-"""The most characters of texts that may hold a placeholder; planwarden does nothing else during a search."""
+"""The most characters of possible placeholders that one search reads; planwarden does nothing else during it."""
 MAX_QUOTED = 80
 
 
@@ -30,7 +30,7 @@ class _Pattern(NamedTuple):
     says: str
     """What a sentence says of the value; the placeholder replaces `{}`."""
     is_code: bool = True
-    """Whether it means something in code."""
+    """Whether the text can mean something in code."""
 
 
 _ENVIRONMENT = r"(?:HOME|PATH|USER|PWD|OLDPWD|SHELL|TMPDIR|TMP|TEMP|LANG|HOSTNAME|EDITOR|TERM|XDG_\w+|LC_\w+)\b"

@@ -99,10 +99,9 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
         return ev.StepCompleted(step_id=step.step_id, validation="failed")
     if state.failed_items:
         failed = next(call for call in state.calls if call.status == "failed")
-        _, index = state.find_item(failed) or (None, 0)
         message = (
-            f"{state.failed_items} of {len(items)} items failed; item {index}: {failed.tool_name} failed: "
-            f"{failed.error_message}"
+            f"{state.failed_items} of {len(items)} items failed; item {failed.place // len(step.tool_calls)}: "
+            f"{failed.tool_name} failed: {failed.error_message}"
         )
         return ev.StepFailed(step_id=step.step_id, code=failed.error_code or "tool_error", message=message)
     rejected = [call for call in state.calls if call.status == "rejected"]

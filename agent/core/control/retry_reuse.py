@@ -205,19 +205,13 @@ def _take_step(
         items = earlier.items if earlier.reuse is None else earlier.reuse.items
         return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
     succeeded = [call for call in earlier.calls if call.status == "succeeded"]
+    # The places of a loop's calls say to which item they belong.
+    is_loop = earlier.items is not None
+    numbered = ((call.call_id if is_loop else f"{step.step_id}:{n}", call) for n, call in enumerate(succeeded, 1))
     return ev.TakenStep(
         step_id=step.step_id,
         execution_id=proof,
-        calls=tuple(
-            # The places of a loop's calls say to which item they belong.
-            _take_call(
-                source,
-                call,
-                call.call_id if earlier.items is not None else f"{step.step_id}:{number}",
-                call.tool_name in confirming,
-            )
-            for number, call in enumerate(succeeded, 1)
-        ),
+        calls=tuple(_take_call(source, call, call_id, call.tool_name in confirming) for call_id, call in numbered),
         is_completed=True,
         text=earlier.turns[-1].content if earlier.turns and not succeeded else None,
         validation=earlier.validation,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json, step_to_json
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 
 MAX_OPERATIONS = 50
@@ -70,9 +70,7 @@ class _Draft:
     def __init__(
         self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str], confirmed: Mapping[str, str]
     ) -> None:
-        listed = plan_to_json(plan)["todoList"]
-        assert isinstance(listed, list)
-        self.steps: list[dict[str, JsonValue]] = [step for step in listed if isinstance(step, dict)]
+        self.steps = [step_to_json(step) for step in plan.steps]
         self.difference: dict[str, list[str]] = {kind: [] for kind in ("added", "changed", "removed", "moved")}
         """Ids of steps, in the order of the operations."""
         self._pending = pending

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference, read_reference
 from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types
 from planwarden.agent.core.plan.inputs import close_schema
 from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
@@ -58,8 +58,7 @@ class Shapes:
             return _describe_entries(items)
         if not isinstance(items, dict) or items.get("$from") in (ITEM, ITEM_INDEX):
             return None
-        reference = Reference(str(items["$from"]), str(items.get("pointer", "")), str(items.get("parse", "")))
-        listed = self.find(reference, step).schema
+        listed = self.find(read_reference(items), step).schema
         entry = None if listed is None else listed.get("items")
         return entry if isinstance(entry, dict) else None
 

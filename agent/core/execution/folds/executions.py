@@ -18,9 +18,7 @@ def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: flo
     options = event.options or execution.options
     has_begun = execution.status == "incomplete" or any(s.status != "pending" for s in execution.steps.values())
     if has_begun and options.rehearse != execution.options.rehearse:
-        raise IllegalTransition(
-            f"execution {execution.execution_id!r} cannot become or cease to be a rehearsal: it has begun"
-        )
+        raise IllegalTransition(f"execution {execution.execution_id!r} has begun: 'rehearse' can no longer change")
     changes: FieldChanges = {
         "options": options,
         # An execution that starts again without a plan still stops when it has one, which nobody has seen.
