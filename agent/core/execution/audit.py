@@ -163,8 +163,8 @@ def _describe_answer(event: ev.Event, execution: ExecutionState) -> _Row | None:
 
 
 def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
-    """Return the row of a call that a grant, a rule, or a decision about another call, let through, or that has a
-    business key; None for every other."""
+    """Return the row of a call that a grant, a rule or a decision about another call let through, or that has a
+    business key; None for every other call."""
     suspension = execution.suspensions.get(event.suspension_id or "")
     is_covered = suspension is not None and suspension.question.call_id != event.call_id
     if event.grant_id is None and event.rule is None and event.once is None and not is_covered:

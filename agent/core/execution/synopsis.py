@@ -54,14 +54,6 @@ class Synopsis(FrozenStruct):
     """Folded text in which a list looks for the `fold_words` of a search."""
 
 
-class StepProgress(FrozenStruct):
-    """How far an execution is."""
-
-    step_count: int = 0
-    steps_done: int = 0
-    """Steps that are completed, were only rehearsed, or are not needed because their condition did not hold."""
-
-
 def build_synopsis(execution: ExecutionState) -> Synopsis:
     """Return the synopsis of the execution as it is now."""
     goal = execution.goal or ""
@@ -77,11 +69,6 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
         tools=_list_tools(execution),
         search="\n".join(map(_fold, searched)),
     )
-
-
-def count_progress(execution: ExecutionState) -> StepProgress:
-    """Return how many steps there are, and how many are done."""
-    return StepProgress(step_count=len(execution.steps), steps_done=execution.steps_done)
 
 
 def describe_fault(execution: ExecutionState) -> str:

@@ -71,7 +71,7 @@ def parse_plan(
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
 ) -> Parsed:
-    """Return the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
+    """Return the checked plan, and warnings: what was dropped from a model's plan, and what its writer may not mean.
 
     `core.plan.inputs` checks what a run is given. `earlier` has the values of bindings to other executions of the
     thread; None if there are no others. The arguments of steps that `earlier_plan` has unchanged are not checked again.

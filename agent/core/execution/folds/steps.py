@@ -67,7 +67,7 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
 
 
 def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None) -> Call:
-    """Return the call after a question about it, or with a row for it, rejected its step."""
+    """Return the call after its step was rejected in answer to a question about it, or with a row for it."""
     if call.status == "proposed" and row is not None:
         call = replace(call, suspension_id=event.suspension_id, arguments=row.arguments)
     if call.suspension_id != event.suspension_id or call.status in CALL_SETTLED:
