@@ -30,13 +30,7 @@ from planwarden.agent.core.binding.bindings import (
     read_reference,
     read_with,
 )
-from planwarden.agent.core.binding.pointers import (
-    MAX_ARGUMENT_BYTES,
-    ArtifactPart,
-    ParsedTexts,
-    PartAddress,
-    find_part,
-)
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES, ArtifactPart, ParsedTexts, PartAddress, find_part
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
 MAX_REFERENCES = 1_000

@@ -100,7 +100,7 @@ def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[t
 
 
 def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
-    """Return the binding that an object of another language probably stands for."""
+    """Return the binding that an object of another language probably means."""
     for key in _MARKED:
         if key in value and len(value) == 1:
             text = str(value[key])
