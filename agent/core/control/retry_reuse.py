@@ -135,7 +135,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
             details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
         )
     if not is_again and earlier.status == "completed" and (is_other or takes_changed):
-        reason = "is another one in this plan" if is_other else "takes inputs that are different now"
+        reason = "is different in this plan" if is_other else "takes inputs that are different now"
         raise NotRetryable(
             f"step {step.step_id!r} was completed in execution {source.execution_id!r} and {reason}; send it as it "
             "was, or as fromStep to run it again with everything that depends on it",
@@ -175,12 +175,11 @@ def _is_proven(earlier: StepState) -> bool:
 
 def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Collection[str]) -> Iterator[str]:
     """Yield the kept steps that asked a person whether to go on, and after which calls are still to be made."""
-    calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
+    calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}.difference(kept_ids)
     for step_id in kept_ids:
-        if _find_confirming_tools(source, source.steps[step_id]):
-            after = find_steps_after(plan, step_id)
-            if any(name not in kept_ids and name in calling for name in after):
-                yield step_id
+        is_confirmation = bool(_find_confirming_tools(source, source.steps[step_id]))
+        if is_confirmation and not calling.isdisjoint(find_steps_after(plan, step_id)):
+            yield step_id
 
 
 def _find_confirming_tools(source: ExecutionState, earlier: StepState) -> set[str]:

@@ -87,7 +87,7 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
     for name, effect in repeats[:MAX_TOLD]:
         yield f"{REPEAT}{name} {describe_effect(effect)}."
     if len(repeats) > MAX_TOLD:
-        yield f"{REPEAT}s as {len(repeats) - MAX_TOLD} more of them ran in this thread before."
+        yield f"{REPEAT} ran in this thread before for {len(repeats) - MAX_TOLD} more of them."
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:

@@ -171,10 +171,8 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
     for index, entry in enumerate(parsed):
         calls = tuple([PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls])
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
-        if entry.dependencies is not None:
-            declared = entry.dependencies
-        else:
-            declared = [parsed[index - 1].id] if index else []
+        step_before = [parsed[index - 1].id] if index else []
+        declared = step_before if entry.dependencies is None else entry.dependencies
         step = PlanStep(
             step_id=entry.id,
             description=entry.description,

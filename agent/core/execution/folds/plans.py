@@ -120,7 +120,7 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
     for call in reused.calls:
         planned = calls.get(call.call_id)
         if planned is not None and (planned.tool_name != call.tool_name or call.by_model):
-            raise IllegalTransition(f"call {call.call_id!r} is another one in the plan")
+            raise IllegalTransition(f"call {call.call_id!r} is different in the plan")
         calls[call.call_id] = take_over_call(state.step.step_id, call)
     changed = replace(state, calls=tuple(calls.values()))
     if not reused.is_completed:

@@ -52,7 +52,7 @@ def find_graph_faults(
         if dangling:
             unknown = quote_some(dict.fromkeys(dangling))
             hint = (
-                "" if earlier is None else '; leave out steps of an earlier plan, {"$from": STEP} takes their results'
+                "" if earlier is None else '; leave out steps of an earlier plan: {"$from": STEP} takes their results'
             )
             problems.append(
                 f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}{hint}"
