@@ -18,7 +18,7 @@ from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_binding
 from planwarden.agent.core.control.step_start import begin_step, find_items
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.plans import begin_loop
-from planwarden.agent.core.execution.references import PartsNeeded
+from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk
 
@@ -51,7 +51,7 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
     if state.step.loop is None or state.items is not None:
         return execution
     try:
-        items = find_items(state.step, execution, context.parts or {})
+        items = find_items(state.step, list_sources(execution, context.parts, takes_lists=True))
     except (InvalidArguments, LimitExceeded, PartsNeeded) as error:
         if isinstance(error, PartsNeeded) and context.parts is not None:
             raise

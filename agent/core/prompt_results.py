@@ -9,14 +9,14 @@ MAX_DATA_CHARS = 12_000
 MAX_BESIDE_CHARS = 1_000
 MAX_ARGUMENT_CHARS = 300
 MAX_NAMED_CALLS = 5
-"""Calls of one step whose arguments stand above its result."""
+"""The most calls of one step whose arguments are shown above its result."""
 
 
 def write_results(execution: ExecutionState, state: StepState | None) -> str:
-    """Return the results that the prompt of a step may use, or of all steps without one, each between markers.
+    """Return the results that the prompt of a step may use, each between markers; without a step, all results.
 
-    These are the results of the steps that it depends on, and that those depend on. They are in plan order, with the
-    calls that gave them; the newest, if the limit does not suffice for all.
+    A step may use the results of all steps that it depends on, directly or not. They are in plan order, with the calls
+    that gave them. If the limit does not suffice for all, the first ones are left out.
     """
     step_ids = list(execution.steps) if state is None else list_needed_steps(execution, state)
     blocks: list[str] = []
@@ -33,7 +33,7 @@ def write_results(execution: ExecutionState, state: StepState | None) -> str:
 
 
 def list_needed_steps(execution: ExecutionState, state: StepState) -> list[str]:
-    """Return every step whose result the step rests on, in plan order."""
+    """Return every step that the step depends on, directly or not, in plan order."""
     names, rest = set[str](), [*state.step.dependencies]
     while rest:
         if (name := rest.pop()) not in names:

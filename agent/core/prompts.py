@@ -91,7 +91,7 @@ Write the answer to the goal for the person who set it. Use only the record and 
 was rejected, skipped or failed, and what could not be reached. Claim nothing else."""
 
 MAX_TOOLS_CHARS = 7_000
-"""Of the lines of tools in a planning prompt."""
+"""The most characters that the lines of tools have in a planning prompt."""
 MAX_GOAL_LINE_CHARS = 300
 MAX_COVERED = 20
 """Calls that the prompt of a confirmation step lists."""
@@ -122,7 +122,7 @@ def step_answer_schema() -> dict[str, JsonValue]:
 
 @cache
 def answer_form(purpose: ev.Purpose) -> dict[str, JsonValue]:
-    """Return the JSON Schema of an answer in text or calls, as a reader takes it: a call may leave out arguments."""
+    """Return the JSON Schema by which an answer in text or calls is read: a call may leave out its arguments."""
     text: dict[str, JsonValue] = {"content": {"type": "string"}}
     if purpose != "step":
         return {"type": "object", "properties": text}
@@ -153,7 +153,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Names of offered tools; the model has to call at least one of them."""
     answer_schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     revision: str = ""
-    """How to revise steps that have not begun, in text; empty if there is none, or if a call is due first."""
+    """How to revise steps that have not begun, in text; empty if all have begun, or if a call is due first."""
     used_sources: frozenset[str] = frozenset()
     """Sources of the replies that this execution already used."""
     is_enforcement: bool = False
@@ -165,7 +165,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def question(self) -> str:
-        """What a caller is asked, which has seen the goal: that in one line, and what to do."""
+        """What a caller is asked: the goal in one line, because the caller knows it, and what to do."""
         line = " ".join(self.goal.split())
         return join(
             f"Goal: {json.dumps(cut(line, MAX_GOAL_LINE_CHARS), ensure_ascii=False)}" if line else "", self.task
@@ -173,7 +173,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instructions(self) -> str:
-        """What the questions of one kind to a caller have in common; it need not be told again."""
+        """What all questions of one kind to a caller have in common, so that it need not be repeated."""
         return join(self.system, FOR_CALLERS if self.purpose == "plan" else "", self.revision, self.form)
 
 
@@ -292,9 +292,9 @@ def summarize(execution: ExecutionState) -> str:
 
 
 def find_final_text(execution: ExecutionState) -> str | None:
-    """Return the text of the last step if it answers the goal: every other step is done, and it rests on all of them.
+    """Return the text of the last step if it answers the goal: every other step is done, and it depends on all.
 
-    None for a step that calls tools, and where a step was rejected, failed or left out for want of another one.
+    None if the last step calls tools, or if a step was rejected, failed or skipped because of another step.
     """
     *_, last = execution.steps.values() or (None,)
     is_answer = last is not None and last.step.step_type == "reasoning" and last.status == "completed"

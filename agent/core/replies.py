@@ -74,7 +74,7 @@ def build_reply_events(
         if plan is None:
             raise InvalidPlan(NO_PLAN)
         accepted, warnings = plans.read(plan, author="model")
-        # Nobody gives a run of a model's plan anything: its inputs are their defaults.
+        # A run of a model's plan is given nothing, so its inputs are their defaults.
         inputs = fill_inputs(accepted.inputs, None)
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
@@ -109,8 +109,7 @@ def find_json(text: str, *keys: str) -> dict[str, JsonValue] | None:
 
 def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
     """Return the calls that a model wrote into its text."""
-    document = find_json(content, CALLS_KEY)
-    listed = document.get(CALLS_KEY) if document is not None else None
+    listed = (find_json(content, CALLS_KEY) or {}).get(CALLS_KEY)
     return read_calls(listed) if isinstance(listed, list) else ()
 
 

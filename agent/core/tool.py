@@ -14,11 +14,11 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
 HOST_SEPARATOR = "/"
-"""Part of the name of a tool of the host itself, such as `claude-code/Bash`, and of no name in the catalogue."""
+"""Only the name of a host's own tool has it, such as `claude-code/Bash`; no name in the catalogue does."""
 MAX_WAIT_S = 366 * 24 * 3600.0
-"""The longest limit of time; None for no limit."""
+"""The longest time limit, unless a limit is None for no limit."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
-"""Of the line that a prompt shows of a tool."""
+"""The most arguments in a tool's line in a prompt, and the most characters of each name."""
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
@@ -55,7 +55,7 @@ def highest_risk(*risks: Risk) -> Risk:
 
 
 def _find_fault(words: dict[str, tuple[str | None, ...]], limits: tuple[str, ...], struct: object) -> str | None:
-    """Return as a sentence which field has none of its words, or which limit is not a number of seconds."""
+    """Return a sentence about the first field whose value is not among its words, or the first limit out of range."""
     for field, possible in words.items():
         if (value := getattr(struct, field)) not in possible:
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
@@ -133,7 +133,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteCall(StoredStruct):
-    """A call that another agent makes after an approval, as that agent says."""
+    """A call that another agent says it makes after an approval."""
 
     tool_name: str
     arguments: dict[str, JsonValue]
@@ -162,7 +162,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     risk: Risk | None = None
     """The least risk of the question, whatever the tool's own risk."""
     releases: tuple[RemoteCall, ...] = ()
-    """Calls that an approval lets another agent make, as that agent says."""
+    """Calls that another agent says it makes after an approval."""
     undecidable: str = ""
     """Why it cannot be approved here, and where it can; empty when it can."""
     found: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _need_no_lease() -> None:
-    """For calls outside an execution."""
+    """Return at once, for a call outside an execution, which has no lease."""
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +197,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     definition_digest: str = ""
     """Digest of the tool's definition when the call was checked and approved."""
     chain: tuple[str, ...] = ()
-    """Ids of the executions of other agents that delegated down to this one, the first one first."""
+    """Ids of the executions of other agents that delegated down to this one, outermost first."""
     left: Mapping[str, float] = {}
     """What remains of each of the execution's budgets, by its name on the wire."""
     confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease

@@ -45,7 +45,7 @@ IN_LOGS: Mapping[str, str] = {
     "iterations_exhausted": "The step was not done after `maxIterations` replies of the model",
     "rejected": "A person said no, or the time to say yes passed",
     "timeout": "The call gave no result in its time and changed nothing; one with an effect is `outcome_unknown`",
-    "tools_not_called": "The model wrote text instead of calling required tools, also after the enforcement prompts",
+    "tools_not_called": "The model wrote text instead of calling required tools, even after the enforcement prompts",
 }
 """Codes of calls, steps and executions that no exception carries."""
 

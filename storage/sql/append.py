@@ -301,9 +301,7 @@ def _write_row(
         ownership = row.owner, row.fence, row.leased_until
     else:
         ownership = (None, lease.fence, 0.0) if append.release else (lease.owner, lease.fence, leased_until)
-    progress = prepared.projected.progress
-    counts = (None, None) if progress is None else (progress.step_count, progress.steps_done)
-    values = execution.version, now, *counts, *ownership
+    values = execution.version, now, *prepared.projected.counts, *ownership
     ended_at = now if execution.is_finished else None
     if not append.expected_version:
         plan = None if append.start is None or execution.is_finished else append.start.plan

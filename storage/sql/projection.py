@@ -8,13 +8,7 @@ import msgspec
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import find_next_alarm_at
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.execution.synopsis import (
-    StepProgress,
-    Synopsis,
-    build_synopsis,
-    count_progress,
-    describe_fault,
-)
+from planwarden.agent.core.execution.synopsis import Synopsis, build_synopsis, describe_fault
 from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.grant import day_of
@@ -47,8 +41,8 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
 
     synopsis: Synopsis | None
     """What a list shows of the execution; None when that is as before."""
-    progress: StepProgress | None
-    """How far the execution is; None when that is as before."""
+    counts: tuple[int, int] | tuple[None, None]
+    """How many steps there are, and how many of them are done; None when that is as before."""
     grant_uses: Mapping[str, int]
     """How often each grant is used."""
     goes_on: bool
@@ -66,7 +60,7 @@ def project(append: Append) -> Projection:
     is_restarted = append.expected_version > 0 and any(isinstance(event, ev.ExecutionStarted) for event in events)
     return Projection(
         build_synopsis(execution) if is_renamed else None,
-        count_progress(execution) if is_further else None,
+        (len(execution.steps), execution.steps_done) if is_further else (None, None),
         Counter(event.grant_id for event in intended if event.grant_id is not None),
         is_restarted and not execution.is_finished,
     )

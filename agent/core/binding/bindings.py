@@ -2,10 +2,9 @@
 
 A binding names a step of the same plan, `inputs`, or within a `forEach` the `item` or its `itemIndex`; else a completed
 step of an earlier execution of the same thread. `{"$from": "item", "call": 0}` takes the result of an earlier call of
-the same item. What comes from an earlier execution is looked up once, when the plan
-is accepted, and is part of the event that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such
-values in it, which no model retypes: `{name}` is replaced by the value of that name, text as it is, anything else as
-compact JSON. `{{` and `}}` are braces.
+the same item. Values of an earlier execution are looked up once, when the plan is accepted, and are part of the event
+that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such values, so no model retypes them:
+`{name}` is replaced by the value of that name, text as it is, anything else as compact JSON. `{{` and `}}` are braces.
 """
 
 import re
@@ -16,16 +15,16 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
-"""What a binding can name in addition to steps, where the plan has inputs or the step is a loop."""
+"""What a binding can name in addition to steps if the plan has inputs or the step is a loop."""
 WHEN = "when"
-"""Why a step was skipped whose condition did not hold, instead of the id of another step."""
+"""The cause of a skip, instead of another step's id, if a condition of the step itself did not hold."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 _PART = re.compile(r"[^.\[\]/'\"\s]+")
 MAX_QUOTED = 200
 _REFERENCE_KEYS = ("$from", "pointer", "parse", "call")
 _KEYS = (*_REFERENCE_KEYS, "default")
 _CONTAINERS = (dict, list)
-"""Only they can have bindings, and most arguments have none of them."""
+"""Only these can contain bindings; most arguments are neither."""
 MAX_TEMPLATE_CHARS = 20_000
 MAX_QUOTED_NAME = 40
 _TEMPLATE_KEYS = ("$text", "with")
@@ -45,7 +44,7 @@ class Reference(NamedTuple):
     parse: str = ""
     """`json` if the result is text with JSON in it."""
     call: int | None = None
-    """Counted from 0: an earlier call of the same item of a loop, whose result it takes instead of the item."""
+    """In a loop: an earlier call of the same item, counted from 0, whose result is taken instead of the item."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the binding as a plan writes it."""
@@ -68,7 +67,7 @@ class EarlierResult(StoredStruct):
 
 
 Earlier = Mapping[Reference, EarlierResult | str]
-"""What the thread's earlier executions have for each binding, or why it cannot be had, as a sentence."""
+"""What the thread's earlier executions have for each binding, or a sentence that says why they have nothing."""
 
 
 class EarlierNeeded(Exception):
@@ -91,7 +90,7 @@ class Binding(NamedTuple):
 
 
 def find_bindings(value: JsonValue) -> Iterator[Binding]:
-    """Yield each binding in the value; those of a template as often as its text takes them."""
+    """Yield each binding in the value; a template's binding once for each time that its text uses it."""
     if isinstance(value, dict) and "$from" in value:
         yield Binding(read_reference(value), value)
         return
@@ -127,7 +126,7 @@ def read_reference(value: dict[str, JsonValue]) -> Reference:
 
 
 def find_binding_faults(value: JsonValue) -> Iterator[str]:
-    """Yield faults of bindings and templates in the value: unknown keys, wrong types, pointers against RFC 6901."""
+    """Yield faults of bindings and templates in the value: unknown keys, wrong types, pointers that break RFC 6901."""
     if isinstance(value, dict) and "$from" in value:
         yield from _find_reference_faults(value)
         return
@@ -163,7 +162,7 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
 
 
 def to_pointer(path: str) -> str:
-    """Return the JSON pointer that a path in another language, such as `$.results[0].url`, was probably meant as."""
+    """Return the JSON pointer that a path in another language, such as `$.results[0].url`, probably means."""
     return "".join(f"/{part}" for part in _PART.findall(path.removeprefix("$")))
 
 
@@ -180,13 +179,13 @@ def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> 
 
 
 def read_with(node: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the values of a template's names; nothing where `with` is not an object."""
+    """Return the values of a template's names; none if `with` is not an object."""
     values = node.get("with")
     return values if isinstance(values, dict) else {}
 
 
 def list_template_names(node: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Yield the names in the template's text, as often as they stand there."""
+    """Yield the name of each place in the template's text that takes a value."""
     return (match.group(1) for match in _list_template_parts(node) if match.group(1) is not None)
 
 
@@ -196,7 +195,7 @@ def _list_template_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str
 
 
 def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
-    """Yield what is wrong with a template, one sentence each; faults of the bindings in it are not among them."""
+    """Yield what is wrong with a template, one sentence each, apart from faults of the bindings in it."""
     text, values = node["$text"], node.get("with", {})
     if unknown := sorted(node.keys() - {*_TEMPLATE_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED_NAME]) for key in unknown[:10])

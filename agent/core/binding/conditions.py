@@ -1,7 +1,7 @@
 """Conditions: which schemas `when` takes, and why a value does not match one.
 
-They fail closed, where JSON Schema lets pass what it cannot judge: a keyword implies the type that it is for, and a
-property that is named has to be there. A value that cannot be judged does not match, not even under `not`.
+They fail closed, whereas JSON Schema accepts a value that it cannot judge: a keyword implies the type that it applies
+to, and a named property has to be there. A value that cannot be judged does not match, not even under `not`.
 """
 
 import json
@@ -17,7 +17,7 @@ from planwarden.agent.common.suggestions import describe_unknown_keys
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_LOOKS = 200_000
-"""Parts of a value that one condition looks at."""
+"""How often one condition compares a part of the value with a part of its schema."""
 MAX_QUOTED = 80
 MAX_NAMES = 5
 KEYWORDS: Mapping[str, str] = {
@@ -43,7 +43,7 @@ KEYWORDS: Mapping[str, str] = {
     "allOf": "",
     "not": "",
 }
-"""With the type that each implies, if any."""
+"""The keywords that a condition may have, with the type that each implies, if any."""
 _NAMES = {
     "number": ("a number", "numbers"),
     "integer": ("a whole number", "numbers"),
@@ -54,7 +54,7 @@ _NAMES = {
     "null": ("null", "null"),
 }
 _WITH_SCHEMAS = ("contains", "items", "required", "properties", "anyOf", "allOf", "not")
-"""Keywords that are judged here; all others look at the value only, and the library judges them."""
+"""Keywords that are judged here; the library judges all others."""
 
 JsonSchema = Mapping[str, JsonValue]
 Verdict = tuple[bool | None, str]
@@ -117,12 +117,12 @@ class Matcher:
         self._leaves: dict[int, Schema] = {}
 
     def find_mismatch(self, value: JsonValue) -> str | None:
-        """Return why the value does not match, as a sentence without its end; None if it matches.
+        """Return why the value does not match, as a sentence without its full stop; None if it matches.
 
         Raises:
             LimitExceeded: the value is too large for the schema.
         """
-        # A condition can be older than this program.
+        # An older version may have accepted the condition.
         if (fault := next(find_matches_faults(self._matches), None)) is not None:
             return fault
         faults = Schema(self._matches).find_faults(value)
@@ -130,7 +130,7 @@ class Matcher:
             raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
         matches, why = self._judge(self._matches, value, "")
         if matches:
-            # A value may break the library's rules, such as half a surrogate pair.
+            # The library may refuse a value that matches, such as text with half a surrogate pair.
             return faults[0] if faults else None
         return why
 
@@ -173,7 +173,7 @@ class Matcher:
         return [self._judge(cast("JsonSchema", node), entry, f"{path}/{index}") for index, entry in entries]
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
-        """Judge what the keywords say that look at the value only."""
+        """Judge by the keywords that are not in `_WITH_SCHEMAS`."""
         leaves = self._leaves.get(id(node))
         if leaves is None:
             keywords = {key: part for key, part in node.items() if key not in _WITH_SCHEMAS}
@@ -193,9 +193,9 @@ class Matcher:
         if any(matches for matches, _ in verdicts):
             return _MATCHES
         matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
-        # Why the first of many entries does not fit would be taken for why none does.
+        # A reader would take the fault of the first of many entries for the fault of all.
         reason = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
-        return matches, f"no entry of {_point(path)} fits, of {len(entries)}: {reason}"
+        return matches, f"no entry of {_point(path)} fits ({len(entries)} in all): {reason}"
 
     def _judge_properties(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
         entry = cast("dict[str, JsonValue]", value)
@@ -218,17 +218,17 @@ class Matcher:
         matches, why = self._judge(cast("JsonSchema", node), value, path)
         if matches is None:
             return None, why
-        return (False, f"{_point(path)} is {_tell(value)}, which not excludes") if matches else _MATCHES
+        return (False, f"{_point(path)} is {_tell(value)}, which 'not' excludes") if matches else _MATCHES
 
 
 def _combine(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict of all together: what certainly does not match comes before what cannot be judged."""
+    """Return the verdict of all together: a certain mismatch outweighs what cannot be judged."""
     ordered = (verdict for outcome in (False, None) for verdict in verdicts if verdict[0] is outcome)
     return next(ordered, _MATCHES)
 
 
 def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> Iterator[str]:
-    """Yield why no value of the `shape`, which is the value's own schema, can match."""
+    """Yield why no value that fits `shape`, the value's own schema, can match."""
     kinds, wanted_types = list_types(shape), list_types(matches)
     for keyword in matches:
         kind = KEYWORDS.get(keyword)
@@ -237,11 +237,10 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
     if kinds and wanted_types and not _overlap(kinds, wanted_types):
         yield f"{_point(path)} is {_name_types(kinds)}, never {_quote(matches['type'])}"
     wanted_properties, shape_properties = read_properties(matches), read_properties(shape)
-    for name in (
-        dict.fromkeys([*wanted_properties, *map(str, _read_list(matches.get("required")))]) if is_closed(shape) else ()
-    ):
-        if name not in shape_properties:
-            yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(shape_properties)}"
+    if is_closed(shape):
+        for name in dict.fromkeys([*wanted_properties, *map(str, _read_list(matches.get("required")))]):
+            if name not in shape_properties:
+                yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(shape_properties)}"
     parts = [(child, shape_properties.get(name), f"{path}/{name}") for name, child in wanted_properties.items()]
     parts += [(matches.get(keyword), shape.get("items"), f"{path}/0") for keyword in ("contains", "items")]
     parts += [
@@ -257,7 +256,7 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
 
 
 def _overlap(kinds: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Return whether a value can be of a type of both: a whole number is a number."""
+    """Return whether one value can have a type of each: a whole number is a number."""
     both = {"integer", "number"}
     return bool({*kinds} & {*others}) or bool(both & {*kinds} and both & {*others})
 
@@ -267,14 +266,14 @@ def _name_types(kinds: tuple[str, ...]) -> str:
 
 
 def list_types(schema: JsonSchema) -> tuple[str, ...]:
-    """Return the types that a schema names; none if it says nothing of them, or says it elsewhere."""
+    """Return the types that a schema's own `type` names; none if it has no `type`."""
     schema_type = schema.get("type")
     names = schema_type if isinstance(schema_type, list) else [schema_type]
     return tuple(name for name in names if isinstance(name, str) and name in _NAMES)
 
 
 def is_closed(schema: JsonSchema) -> bool:
-    """Return whether objects that fit the schema have no properties but those that it names."""
+    """Return whether objects that fit the schema have only properties that it names."""
     is_listed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     return is_listed and list_types(schema) == ("object",)
 

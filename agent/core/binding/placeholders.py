@@ -1,7 +1,7 @@
 """Placeholders: values that stand for something the writer did not know.
 
-A value can be one as a whole, or a text for people can have one in it. Code, markup and data hold the same characters
-and mean them, so a text with other signs of these is left alone, and so are arguments whose name says they are code.
+A whole value can be one, or a text for people can contain one. In code, markup and data the same characters mean
+something, so a text with other signs of these is left alone, and so are arguments whose name says that they are code.
 """
 
 import re
@@ -16,9 +16,9 @@ MAX_CHARS = 2_000
 MAX_TEXT_CHARS = 10_000
 """A longer text is not searched."""
 MAX_VALUES = 10_000
-"""Texts that one search looks at."""
+"""The most texts that one search looks at."""
 MAX_SEARCHED_CHARS = 60_000
-"""Of all texts of one search that may hold a placeholder, because planwarden does nothing else during it."""
+"""The most characters of possible placeholders that one search reads; planwarden does nothing else during it."""
 MAX_QUOTED = 80
 
 
@@ -28,9 +28,9 @@ Owner = TypeVar("Owner")
 class _Pattern(NamedTuple):
     pattern: str
     says: str
-    """What is said of the value, with the placeholder in place of `{}`."""
+    """What a sentence says of the value; the placeholder replaces `{}`."""
     is_code: bool = True
-    """Code may mean it."""
+    """Whether the text can mean something in code."""
 
 
 _ENVIRONMENT = r"(?:HOME|PATH|USER|PWD|OLDPWD|SHELL|TMPDIR|TMP|TEMP|LANG|HOSTNAME|EDITOR|TERM|XDG_\w+|LC_\w+)\b"
@@ -75,7 +75,7 @@ WHOLE = (
         is_code=False,
     ),
 )
-"""What a value is as a whole."""
+"""Placeholders that are the whole value."""
 INSIDE = (
     _Pattern(r"(?<!\$)\{\{[ ]?[\w .'-]{1,80}\}\}", _HAS),
     _Pattern(rf"\[(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|(?i:{_IN_BRACKETS}))\](?!\()", _HAS_WORDS),
@@ -85,9 +85,9 @@ INSIDE = (
     ),
     _Pattern(rf"(?i)\b{_YOURS}", _HAS_WORDS, is_code=False),
 )
-"""What a text for people has in it."""
+"""Placeholders within a text for people."""
 INSIDE_SENTENCES = (_Pattern(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}", _HAS),)
-"""As `INSIDE`, where the text is nothing but words: code of one line can look alike otherwise."""
+"""As `INSIDE`, but only in text that is nothing but words, because a line of code can look the same."""
 _CODE_NAMES = (
     r"(?i)(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
     r"|format|source|markup|xml|yaml|json|schema|glob)s?$"
@@ -96,22 +96,22 @@ _CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^\s*(?:import|def|return|
 _NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
 _SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
 _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"
-"""Texts without any of it hold no placeholder; most do not."""
+"""A text without a match holds no placeholder; most texts have none."""
 
 
 def find_placeholders(arguments: JsonValue) -> Iterator[str]:
-    """Yield one sentence for each value that the writer did not know and filled in for show, or that contains one.
+    """Yield one sentence for each value that is a placeholder or contains one.
 
-    A URL on example.com is a placeholder, and a sentence that mentions example.com is text. Bindings are skipped,
-    because their values come from a tool.
+    A URL on example.com is a placeholder; a sentence that mentions example.com is not. Bindings are skipped, because
+    their values come from a tool.
     """
     return (fault for _, fault in search((None, path, text) for path, text in list_texts(arguments)))
 
 
 def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str]]:
-    """Yield whose text is a placeholder and what is wrong with it, as a sentence without its end, within the limits.
+    """Yield the owner of each text with a placeholder, and its fault, as a sentence without its full stop.
 
-    `texts` have whose each is, its path and itself.
+    `texts` are triples of an owner, a path and a text. The search ends at the limits of this module.
     """
     chars_left = MAX_SEARCHED_CHARS
     for owner, path, text in islice(texts, MAX_VALUES):
@@ -145,7 +145,7 @@ def _find_in(path: str, text: str) -> str | None:
 
 
 def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text in the value, in its order, with its path; none of bindings and templates."""
+    """Yield each text in the value, in order, with its path, except texts in bindings and templates."""
     parts = ()
     if isinstance(value, dict) and "$from" not in value and "$text" not in value:
         parts = value.items()

@@ -1,6 +1,6 @@
-"""Following a JSON pointer (RFC 6901, https://www.rfc-editor.org/rfc/rfc6901) into a result, and into text in it.
+"""Follow a JSON pointer (RFC 6901, https://www.rfc-editor.org/rfc/rfc6901) into a result, and into JSON text in it.
 
-With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
+With `parse`, the first text on the pointer's way is read as JSON, and the rest of the pointer leads into that JSON.
 """
 
 import json
@@ -18,12 +18,12 @@ from planwarden.agent.core.binding.bindings import Reference
 
 MAX_ARGUMENT_BYTES = 256 * 1024
 MAX_LISTED = 10_000
-"""Items of a list that a loop goes through."""
+"""The most items that a loop goes through."""
 MAX_LIST_BYTES = 4 * 1024 * 1024
 MAX_LIST_VALUES = 200_000
-"""Of such a list: each item is as small as arguments are."""
+"""The most values in a loop's list; each of its items must also be small enough for arguments."""
 MAX_PARSED_CHARS = 256 * 1024
-"""Of the texts that the arguments of one call read as JSON, as far as the log holds them."""
+"""The most characters of text from the log that the bindings of one call read as JSON."""
 
 
 class PartAddress(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class PartAddress(msgspec.Struct, frozen=True):
     parse: str = ""
     """As in `Reference`."""
     may_be_list: bool = False
-    """It is taken before a step begins, and may be a list for a loop: see `find_list_fault`."""
+    """The part is taken before a step begins, and may be the list of a loop: see `find_list_fault`."""
 
 
 class ArtifactPart(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class ArtifactPart(msgspec.Struct, frozen=True):
     fault: str | None = None
     """Why there is no value, as the end of a sentence about the pointer."""
     is_absent: bool = False
-    """Nothing is there; otherwise something is, which cannot be used."""
+    """The fault is that nothing is there, not that what is there cannot be used."""
 
 
 class LeadsNowhere(Exception):
@@ -57,14 +57,14 @@ class LeadsNowhere(Exception):
 
 
 class ParsedTexts:
-    """Texts that were read as JSON, each once, and not too many of them."""
+    """Reads texts as JSON, each of them once, up to `max_chars` characters in all."""
 
     def __init__(self, max_chars: int | None = MAX_PARSED_CHARS) -> None:
         self._left = max_chars
         self._values: dict[str, JsonValue] = {}
 
     def parse(self, text: str) -> JsonValue:
-        """Raise `LeadsNowhere` for text that is not JSON, or too large."""
+        """Return the value of a JSON text. Raises `LeadsNowhere` if it is not JSON, or too large."""
         if text not in self._values:
             if self._left is not None and len(text) > self._left:
                 raise LeadsNowhere(
@@ -133,7 +133,7 @@ def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) ->
     if address.may_be_list and isinstance(value, list):
         fault = find_list_fault(value)
         return part if fault is None else ArtifactPart(fault=fault)
-    # Counting first costs little, and then only what is small becomes text.
+    # Counting costs little, so only a value that passes it is encoded.
     if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
         limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
         return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")

@@ -99,7 +99,7 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
 
 
 def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
-    """Nothing begins before a person has approved the plan as it is now."""
+    """Ask a person about the plan as it is now, or wait for the answer: nothing begins before an approval."""
     if (reviews := execution.find_suspensions("review")) and reviews[-1].is_open:
         return _suspend(execution)
     if reviews and (last := reviews[-1].decision) is not None and not last.approved:
@@ -112,17 +112,12 @@ def _decide_steps(execution: ExecutionState) -> list[Action]:
     steps = execution.steps
     for step_id in execution.frontier if execution.stopped_by is None else steps:
         state = steps[step_id]
-        if state.status == "pending":
-            action = _decide_pending(execution, state)
-        elif state.items is not None and state.status in ("in_progress", "suspended"):
+        if state.items is not None and state.status in ("in_progress", "suspended"):
             actions.extend(decide_items(execution, state))
-            continue
-        elif state.status != "in_progress":
-            continue
-        else:
-            action = _decide_in_progress(execution, state)
-        if action is not None:
-            actions.append(action)
+        elif state.status in ("pending", "in_progress"):
+            decide_step = _decide_pending if state.status == "pending" else _decide_in_progress
+            if (action := decide_step(execution, state)) is not None:
+                actions.append(action)
     return actions
 
 
@@ -132,10 +127,11 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     if execution.stopped_by is not None:
         return ev.StepSkipped(step_id=step_id, because=execution.stopped_by)
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
-    # What a rehearsal does not know leaves open whether the step's own conditions hold, which is judged first.
-    is_open = bool(state.step.when)
+    has_conditions = bool(state.step.when)
     for dependency in lacking:
-        if dependency.status in STEP_TERMINAL and not (is_open and is_unknown_in_rehearsal(execution, dependency)):
+        # The step's own conditions are judged before it is skipped for a result that a rehearsal does not know.
+        is_judged_first = has_conditions and is_unknown_in_rehearsal(execution, dependency)
+        if dependency.status in STEP_TERMINAL and not is_judged_first:
             return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)
     if any(dependency.status not in STEP_TERMINAL for dependency in lacking):
         return None
@@ -145,35 +141,35 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
-    """Return whether nothing keeps the step from starting that has to do with the step `name`, which it needs."""
+    """Return whether the step can start as far as the step `name`, which it needs, is concerned."""
     dependency = execution.steps[name]
     if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
         return True
     if is_unknown_in_rehearsal(execution, dependency):
-        return not needs_result(execution, state.step, name)
+        return not needs_result(state.step, name)
     return _may_go_without(execution, state, dependency)
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first step that was skipped or failed and without which this one cannot start."""
+    """Return the first step that is over and keeps this one from starting."""
     dependencies = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
     return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
 
 def _may_go_without(execution: ExecutionState, state: StepState, dependency: StepState) -> bool:
-    """A step that was skipped stops others only if they take a value from it for which they have no default."""
+    """Return whether the dependency was skipped and the step takes no value from it that has no default."""
     if dependency.status != "skipped":
         return False
     bindings = [item for item in state.step.list_bindings() if item.reference.step_id == dependency.step.step_id]
     if not bindings:
         return dependency.is_passed_over
-    # A condition on a value that is not there does not hold, which is for the step itself to say.
+    # A condition on an absent value does not hold; the step itself says so when it begins.
     judged = [id(condition.value) for condition in state.step.when]
     return all(binding.has_default for binding in bindings if id(binding.source) not in judged)
 
 
 def _may_continue_after(dependency: StepState, step_id: str) -> bool:
-    """A plan may continue after a rejection, but never with a step that the rejected question covered."""
+    """Return whether the plan continues after the rejected dependency with this step, which it does not confirm."""
     return (
         dependency.status == "rejected"
         and dependency.step.on_reject == "continue"
@@ -192,7 +188,7 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
     if current is not None:
         return decide_call(execution, current)
     if any(call.status == "rehearsed" for call in calls):
-        # What follows in the step would need the result of a call that was not made.
+        # The rest of the step would need the result of a call that was not made.
         return ev.StepRehearsed(step_id=step_id)
     return _reject_after_prompt(execution, state) or _decide_without_call(execution, state)
 
@@ -217,7 +213,7 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
-    """With no call left, complete the step if the log proves it, else ask the model, within the limits."""
+    """Complete a step without further calls if the log proves it; else ask the model, within the limits."""
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
@@ -251,7 +247,7 @@ def _prompt_or_suspend(execution: ExecutionState, purpose: ev.Purpose) -> tuple[
 
 
 def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
-    """The model wrote text instead of calling tools: demand the calls, or end the step after the last retry."""
+    """Demand the calls, because the model wrote text instead, or end the step after the last retry."""
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:
@@ -261,7 +257,7 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         return ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True)
     message = (
         f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
-        f"{'it' if len(missing) == 1 else 'them'}, also after {state.retries} enforcement prompt(s)"
+        f"{'it' if len(missing) == 1 else 'them'}, even after {state.retries} enforcement prompt(s)"
     )
     return ev.StepFailed(step_id=step.step_id, code="tools_not_called", message=message)
 
@@ -284,13 +280,10 @@ def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
     synthesis = _synthesize(execution) if may_ask else None
     if synthesis is not None:
         return synthesis
-    failed = next((state for state in execution.steps.values() if state.status == "failed"), None)
-    if failed is not None:
-        code, message = failed.error_code or "tool_error", failed.error_message or "a step failed"
-        return (ev.ExecutionFailed(code=code, message=message),)
-    if execution.model_error is not None:
-        code, message = execution.model_error
-        return (ev.ExecutionFailed(code=code, message=message),)
+    failed = (state for state in execution.steps.values() if state.status == "failed")
+    faults = ((state.error_code or "tool_error", state.error_message or "a step failed") for state in failed)
+    if (fault := next(faults, execution.model_error)) is not None:
+        return (ev.ExecutionFailed(code=fault[0], message=fault[1]),)
     if any(s.status == "rejected" and s.step.on_reject != "continue" for s in execution.steps.values()):
         return (ev.ExecutionRejected(),)
     return (ev.ExecutionCompleted(),)

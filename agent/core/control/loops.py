@@ -42,7 +42,7 @@ def decide_call(execution: ExecutionState, call: Call) -> Action | None:
 
 
 def reject_step(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
-    """Return the end of a step after the answer to a question about it was no."""
+    """Return the event that rejects a step after the answer to a question about it was no."""
     reason = None if suspension.decision is None else suspension.decision.reason
     return ev.StepRejected(step_id=step_id, suspension_id=suspension.question.suspension_id, reason=reason)
 
@@ -81,7 +81,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
-    """Yield the end of the step for each question about the loop's calls to which the answer was no."""
+    """Yield a rejection of the step for each question about the loop's calls to which the answer was no."""
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:
@@ -99,10 +99,9 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
         return ev.StepCompleted(step_id=step.step_id, validation="failed")
     if state.failed_items:
         failed = next(call for call in state.calls if call.status == "failed")
-        _, index = state.find_item(failed) or (None, 0)
         message = (
-            f"{state.failed_items} of {len(items)} items failed; item {index}: {failed.tool_name} failed: "
-            f"{failed.error_message}"
+            f"{state.failed_items} of {len(items)} items failed; item {failed.place // len(step.tool_calls)}: "
+            f"{failed.tool_name} failed: {failed.error_message}"
         )
         return ev.StepFailed(step_id=step.step_id, code=failed.error_code or "tool_error", message=message)
     rejected = [call for call in state.calls if call.status == "rejected"]

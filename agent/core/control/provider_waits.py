@@ -1,7 +1,7 @@
 """How long an execution waits for a provider that does not answer: a minute, then twice as long each time.
 
-Longer where the provider says so (https://httpwg.org/specs/rfc9110.html#field.retry-after), within limits. The log
-knows all of it, so that any process continues the wait, also after a restart.
+It waits longer if the provider says so (https://httpwg.org/specs/rfc9110.html#field.retry-after), within limits. The
+log holds all of this, so any process can continue the wait, even after a restart.
 """
 
 import math
@@ -11,13 +11,13 @@ from planwarden.agent.core.execution.state import ExecutionState, ModelOutage
 FIRST_WAIT_S = 60.0
 LONGEST_WAIT_S = 1_800.0
 LONGEST_ASKED_S = 21_600.0
-"""The longest wait that a provider can ask for; what it says may be meant as milliseconds, or hostile."""
+"""The longest wait that a provider can ask for; its number may be meant as milliseconds, or hostile."""
 _DOUBLINGS = 5
-"""After which a wait is as long as it gets."""
+"""The most doublings of the first wait."""
 
 
 def bound_asked_s(asked_s: float | None) -> float | None:
-    """Return the seconds that a provider asks to wait, within limits; None if it asks for nothing that makes sense."""
+    """Return the seconds that a provider asks to wait, within limits; None if it asks for no positive number."""
     if asked_s is None or math.isnan(asked_s) or asked_s <= 0:
         return None
     return min(asked_s, LONGEST_ASKED_S)
@@ -26,7 +26,7 @@ def bound_asked_s(asked_s: float | None) -> float | None:
 def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
     """Return the seconds from the last failure to the next attempt; None when the patience is used up.
 
-    What the provider asked for is the least. The last attempt comes when the patience ends, neither before nor after.
+    The wait is at least as long as the provider asked for, but the last attempt comes exactly when the patience ends.
     """
     left_s = outage.since + patience_s - outage.failed_at
     if left_s <= 0:

@@ -35,7 +35,7 @@ from planwarden.agent.core.execution.state import FINISHED, TRANSITIONS, Executi
 Key = tuple[Hashable, ...]
 """What an action does, or what an event records of one."""
 _WORDS = ("message", "reason")
-"""Fields of events."""
+"""Fields of events that hold only wording."""
 
 
 class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
         return cls(sequence=error.sequence, event="", reason=error.message)
 
     def describe(self) -> str:
-        """Return the first event and why it does not replay, for the end of a sentence."""
+        """Return the first event and why it does not replay, as the end of a sentence."""
         if self.sequence is None:
             return f"at all: {self.reason}"
         kind = f" ({self.event})" if self.event else ""
@@ -120,7 +120,7 @@ def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
             try:
                 yield from map(_describe_decision, begin_step(execution, step_id, {}))
             except PartsNeeded:
-                # What the step needs is in an artifact, which nobody reads for this.
+                # The step needs an artifact, which a replay does not read.
                 yield "begin", step_id
         case DispatchCall(call=call):
             yield "call", call.call_id
@@ -159,13 +159,13 @@ def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tu
     if question.call_id is None:
         return ((question.kind, question.step_id),)
     if question.kind == "wait" and execution.call(question.call_id).last_failure is not None:
-        # It follows from the failure, which is a fact.
+        # The wait follows from the failure, which is a fact.
         return None
     return _list_reasons_of_outcome(execution, question.call_id)
 
 
 def _list_reasons_of_outcome(execution: ExecutionState, call_id: str) -> tuple[Key, ...] | None:
-    """Return None for a running call, whose end is a fact from outside; the outcome of every other call is decided.
+    """Return what may have decided the call's outcome; None for a running call, whose end is a fact from outside.
 
     In a loop, a call that cannot work may be failed on another call's turn, before a person is asked.
     """
@@ -191,7 +191,7 @@ _DECIDED = (
     ev.ExecutionExhausted,
     ev.ExecutionCancelled,
 )
-"""Other events that nothing but `decide` makes."""
+"""Other events that only `decide` makes."""
 
 
 def _describe_decision(event: ev.Event) -> Key:

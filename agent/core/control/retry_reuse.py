@@ -2,11 +2,12 @@
 
 A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. If nobody knows
 whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that are still to
-be made: the confirmation is asked again. With a step to go on from, that step and everything that
-depends on it runs anew.
+be made: the confirmation is asked again. With a step to go on from, that step and everything that depends on it runs
+again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
@@ -20,11 +21,11 @@ from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, find_item_order
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Of all results that one execution takes over, artifacts not counted."""
+"""The most bytes of results that one execution takes over, artifacts not counted."""
 RESULT_CHARS = 120
-"""Of a result in a sentence to a person."""
+"""The most characters of a result in a sentence to a person."""
 MAX_TOLD = 5
-"""Steps that a question names."""
+"""The most steps that a question names."""
 
 
 def take_over(
@@ -36,7 +37,7 @@ def take_over(
 
     Raises:
         InvalidArguments: the plan has no such step.
-        NotRetryable: something would run again that was done, and that nobody asked to run again.
+        NotRetryable: something that was done would run again although nobody asked for that.
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, inputs)
@@ -64,7 +65,7 @@ def take_over(
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
     """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
 
-    None for another plan, also for one that a model or a person changed after `source` began with it.
+    None for another plan, and if a model or a person changed the plan after `source` began with it.
     """
     return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
@@ -76,9 +77,9 @@ def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
 
 
 def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
-    """Yield what a person should know of earlier executions who is asked about a call of the step.
+    """Yield what a person who is asked about a call of the step should know of earlier executions.
 
-    The first question to a person names all steps that run again, and those that do not; a later one its own step.
+    The first question to a person names all steps that run again, and those that do not; a later one, its own step.
     """
     if execution.retry_of is None:
         return
@@ -92,12 +93,12 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
             f"{run.result}."
         )
     if len(runs) > MAX_TOLD:
-        yield f"{len(runs) - MAX_TOLD} more steps that run again ran there."
+        yield f"{len(runs) - MAX_TOLD} more steps of this plan already ran there."
     reused = [name for name, state in execution.steps.items() if state.taken_from is not None]
     if is_first and reused:
         more = f" and {len(reused) - MAX_TOLD} more" if len(reused) > MAX_TOLD else ""
         names = ", ".join(map(repr, reused[:MAX_TOLD]))
-        yield f"It goes on from execution {execution.retry_of!r}: {names}{more} completed there and will not run again."
+        yield f"This execution continues {execution.retry_of!r}: {names}{more} completed there and will not run again."
 
 
 def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
@@ -110,27 +111,23 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
             f"the plan has no step {from_step[:64]!r}; it has {', '.join(map(repr, ids[:20]))}",
             details={"steps": list[JsonValue](ids[:50])},
         )
-    followers: dict[str, list[str]] = {}
-    for step in plan.steps:
-        for dependency in step.dependencies:
-            followers.setdefault(dependency, []).append(step.step_id)
-    reached, waiting = {from_step}, [from_step]
-    while waiting:
-        new = [name for name in followers.get(waiting.pop(), ()) if name not in reached]
-        reached.update(new)
-        waiting.extend(new)
+    needs = {step.step_id: step.dependencies for step in plan.steps}
+    reached = {from_step}
+    for step_id in TopologicalSorter(needs).static_order():
+        if not reached.isdisjoint(needs.get(step_id, ())):
+            reached.add(step_id)
     return frozenset(reached)
 
 
 def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Collection[str], *, is_again: bool) -> None:
-    """Raise `NotRetryable` for a step that would do again what was done, or may have been, although nobody chose it."""
+    """Raise `NotRetryable` if the step would repeat what was done, or may have been, although nobody asked for that."""
     earlier = source.steps.get(step.step_id)
     if earlier is None:
         return
     unknown = [call.call_id for call in earlier.calls if call.status == "outcome_unknown"]
     if earlier.reuse is not None:
         unknown += [call.call_id for call in earlier.reuse.calls if call.unknown is not None]
-    takes_changed, is_other = _take_changed(step.list_bindings(), changed), not _does_same(earlier.step, step)
+    takes_changed, is_other = _take_changed(step.list_bindings(), changed), not _is_same_step(earlier.step, step)
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
             f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
@@ -138,7 +135,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
             details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
         )
     if not is_again and earlier.status == "completed" and (is_other or takes_changed):
-        reason = "is another one in this plan" if is_other else "takes inputs that are different now"
+        reason = "is different in this plan" if is_other else "takes inputs that are different now"
         raise NotRetryable(
             f"step {step.step_id!r} was completed in execution {source.execution_id!r} and {reason}; send it as it "
             "was, or as fromStep to run it again with everything that depends on it",
@@ -146,17 +143,17 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
         )
 
 
-def _does_same(earlier: PlanStep, step: PlanStep) -> bool:
+def _is_same_step(earlier: PlanStep, step: PlanStep) -> bool:
     """Return whether both steps do the same, whatever they wait for and whatever follows a rejection."""
     likened = replace(step, dependencies=earlier.dependencies, confirms=earlier.confirms, on_reject=earlier.on_reject)
     return is_same_json(earlier, likened)
 
 
 def _find_changed_inputs(source: ExecutionState, inputs: Mapping[str, JsonValue]) -> frozenset[str]:
-    """Return the names of the inputs that the new execution is given otherwise than the old one."""
+    """Return the names of the inputs that differ from those of the old execution."""
     before = source.inputs
-    both = {name for name in before.keys() & inputs.keys() if is_same_json(before[name], inputs[name])}
-    return frozenset((before.keys() | inputs.keys()) - both)
+    same = {name for name in before.keys() & inputs.keys() if is_same_json(before[name], inputs[name])}
+    return frozenset((before.keys() | inputs.keys()) - same)
 
 
 def _take_changed(bindings: Iterable[Binding], changed: Collection[str]) -> bool:
@@ -177,17 +174,16 @@ def _is_proven(earlier: StepState) -> bool:
 
 
 def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Collection[str]) -> Iterator[str]:
-    """Yield the steps to take over whose confirmation comes before calls that are still to be made."""
-    calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}
+    """Yield the kept steps that asked a person whether to go on, and after which calls are still to be made."""
+    calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}.difference(kept_ids)
     for step_id in kept_ids:
-        if _find_confirming_tools(source, source.steps[step_id]):
-            after = find_steps_after(plan, step_id)
-            if any(name not in kept_ids and name in calling for name in after):
-                yield step_id
+        is_confirmation = bool(_find_confirming_tools(source, source.steps[step_id]))
+        if is_confirmation and not calling.isdisjoint(find_steps_after(plan, step_id)):
+            yield step_id
 
 
 def _find_confirming_tools(source: ExecutionState, earlier: StepState) -> set[str]:
-    """Return the tools by which the step only asked a person whether to go on; asking again has no effect."""
+    """Return the tools with which the step only asked a person whether to go on; asking again has no effect."""
     return {call.tool_name for call in earlier.calls if call.is_confirmation or _only_asked(source, call)}
 
 
@@ -208,19 +204,13 @@ def _take_step(
         items = earlier.items if earlier.reuse is None else earlier.reuse.items
         return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
     succeeded = [call for call in earlier.calls if call.status == "succeeded"]
+    # The places of a loop's calls say to which item they belong.
+    is_loop = earlier.items is not None
+    numbered = ((call.call_id if is_loop else f"{step.step_id}:{n}", call) for n, call in enumerate(succeeded, 1))
     return ev.TakenStep(
         step_id=step.step_id,
         execution_id=proof,
-        calls=tuple(
-            # The places of a loop's calls say to which item they belong.
-            _take_call(
-                source,
-                call,
-                call.call_id if earlier.items is not None else f"{step.step_id}:{number}",
-                call.tool_name in confirming,
-            )
-            for number, call in enumerate(succeeded, 1)
-        ),
+        calls=tuple(_take_call(source, call, call_id, call.tool_name in confirming) for call_id, call in numbered),
         is_completed=True,
         text=earlier.turns[-1].content if earlier.turns and not succeeded else None,
         validation=earlier.validation,
@@ -234,36 +224,36 @@ def _take_calls(
     """Yield calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
     planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
-    if step.loop is not None and _does_same(earlier.step, step):
-        holds = _find_holding_calls(step, changed)
-        # Those of a loop that did not come to begin again, and of one that did.
+    if step.loop is not None and _is_same_step(earlier.step, step):
+        unchanged = _find_unchanged_calls(step, changed)
+        # A loop that never began still has the calls that it took over; one that began has calls of its own.
         reused_before = () if earlier.reuse is None else earlier.reuse.calls
-        yield from (call for call in reused_before if holds[call.place % len(holds)])
+        yield from (call for call in reused_before if unchanged[call.place % len(unchanged)])
         settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
-        lasting = (call for call in settled if holds[call.place % len(holds)])
+        lasting = (call for call in settled if unchanged[call.place % len(unchanged)])
         yield from (_take_call(source, call, call.call_id, False) for call in lasting)
     if earlier.step.loop is not None or step.loop is not None:
         return
     for call in earlier.calls:
         if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
             continue
-        if call.by_model and _does_same(earlier.step, step):
+        if call.by_model and _is_same_step(earlier.step, step):
             number += 1
             yield _take_call(source, call, f"{step.step_id}:{number}", False)
-        elif not call.by_model and _is_same(planned.get(call.call_id), call, changed):
+        elif not call.by_model and _is_unchanged_call(planned.get(call.call_id), call, changed):
             yield _take_call(source, call, call.call_id, False)
 
 
-def _find_holding_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
-    """Return for each call of an item whether nothing that it takes from the inputs or such calls is different now."""
-    holds: list[bool] = []
+def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
+    """Return for each call of an item whether the inputs that it takes, directly or by other calls, are unchanged."""
+    unchanged: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)
-        holds.append(not takes_changed and all(holds[other] for other in sources))
-    return holds
+        unchanged.append(not takes_changed and all(unchanged[other] for other in sources))
+    return unchanged
 
 
-def _is_same(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
+def _is_unchanged_call(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
     return (
         planned is not None
         and planned.tool_name == call.tool_name
@@ -297,7 +287,7 @@ def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
 
 
 def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.TakenStep]) -> Iterator[ev.EarlierRun]:
-    """Yield the steps with a result that run again, unless only a confirmation does."""
+    """Yield the steps that run again although they have a result other than the answer to a confirmation."""
     origins = {call.origin for step in steps for call in step.calls}
     completed = {step.step_id for step in steps if step.is_completed}
     for step in plan.steps:

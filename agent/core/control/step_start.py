@@ -6,8 +6,6 @@ value that is too large for its schema fails the step, because nobody knows whet
 
 from collections.abc import Mapping
 
-from msgspec.structs import replace
-
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN, find_bindings
@@ -21,7 +19,7 @@ from planwarden.agent.core.plan.plan import Condition, PlanStep
 
 MAX_REASON_CHARS = 500
 MAX_LOOP_CALLS = 20_000
-"""Of all items of one loop together."""
+"""The most calls that a loop makes for all of its items together."""
 
 
 def begin_step(
@@ -33,7 +31,7 @@ def begin_step(
         PartsNeeded: parts of artifacts have to be read first.
     """
     step = execution.steps[step_id].step
-    sources = replace(list_sources(execution, parts), takes_lists=True)
+    sources = list_sources(execution, parts, takes_lists=True)
     started = ev.StepStarted(step_id=step_id)
     missing = find_missing_result(execution, execution.steps[step_id])
     try:
@@ -47,20 +45,20 @@ def begin_step(
             return (ev.StepSkipped(step_id=step_id, because=missing),)
         if step.loop is None:
             return (started,)
-        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step, execution, parts))))
+        return (started, ev.LoopBegan(step_id=step_id, items=tuple(find_items(step, sources))))
     except (InvalidArguments, LimitExceeded) as error:
         return (started, ev.StepFailed(step_id=step_id, code=error.code, message=error.message))
 
 
 def _is_known(execution: ExecutionState, condition: Condition) -> bool:
-    """Return whether a rehearsal has the value of the condition."""
+    """Return whether a rehearsal knows the value of the condition."""
     [binding] = find_bindings(condition.value)
     state = execution.steps.get(binding.reference.step_id)
     return state is None or not is_unknown_in_rehearsal(execution, state)
 
 
 def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
-    """Return why the condition does not hold, as a sentence without its end; None if it does.
+    """Return why the condition does not hold, as a sentence without its full stop; None if it holds.
 
     Raises:
         InvalidArguments, LimitExceeded: it cannot be judged.
@@ -80,8 +78,8 @@ def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonVal
     return values[binding.reference] if binding.reference in values else value["default"]
 
 
-def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAddress, ArtifactPart]) -> list[JsonValue]:
-    """Return the items of the step's loop.
+def find_items(step: PlanStep, sources: BindingSources) -> list[JsonValue]:
+    """Return the items of the step's loop; `sources` may take lists.
 
     Raises:
         InvalidArguments, LimitExceeded: they are not there, not a list, or too many.
@@ -89,7 +87,6 @@ def find_items(step: PlanStep, execution: ExecutionState, parts: Mapping[PartAdd
     """
     loop = step.loop
     assert loop is not None
-    sources = replace(list_sources(execution, parts), takes_lists=True)
     expression = loop.items
     items = _find_bound(expression, sources) if isinstance(expression, dict) else resolve({"": expression}, sources)[""]
     if not isinstance(items, list):

@@ -3,8 +3,8 @@ through, every call that a rule denied, every run of a saved plan.
 
 The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and of the
 arguments only the values that a rule of the operator looked at, so that an operator can keep them and pass them on
-after the executions are deleted. Each row's hash covers the
-row before it, and each row about an event has a digest of all of that event.
+after the executions are deleted. Each row's hash covers the row before it, and each row about an event has a digest of
+the whole event.
 """
 
 import hashlib
@@ -163,8 +163,8 @@ def _describe_answer(event: ev.Event, execution: ExecutionState) -> _Row | None:
 
 
 def _describe_call(event: ev.ToolCallIntended, execution: ExecutionState) -> _Row | None:
-    """Return the row of a call that a grant, a rule, or a decision about another call, let through, or that has a
-    business key; None for every other."""
+    """Return the row of a call that a grant, a rule or a decision about another call let through, or that has a
+    business key; None for every other call."""
     suspension = execution.suspensions.get(event.suspension_id or "")
     is_covered = suspension is not None and suspension.question.call_id != event.call_id
     if event.grant_id is None and event.rule is None and event.once is None and not is_covered:
@@ -237,7 +237,7 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:
     """Return the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
 
-    `facts` is the canonical JSON of the entry's, if the caller has it.
+    `facts` is the canonical JSON of the entry's facts, if the caller has it.
     """
     head = canonical_json([sequence, repr(float(at)), entry.kind, entry.execution_id, entry.suspension_id])
     body = f"{head[:-1]},{canonical_json(entry.facts) if facts is None else facts}]"

@@ -82,7 +82,7 @@ class ProposedCall(StoredStruct):
 
 
 class Starter(StoredStruct):
-    """The person whose doing an execution is, in a channel of the operator that no model can use."""
+    """The person who asked for an execution, in a channel of the operator that no model can use."""
 
     principal: str
     channel: str
@@ -94,7 +94,7 @@ class PlanVersion(StoredStruct):
 
     name: str
     digest: str
-    """Of the content of its file when the execution was created."""
+    """Digest of the content of its file when the execution was created."""
 
 
 class ThreadEffect(StoredStruct):
@@ -162,7 +162,7 @@ class PlanAccepted(Event, tag="PA"):
 
 
 class CallFacts(StoredStruct):
-    """A call as the execution that made it and those that take it over know it."""
+    """What is known of a call in the execution that made it and in those that take it over."""
 
     call_id: str
     """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
@@ -181,7 +181,7 @@ class CallFacts(StoredStruct):
     beside: JsonValue = None
     """What a server sent in addition to its structured value: text, images."""
     is_confirmation: bool = False
-    """It was taken over, and is the answer of a person who was asked whether to go on."""
+    """It was taken over, and its result is the answer of a person who was asked whether to go on."""
 
     @property
     def step_id(self) -> str:
@@ -258,7 +258,7 @@ class PlanRevised(Event, tag="PC"):
 
 
 class RevisionRefused(Event, tag="PX"):
-    """A model's patch was not allowed or led to no plan; the plan stays as it was."""
+    """A model's patch was not allowed, or its result was not a plan; the plan stays as it was."""
 
     step_id: str
     message: str
@@ -311,7 +311,7 @@ class ModelFailed(Event, tag="MF"):
     message: str
     step_id: str | None = None
     input_tokens: int = 0
-    """Of answers that could not be used."""
+    """Spent on answers that could not be used."""
     output_tokens: int = 0
     retryable: bool = False
     """The provider failed or was out of reach, so the execution waits for it; see `core.control.provider_waits`."""
@@ -327,7 +327,7 @@ class BudgetShare(StoredStruct):
     amount: float
     """Never negative; 1 for a budget that counts calls."""
     limit: float
-    """What all shares of the last `window_s` seconds may come to."""
+    """What all shares of the last `window_s` seconds may add up to."""
     window_s: float
 
 
@@ -337,7 +337,7 @@ class OnceKey(StoredStruct):
     key: str
     """Digest of the tool's name and of the values in canonical form."""
     values: dict[str, JsonValue]
-    """By JSON pointer into the arguments, to be shown."""
+    """The values by their JSON pointers into the arguments, to be shown."""
     keep_s: float
     """Seconds from the intent on for which no other call may have the key."""
 
@@ -356,7 +356,7 @@ class ToolCallIntended(Event, tag="TI"):
     rule: MatchedRule | None = None
     """The rule that let it through."""
     shares: tuple[BudgetShare, ...] = ()
-    """What the rule's budgets have less of; the store counts them in the same transaction."""
+    """What the call takes of the rule's budgets; the store counts it in the same transaction."""
     once: OnceKey | None = None
     """The key that the store keeps for this call from the same transaction on."""
 
@@ -379,7 +379,7 @@ class ToolFailed(Event, tag="TF"):
     code: str
     message: str
     nothing_happened: bool = False
-    """By its tool's own word; the store then gives back what the intent took of budgets, and its key."""
+    """The tool said so; the store then gives back what the intent took of budgets, and its key."""
     rule: MatchedRule | None = None
     """The operator's rule that denied it."""
     beside: JsonValue = None
@@ -387,7 +387,7 @@ class ToolFailed(Event, tag="TF"):
 
 
 class CallAttemptFailed(Event, tag="TA"):
-    """The call failed by its tool's own word, and is made again after a wait."""
+    """The tool reported that the call failed; the call is made again after a wait."""
 
     call_id: str
     code: str
@@ -411,14 +411,14 @@ class ToolOutcomeUnknown(Event, tag="TU"):
 
 
 class CallReportedLate(Event, tag="TL"):
-    """The process that lost the execution reported what became of a call of its own. It settles nothing."""
+    """A process that had lost the execution reported what became of its call. The report settles nothing."""
 
     call_id: str
     message: str
     """What it reported, as a sentence."""
     value: JsonValue = None
     artifact: str | None = None
-    """As of `ToolReturned`."""
+    """As in `ToolReturned`."""
 
 
 class CallRehearsed(Event, tag="TH"):
@@ -477,7 +477,7 @@ class SuspensionDecided(Event, tag="QD"):
 
 
 class SuspensionEndorsed(Event, tag="QE"):
-    """One of several people who have to approve approved; the question stays open."""
+    """One of several people whose approval is needed has approved; the question stays open."""
 
     suspension_id: str
     assurance: Assurance
@@ -508,7 +508,7 @@ class SuspensionTimedOut(Event, tag="QT"):
 
 
 class SuspensionWithdrawn(Event, tag="QW"):
-    """The server or agent that asked needs no answer any more, for example because it was answered there."""
+    """The server or agent that asked no longer needs an answer, for example because the question was answered there."""
 
     suspension_id: str
     reason: str
@@ -532,7 +532,7 @@ class StepCompleted(Event, tag="SC"):
 
 
 class StepFailed(Event, tag="SF"):
-    """The step cannot be completed any more."""
+    """The step can no longer be completed."""
 
     step_id: str
     code: str
@@ -554,7 +554,7 @@ class StepSkipped(Event, tag="SK"):
     because: str
     """The id of that step; `when` if a condition of this one did not hold."""
     reason: str = ""
-    """Which condition did not hold and why, in a sentence without its end; empty if another step is the reason."""
+    """Which condition did not hold and why, without a full stop; empty if another step is the reason."""
 
 
 class StepRehearsed(Event, tag="SH"):
@@ -578,7 +578,7 @@ class CancelRequested(Event, tag="CR"):
 
 
 class ExecutionCompleted(Event, tag="XC"):
-    """Every step is over; none failed, and none was rejected but those with `onReject: continue`."""
+    """Every step is over; none failed, and only steps with `onReject: continue` were rejected."""
 
 
 class ExecutionRehearsed(Event, tag="XH"):
@@ -586,11 +586,11 @@ class ExecutionRehearsed(Event, tag="XH"):
 
 
 class ExecutionRejected(Event, tag="XR"):
-    """It ended, and a part of it was rejected."""
+    """The execution ended, and a part of it was rejected."""
 
 
 class ExecutionFailed(Event, tag="XF"):
-    """It ended without reaching its goal."""
+    """The execution ended without reaching its goal."""
 
     code: str
     message: str
@@ -603,7 +603,7 @@ class ExecutionExhausted(Event, tag="XB"):
 
 
 class ExecutionCancelled(Event, tag="XX"):
-    """The caller stopped it; finished calls stay done."""
+    """The caller stopped the execution; finished calls stay done."""
 
     reason: str | None = None
 

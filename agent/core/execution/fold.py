@@ -59,7 +59,7 @@ _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges
 
 
 def fold(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """`apply` over several recorded events, oldest first."""
+    """Apply several recorded events, oldest first."""
     for entry in recorded:
         execution = apply(execution, entry.event, entry.at)
     return execution

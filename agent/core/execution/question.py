@@ -1,7 +1,7 @@
 """Questions: their kinds as a table, what somebody is asked, by which rules the answer counts, and the answer.
 
-What is true of all questions of a kind is in `KINDS` and nowhere else. A reader that needs to know it looks at
-`question.traits`; only a place with a reason of its own names one kind.
+What is true of all questions of a kind is in `KINDS` and nowhere else. Code that needs to know it looks at
+`question.traits`; only code with a reason of its own names one kind.
 
 A question is stored in the events that ask it, as a list of its fields in the order below. From the first release on a
 new field goes to the end and has a default.
@@ -51,7 +51,7 @@ class Kind(FrozenStruct):
     resumes_tool: bool = False
     """A tool asked while it was called, and receives the answer."""
     is_in_words: bool = False
-    """The arguments of its call are the words that are shown, and say nothing more."""
+    """The arguments of its call are the very words that are shown, so nobody needs to see them twice."""
     public_name: SuspensionKind | None = None
     """What callers see instead of its own name."""
 
@@ -92,7 +92,7 @@ class MatchedRule(StoredStruct):
 
 
 class CoveredCall(StoredStruct):
-    """A later call that a confirmation decides together with itself, exactly these arguments."""
+    """A later call, with exactly these arguments, that the answer to a question decides too."""
 
     step_id: str
     tool_name: str
@@ -102,12 +102,12 @@ class CoveredCall(StoredStruct):
     """The call, in the one question about many calls of a loop."""
 
     def is_about(self, step_id: str, tool_name: str, call_id: str) -> bool:
-        """Return True when it is this call, or when it names no call and this is one of its step and its tool."""
+        """Return whether it names this call, or names no call and this call is one of its step and its tool."""
         return (self.step_id, self.tool_name) == (step_id, tool_name) and self.call_id in ("", call_id)
 
 
 class ArgumentEdit(StoredStruct):
-    """Arguments of a question that somebody changed after it was asked, who that was, and what it was worth."""
+    """Arguments of a question that somebody changed after it was asked, who did so, and with what assurance."""
 
     revision: int
     """The revision that it made."""

@@ -1,10 +1,8 @@
-"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments by what it takes from a result.
+"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments with what it takes from a result.
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
 If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
 can read the store calls it again with those parts. What comes from an earlier execution is already in the log.
-
-With `parse`, the first text that the pointer meets is read as JSON, and the pointer goes on in there.
 
 A few bytes can name a large value many times, so the bytes are counted before anything is put together.
 """
@@ -32,17 +30,11 @@ from planwarden.agent.core.binding.bindings import (
     read_reference,
     read_with,
 )
-from planwarden.agent.core.binding.pointers import (
-    MAX_ARGUMENT_BYTES,
-    ArtifactPart,
-    ParsedTexts,
-    PartAddress,
-    find_part,
-)
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES, ArtifactPart, ParsedTexts, PartAddress, find_part
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 
 MAX_REFERENCES = 1_000
-"""Of the arguments of one call."""
+"""The most bindings in the arguments of one call."""
 
 
 class PartsNeeded(Exception):
@@ -72,7 +64,7 @@ class BindingSources(msgspec.Struct, frozen=True):
     """A value may be a list for a loop, within larger limits than arguments have."""
 
     def find_step(self, reference: Reference) -> StepState | None:
-        """Return the step whose result the reference takes; a call of the item as a step that made no other."""
+        """Return the step whose result the reference takes; for a call of the item, a step with that call only."""
         if reference.call is None:
             return None if reference.step_id in self.own else self.steps.get(reference.step_id)
         call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None
@@ -86,6 +78,8 @@ def list_sources(
     parts: Mapping[PartAddress, ArtifactPart] | None = None,
     item: tuple[JsonValue, int] | None = None,
     item_calls: Sequence[Call] = (),
+    *,
+    takes_lists: bool = False,
 ) -> BindingSources:
     """Return what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
     own: dict[str, JsonValue] = {}
@@ -94,7 +88,7 @@ def list_sources(
         own[INPUTS] = dict(execution.inputs)
     if item is not None:
         own[ITEM], own[ITEM_INDEX] = item
-    return BindingSources(execution.steps, execution.earlier, own, parts or {}, item_calls)
+    return BindingSources(execution.steps, execution.earlier, own, parts or {}, item_calls, takes_lists)
 
 
 def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[str, JsonValue]:
@@ -117,7 +111,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
 
 
 def find_values(bindings: Iterable[Binding], sources: BindingSources) -> dict[Reference, JsonValue]:
-    """Return what each binding takes, without those for which their defaults stand. Raises as `resolve` does."""
+    """Return what each binding takes, except those that take their default. Raises as `resolve` does."""
     by_reference = {
         binding.reference: binding for binding in sorted(bindings, key=lambda binding: not binding.has_default)
     }
@@ -185,7 +179,7 @@ def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonVa
         if binding.reference not in values
     )
     if total > MAX_ARGUMENT_BYTES:
-        raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes by their defaults")
+        raise InvalidArguments(f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes with their defaults")
     for reference, value in values.items():
         size = measure_at_least(value, MAX_ARGUMENT_BYTES)
         total += size * times[reference]
@@ -235,17 +229,17 @@ def find_address(state: StepState, reference: Reference, *, takes_lists: bool = 
     With `takes_lists` the part may also be a whole result: a list for a loop.
     """
     calls, pointer = _list_returned(state), reference.pointer
-    if state.status != "completed" or all(call.artifact is None for call in calls):
+    if state.status != "completed" or not calls:
         return None
-    if len(calls) == 1:
-        needs_whole = pointer or reference.parse or takes_lists
-        return PartAddress(calls[0].artifact or "", pointer, reference.parse, takes_lists) if needs_whole else None
-    # The result of several calls is the list of their results.
-    first, _, rest = pointer.removeprefix("/").partition("/")
-    call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
-    if call is None or call.artifact is None or not (rest or reference.parse or takes_lists):
+    call = calls[0]
+    if len(calls) > 1:
+        # The result of several calls is the list of their results.
+        first, _, rest = pointer.removeprefix("/").partition("/")
+        call = calls[int(first)] if pointer.startswith("/") and first in map(str, range(len(calls))) else None
+        pointer = f"/{rest}" if rest else ""
+    if call is None or call.artifact is None or not (pointer or reference.parse or takes_lists):
         return None
-    return PartAddress(call.artifact, f"/{rest}" if rest else "", reference.parse, takes_lists)
+    return PartAddress(call.artifact, pointer, reference.parse, takes_lists)
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:

@@ -19,6 +19,6 @@ class Requester(FrozenStruct, frozen=True, kw_only=False):
     chain: tuple[str, ...] = ()
     """The executions of other agents that delegate this one, outermost first, as the caller says."""
     starter: Starter | None = None
-    """The person whose doing it is, in a channel of the operator; None when a program asks."""
+    """The person who asks, in a channel of the operator; None when a program asks."""
     is_operator: bool = False
     """The operator sends a plan of their own, at a terminal."""

@@ -35,7 +35,7 @@ CallStatus = Literal[
 ]
 
 _ASKED_ON: tuple[type[ev.Event], ...] = (ev.SuspensionRevised, ev.SuspensionEndorsed, ev.SuspensionReminded)
-"""The question stays open."""
+"""Events after which a question stays open."""
 _ANSWERED: tuple[type[ev.Event], ...] = (ev.SuspensionDecided, ev.SuspensionTimedOut, ev.SuspensionWithdrawn)
 _ABOUT_CALLS: tuple[type[ev.Event], ...] = (
     ev.ToolCallIntended,
@@ -88,7 +88,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     },
     "suspended": {
         **{event: "in_progress" for event in _ANSWERED},
-        # Calls of a loop run beside those that are asked about, or that wait for their next attempt.
+        # Calls of a loop run while others are asked about or wait for their next attempt.
         **{event: "suspended" for event in (*_ASKED_ON, *_ABOUT_CALLS, ev.Suspended)},
     },
     "completed": {},
@@ -159,7 +159,7 @@ class Call(ev.CallFacts, array_like=False):
     consumed: tuple[str, ...] = ()
     """Suspensions whose answers released a dispatch; each releases one."""
     attempts: int = 0
-    """Times that it was dispatched."""
+    """How often it was dispatched."""
     intended_at: float | None = None
     """When it was last dispatched, Unix seconds by the store's clock."""
     grant_id: str | None = None
@@ -175,7 +175,7 @@ class Call(ev.CallFacts, array_like=False):
     late_report: str | None = None
     """What a process that had lost the execution reported about this call since it was last dispatched."""
     rehearsed: ev.CallRehearsed | None = None
-    """What it would have been, when a rehearsal did not make it."""
+    """What the call would have been, if a rehearsal did not make it."""
 
 
 class ModelTurn(FrozenStruct):
@@ -199,7 +199,7 @@ class ModelOutage(FrozenStruct):
     message: str
     """Why the last one failed."""
     asked_s: float | None = None
-    """As in `ModelFailed`, of the last one."""
+    """As in the last `ModelFailed`."""
     suspension_id: str | None = None
     """The wait after the last failure; None before it begins."""
 
@@ -228,23 +228,23 @@ class StepState(FrozenStruct):
     skipped_by: str | None = None
     """Why the step was skipped: what `StepSkipped.because` says."""
     is_passed_over: bool = False
-    """It was skipped because its condition did not hold, or for want of such a step: others may go on without it."""
+    """It was skipped because its condition, or that of a step it needs, did not hold: others may go on without it."""
     items: tuple[JsonValue, ...] | None = None
-    """What the step's loop goes through, once that is known; `calls` has those of each item in turn."""
+    """The items of the step's loop, once they are known; `calls` has the calls of each item in turn."""
     item_order: ItemOrder = ItemOrder()
     """In which order the loop makes the calls of its items."""
     wave: int = 0
     """How many waves of `item_order` are over."""
     items_over: int = 0
-    """Items at the beginning for which no call of this wave follows."""
+    """How many of the first items have no further call in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
-    """The execution whose log proves it, when it was taken over as completed."""
+    """The execution whose log proves the step, if the step was taken over as completed."""
     waits_for: tuple[str, ...] = ()
-    """Steps that are not over and that steps before this one, which were taken over, depended on: a confirmation that
-    is asked again holds up everything that it stood before."""
+    """Unfinished steps that this step depends on only through steps that were taken over: a confirmation that is asked
+    again holds up everything after it."""
     reuse: ev.TakenStep | None = None
-    """What a loop takes over of its items, until it begins."""
+    """What a loop that has not begun takes over for its items."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
         """Return the calls of one item, in order."""
@@ -254,20 +254,16 @@ class StepState(FrozenStruct):
     def find_next_call(self, index: int) -> Call | None:
         """Return the call of the item that this wave still has to make or to settle; None if there is none.
 
-        No call follows a failed or rejected one. None takes a result that only a real run would have.
+        No call follows a failed or rejected one, and none takes a result that only a real run would have.
         """
         order, calls = self.item_order, self.list_item_calls(index)
-        following: Call | None = None
-        for number, call in enumerate(calls):
-            if call.status in ("failed", "rejected"):
-                return None
-            if following is None and call.status not in CALL_SETTLED:
-                if number >= order.ends[self.wave]:
-                    continue
-                if any(calls[source].status != "succeeded" for source in order.takes[number]):
-                    return None
-                following = call
-        return following
+        if any(call.status in ("failed", "rejected") for call in calls):
+            return None
+        open_calls = (n for n in range(order.ends[self.wave]) if calls[n].status not in CALL_SETTLED)
+        number = next(open_calls, None)
+        if number is None or any(calls[source].status != "succeeded" for source in order.takes[number]):
+            return None
+        return calls[number]
 
     def has_begun_item(self, calls: Sequence[Call]) -> bool:
         """Return whether a call of this wave was made for the item that has these calls."""
@@ -276,7 +272,7 @@ class StepState(FrozenStruct):
         return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
 
     def list_known_calls(self) -> Sequence[Call]:
-        """Without those of a step that was taken over which have no result; only the earlier log says why."""
+        """Return the calls; of a step that was taken over, only those with a result: the earlier log has the others."""
         return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
 
     def find_item(self, call: Call) -> tuple[JsonValue, int] | None:
@@ -287,8 +283,7 @@ class StepState(FrozenStruct):
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
-        """Yield every call that may be on its way or asked about, and perhaps others; in a long loop not those of all
-        items.
+        """Yield every call that may be on its way or asked about, and perhaps others, but not all of a long loop.
 
         Items begin in their order, so nothing is on its way beyond the first one that has not begun.
         """
@@ -312,7 +307,7 @@ class StepState(FrozenStruct):
 
     @property
     def has_begun(self) -> bool:
-        """Calls that were taken over count: nothing may make the plan forget them."""
+        """It has begun, or calls were taken over for it, which no revision of the plan may drop."""
         return self.status != "pending" or self.reuse is not None or any(call.origin for call in self.calls)
 
     @property
@@ -373,8 +368,7 @@ class SuspensionState(FrozenStruct):
         return self.status == "pending"
 
     def releases(self, call: Call) -> bool:
-        """Return whether the answer lets the call run: an approval of it or of what covers it, or any answer for the
-        one who asked through it."""
+        """Return whether the answer lets the call run: an approval of it or of what covers it, or any to an `asker`."""
         if self.question.call_id == call.call_id:
             return self.decision is not None and (self.decision.approved or bool(self.question.asker))
         return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
@@ -423,7 +417,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     steps: Mapping[str, StepState] = {}
     """In plan order."""
     stopped_by: str | None = None
-    """The step whose rejection ends the plan: nothing that has not begun will."""
+    """The step whose rejection ends the plan: no further step begins."""
     suspensions: Mapping[str, SuspensionState] = {}
     """In the order in which they were opened."""
     revisions: tuple[tuple[str, JsonValue], ...] = ()
@@ -443,7 +437,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     model_error: tuple[str, str] | None = None
     """Code and message of a failed plan or synthesis prompt."""
     outage: ModelOutage | None = None
-    """Of the plan or synthesis prompt."""
+    """The outage of the plan or synthesis prompt."""
     created_at: float = 0.0
     updated_at: float = 0.0
     active_s: float = 0.0
@@ -463,7 +457,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def is_as_saved(self) -> bool:
-        """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of a call of it."""
+        """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of one of its calls."""
         return (
             self.saved_plan is not None
             and self.plan is not None

@@ -3,8 +3,8 @@
 `describe_edits` says what people changed in arguments between a question and its answer: the planner of the call must
 be told, and a report must say what was really done.
 
-The texts are those of the author of the goal or the plan: cut, and not escaped. NUL and halves of characters,
-for which a database has no text, are replaced.
+The texts are those of the author of the goal or the plan: cut, and not escaped. NUL and halves of characters, which a
+database cannot store in text, are replaced.
 """
 
 import re
@@ -19,10 +19,10 @@ from planwarden.agent.core.plan.pins import list_tool_names
 
 TITLE_CHARS = 300
 NAME_CHARS = 200
-"""Of a host or a saved plan."""
+"""The most characters of the name of a host or a saved plan."""
 FAULT_CHARS = 300
 SEARCH_CHARS = 1_000
-"""Of the goal, and of the descriptions of the steps where there is none; more of them is not searched."""
+"""How much is searched of the goal, or without a goal of the descriptions of the steps."""
 MAX_TOOLS = 100
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MAX_WORDS = 5
@@ -30,7 +30,7 @@ MAX_WORD_CHARS = 200
 MAX_EDITS = 10
 """The most edits that are reported for one execution; the newest are kept."""
 MAX_VALUE_CHARS = 80
-_MODEL: tuple[ev.Assurance, ...] = ("claimed", "caller")
+_MODEL_ASSURANCES: tuple[ev.Assurance, ...] = ("claimed", "caller")
 _BUDGETS = {
     "modelTokens": "the budget of model tokens is used up",
     "toolCalls": "the budget of tool calls is used up",
@@ -41,25 +41,17 @@ _BUDGETS = {
 
 class Synopsis(FrozenStruct):
     title: str
-    """The goal; where there is none the saved plan's name, or else what the steps say of themselves."""
+    """The goal; without one the saved plan's name, or else the descriptions of the steps."""
     is_goal: bool
-    """The title is the goal, so somebody's words."""
+    """The title is the goal, and so in the words of its author."""
     host: str
     """The program that asked for it, as it named itself; empty when it came through another channel."""
     saved_plan: str
-    """Its name; empty when it runs none."""
+    """The name of the saved plan that it runs; empty when it runs none."""
     tools: tuple[str, ...]
-    """Those that the plan names, and those that a model called beside them; sorted."""
+    """The tools that the plan names, and those that a model called in addition; sorted."""
     search: str
-    """Folded text in which `fold_words` of a search are found."""
-
-
-class StepProgress(FrozenStruct):
-    """How far an execution is."""
-
-    step_count: int = 0
-    steps_done: int = 0
-    """Those that are completed, were only rehearsed, or are not needed because their condition did not hold."""
+    """Folded text in which a list looks for the `fold_words` of a search."""
 
 
 def build_synopsis(execution: ExecutionState) -> Synopsis:
@@ -77,11 +69,6 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
         tools=_list_tools(execution),
         search="\n".join(map(_fold, searched)),
     )
-
-
-def count_progress(execution: ExecutionState) -> StepProgress:
-    """Return how many steps there are, and how many are done."""
-    return StepProgress(step_count=len(execution.steps), steps_done=execution.steps_done)
 
 
 def describe_fault(execution: ExecutionState) -> str:
@@ -120,14 +107,14 @@ def _list_tools(execution: ExecutionState) -> tuple[str, ...]:
 
 
 def _fold(text: str) -> str:
-    """Return the text as it is compared: no difference of case, of width or of white space."""
+    """Return the text as it is compared: without differences of case, width or white space."""
     cut = clean_text(text, SEARCH_CHARS)
     folded = cut.lower() if cut.isascii() else unicodedata.normalize("NFKC", cut).casefold()
     return " ".join(folded.split())[: 2 * SEARCH_CHARS]
 
 
 def describe_edits(execution: ExecutionState) -> str:
-    """Return a sentence about arguments that others than the calling model changed; empty if there are none."""
+    """Return a sentence about arguments that anyone but the calling model changed; empty if there are none."""
     edits = [
         edit
         for suspension in execution.suspensions.values()
@@ -146,7 +133,7 @@ def _list_edits(suspension: SuspensionState) -> Iterator[str]:
     if first is None:
         return
     for edit in question.edits:
-        if edit.assurance in _MODEL:
+        if edit.assurance in _MODEL_ASSURANCES:
             continue
         for path in edit.arguments:
             place, _, name = path.partition("/") if question.rows else ("", "", path)

@@ -1,7 +1,7 @@
-"""Effects that ran in a thread: what a person is told first who is asked about the same call again.
+"""Effects that ran in a thread: a person who is asked about the same call again is told of them first.
 
-Every execution of a thread begins with the newest effects of all executions before it, so that neither retries nor
-cancelled or new plans in between make anybody forget one. Calls are the same if tool and arguments are.
+Every execution of a thread begins with the newest effects of all executions before it, so that none is forgotten after
+a retry, a cancelled plan or a new one. Two calls are the same if their tool and arguments are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
 MAX_EFFECTS = 100
-"""That an execution knows of its thread, the newest that a person let run before all others."""
+"""The most effects of its thread that an execution knows; those that a person let run are kept before all others."""
 MAX_SHOWN_CHARS = 80
-"""Of the arguments of one of them."""
+"""The most characters of the arguments of one effect."""
 MAX_TOLD = 5
 DIGEST_CHARS = 32
 REPEAT = "The same call"
@@ -45,7 +45,7 @@ def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...
 
 def _was_approved(execution: ExecutionState, call: Call) -> bool:
     suspensions = (execution.suspensions[name] for name in call.consumed if name in execution.suspensions)
-    # One that timed out was let run by silence.
+    # A time-out may let a call run too, but then nobody approved it.
     return any(
         suspension.status == "decided" and suspension.question.addressee == "human" for suspension in suspensions
     )
@@ -87,7 +87,7 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
     for name, effect in repeats[:MAX_TOLD]:
         yield f"{REPEAT}{name} {describe_effect(effect)}."
     if len(repeats) > MAX_TOLD:
-        yield f"{REPEAT}s as {len(repeats) - MAX_TOLD} more of them ran in this thread before."
+        yield f"{REPEAT} ran in this thread before for {len(repeats) - MAX_TOLD} more of them."
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:

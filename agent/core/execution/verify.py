@@ -8,11 +8,9 @@ goes on after it; a step that takes its result is skipped, and so is a step whos
 model would write them from that result.
 """
 
-from planwarden.agent.core.execution.state import ExecutionState, StepState
-from planwarden.agent.core.plan.plan import PlanStep
+from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, StepState
+from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
-
-UNFINISHED_STEPS = ("pending", "in_progress", "suspended")
 
 
 def find_missing_tools(step: StepState) -> tuple[str, ...]:
@@ -23,12 +21,8 @@ def find_missing_tools(step: StepState) -> tuple[str, ...]:
 
 def find_needed_tools(execution: ExecutionState) -> set[str]:
     """Return the names of the tools that remaining steps use."""
-    return {
-        name
-        for state in execution.steps.values()
-        if state.status in UNFINISHED_STEPS
-        for name in (*state.step.required_tools, *(call.tool_name for call in state.step.tool_calls))
-    }
+    remaining = (state.step for state in execution.steps.values() if state.status not in STEP_TERMINAL)
+    return {name for step in remaining for name in list_step_tools(step)}
 
 
 def runs_in_rehearsal(definition: ToolDefinition) -> bool:
@@ -37,8 +31,7 @@ def runs_in_rehearsal(definition: ToolDefinition) -> bool:
 
 
 def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool:
-    """Return True when only a real run can say how the step ends: its call, or one of a step it needs, was not
-    made."""
+    """Return whether only a real run can say how the step ends: a call of it or of a needed step was not made."""
     if not execution.options.rehearse:
         return False
     while state.status == "skipped" and (cause := execution.steps.get(state.skipped_by or "")) is not None:
@@ -48,21 +41,12 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
     """Return the first step whose result the step takes and only a real run produces."""
-    if not execution.options.rehearse:
-        return None
-    return next(
-        (
-            name
-            for name in state.needs
-            if is_unknown_in_rehearsal(execution, execution.steps[name]) and needs_result(execution, state.step, name)
-        ),
-        None,
-    )
+    unknown = (name for name in state.needs if is_unknown_in_rehearsal(execution, execution.steps[name]))
+    return next((name for name in unknown if needs_result(state.step, name)), None)
 
 
-def needs_result(execution: ExecutionState, step: PlanStep, step_id: str) -> bool:
-    """Return True when the step takes the other's result: by a binding, or because a model writes the step's
-    calls."""
+def needs_result(step: PlanStep, step_id: str) -> bool:
+    """Return whether the step takes the result of `step_id`: by a binding, or because a model writes its calls."""
     return needs_model(step) or any(binding.reference.step_id == step_id for binding in step.list_bindings())
 
 

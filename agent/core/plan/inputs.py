@@ -13,7 +13,7 @@ MAX_SCHEMA_BYTES = 64 * 1024
 _KEYWORDS = frozenset(
     ("type", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "description")
 ) | frozenset(("allOf", "anyOf", "oneOf", "not", "if", "const", "enum", "$schema", "$defs", "$ref", "title", "default"))
-"""Keywords of a schema of objects; one without any of them was not meant as one."""
+"""Keywords of an object's schema; an object without any of them was not meant as a schema."""
 
 
 def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
@@ -66,5 +66,5 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
 
 
 def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the schema without properties that it does not declare, unless it allows them."""
+    """Return the schema so that it refuses properties that it does not declare, unless it allows them."""
     return {"type": "object", "additionalProperties": False, **schema}

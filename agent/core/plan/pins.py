@@ -10,7 +10,7 @@ from itertools import chain, repeat
 
 from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.plan.plan import Plan, ToolFacts
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
 
 PIN_CHARS = 32
@@ -23,8 +23,7 @@ _NAMES = 5
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
     """Return the tools that the plan requires or calls, each once, sorted."""
-    required = {name for step in plan.steps for name in step.required_tools}
-    return tuple(sorted(required.union([call.tool_name for step in plan.steps for call in step.tool_calls])))
+    return tuple(sorted({name for step in plan.steps for name in list_step_tools(step)}))
 
 
 def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:

@@ -41,8 +41,8 @@ STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
 
 ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
-"""Takes arguments, the paths in them not known yet (null for now) and a limit of work; gives what is wrong
-whatever these will be, and the work spent."""
+"""Takes arguments, the paths in them whose values are not known yet (null for now) and a limit of work; returns the
+faults that they have whatever these values will be, and the work spent."""
 
 
 class ToolFacts(msgspec.Struct, frozen=True):
@@ -152,7 +152,7 @@ class ItemOrder(FrozenStruct):
     takes: tuple[tuple[int, ...], ...] = ()
     """For each call of an item: the earlier ones whose results it takes."""
     ends: tuple[int, ...] = ()
-    """For each wave: an item's first call that is neither in that wave nor in one before."""
+    """For each wave: an item's first call that comes after it."""
 
 
 def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
@@ -170,7 +170,7 @@ def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
 class Plan(StoredStruct):
     steps: tuple[PlanStep, ...]
     inputs: dict[str, JsonValue] | None = None
-    """JSON Schema of what a run is given; None for a plan that is given nothing."""
+    """JSON Schema of what a run is given; None for a plan that takes nothing."""
 
     def step(self, step_id: str) -> PlanStep:
         return next(step for step in self.steps if step.step_id == step_id)
@@ -184,7 +184,7 @@ def list_step_tools(step: PlanStep) -> tuple[str, ...]:
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
     """Return what bindings can name in addition to steps: in `step`, or with None anywhere in the plan."""
     names = set[str]() if plan.inputs is None else {INPUTS}
-    if step.loop is not None if step is not None else any(other.loop is not None for other in plan.steps):
+    if any(other.loop is not None for other in (plan.steps if step is None else (step,))):
         names |= {ITEM, ITEM_INDEX}
     return names
 

@@ -26,13 +26,13 @@ from planwarden.agent.core.plan.plan import (
 )
 
 MAX_NUMBER_BITS = 64
-"""Of a number that is taken as an id."""
+"""The longest number that is taken as an id."""
 _SCHEMA_KEYWORDS = ("type", "enum", "required", "minItems")
 """Keywords that models and clients see; `parse_plan` names the others, such as lengths, when a plan violates them."""
 
 
 def _read_name(value: object) -> object:
-    """A number in the place of an id is its text."""
+    """Return an id that is a number as text."""
     return str(value) if type(value) is int and value.bit_length() <= MAX_NUMBER_BITS else value
 
 
@@ -41,7 +41,7 @@ def _read_names(value: object) -> object:
 
 
 def _read_sources(value: object) -> object:
-    """Return the value with text in the place of each number that a `$from` names."""
+    """Return the value with each number that a `$from` names as text."""
     if isinstance(value, list):
         return [_read_sources(part) for part in cast("list[object]", value)]
     if isinstance(value, dict):
@@ -57,7 +57,7 @@ _Names = Annotated[list[str], BeforeValidator(_read_names)]
 class CallInput(BaseModel):
     """One call of a step."""
 
-    # A writer has to say which arguments a call has, even none; a reader takes a call without any.
+    # The schema makes writers send `arguments`, even if they are empty; the reader takes a call without them.
     model_config = ConfigDict(
         strict=True, extra="ignore", defer_build=True, json_schema_extra={"required": ["toolName", "arguments"]}
     )
@@ -103,7 +103,7 @@ class RetryInput(BaseModel):
     delayS: Annotated[float, Field(ge=0, le=86_400)] = 1.0
     """Seconds before the second attempt."""
     factor: Annotated[float, Field(ge=1, le=10)] = 2.0
-    """By which each further wait is longer."""
+    """Multiplies each further wait."""
     maxDelayS: Annotated[float, Field(ge=0, le=86_400)] = 3_600.0
     """The longest wait, in seconds."""
 
@@ -171,7 +171,7 @@ class StepInput(BaseModel):
     ] = None
     """A binding to a list, or a list: `toolCalls` are made once for each item, see [loops](#loops)."""
     maxItems: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Items of `forEach` at most; default 100, at most 10,000. A loop makes at most 20,000 calls in all."""
+    """The most items of `forEach`; default 100, at most 10,000. A loop makes at most 20,000 calls in all."""
     maxConcurrent: Annotated[int, Field(ge=1, le=32)] | None = None
     """Items of `forEach` at the same time; default 1, at most 32."""
     onItemFailure: OnItemFailure | None = None
@@ -222,7 +222,7 @@ def call_schema() -> dict[str, JsonValue]:
 
 @cache
 def _whole_schema() -> dict[str, Any]:
-    """Return what pydantic says; once, because that takes longer than all else before a server's first answer."""
+    """Return pydantic's schema of a plan, built once: nothing else before a server's first answer takes longer."""
     return PlanInput.model_json_schema()
 
 
@@ -246,7 +246,7 @@ def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, describ
 
 @cache
 def plan_form() -> dict[str, JsonValue]:
-    """Return the JSON Schema of a plan for its reader, who takes each name of the list of steps."""
+    """Return the JSON Schema of a plan for its reader, who accepts both names of the list of steps."""
     properties = plan_schema()["properties"]
     assert isinstance(properties, dict)
     lists = dict.fromkeys(STEPS_KEYS, properties["todoList"])
@@ -255,5 +255,5 @@ def plan_form() -> dict[str, JsonValue]:
 
 @cache
 def sent_plan() -> SentForm:
-    """Return what tidies a plan."""
+    """Return the form by which a plan is tidied before it is checked."""
     return SentForm(plan_form())

@@ -5,7 +5,7 @@ every dependency explicit, or raises `InvalidPlan` with each fault and what is a
 receives the facts about tools.
 
 `PlanIntake` parses a small plan at once. For a large one it raises `ParsingNeeded`: the caller parses the plan in a
-thread and judges again with the same list of what was parsed, which then has the plan or its faults.
+thread and judges again with the same `parsed` list, which then has the plan or its faults.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -55,9 +55,9 @@ from planwarden.agent.core.plan.plan import (
 from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
 
 MAX_NAMED = 100_000
-"""Steps of an unchecked plan whose tools are looked for."""
+"""The most steps of an unchecked plan whose tools are looked for."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
-"""Of a plan that is parsed at once, in about 10 ms."""
+"""The largest plan that is parsed at once, in about 10 ms."""
 
 Parsed = tuple[Plan, tuple[str, ...]]
 
@@ -71,10 +71,10 @@ def parse_plan(
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
 ) -> Parsed:
-    """Return the checked plan, and warnings: what was dropped from a model's plan, and what may not be meant.
+    """Return the checked plan, and warnings: what was dropped from a model's plan, and what its writer may not mean.
 
-    What a run is given is checked by `core.plan.inputs`. `earlier` has what bindings to other executions of
-    the thread lead to; None if there are none. The arguments of steps of the `earlier_plan` plan are not checked again.
+    `core.plan.inputs` checks what a run is given. `earlier` has the values of bindings to other executions of the
+    thread; None if there are no others. The arguments of steps that `earlier_plan` has unchanged are not checked again.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -95,8 +95,7 @@ def parse_plan(
         problems.extend(find_inputs_faults(inputs))
     parsed: list[StepInput] = []
     try:
-        form = PlanInput.model_validate({"todoList": entries, "inputs": inputs})
-        parsed = form.todoList
+        parsed = PlanInput.model_validate({"todoList": entries, "inputs": inputs}).todoList
     except ValidationError as error:
         problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
     problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
@@ -114,20 +113,20 @@ def parse_plan(
         )
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
-    begun = {} if earlier_plan is None else {step.step_id: step for step in earlier_plan.steps}
-    fresh = [step for step in steps if not is_same_json(begun.get(step.step_id), step)]
+    earlier_steps = {} if earlier_plan is None else {step.step_id: step for step in earlier_plan.steps}
+    fresh = [step for step in steps if not is_same_json(earlier_steps.get(step.step_id), step)]
     calls = [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in fresh for call in step.tool_calls]
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)
     problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
     problems = problems or find_unresolvable(plan, fresh, tools)
-    placeholders = list_placeholders([*calls, *_list_lists(fresh)])
+    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)])
     if author == "caller":
-        # A person may mean it: a test does run against example.org.
+        # A person may mean such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
         placeholders = []
-    # A binding has another type than the value that replaces it.
+    # A misspelt binding has another type than the value that it should take.
     literal = [call for call in calls if call.step_id not in misspelt]
     check_tools(steps, literal, tools, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
@@ -172,10 +171,8 @@ def _fill_in(parsed: list[StepInput]) -> tuple[PlanStep, ...]:
     for index, entry in enumerate(parsed):
         calls = tuple([PlannedCall(tool_name=call.toolName, arguments=call.arguments) for call in entry.toolCalls])
         required = tuple(dict.fromkeys(entry.requiredTools or [call.tool_name for call in calls]))
-        if entry.dependencies is not None:
-            declared = entry.dependencies
-        else:
-            declared = [parsed[index - 1].id] if index else []
+        step_before = [parsed[index - 1].id] if index else []
+        declared = step_before if entry.dependencies is None else entry.dependencies
         step = PlanStep(
             step_id=entry.id,
             description=entry.description,
@@ -209,8 +206,8 @@ def _read_control(entry: StepInput) -> StepControl | None:
     return StepControl(when=when, loop=loop, retry=retry) if when or loop or retry else None
 
 
-def _list_lists(steps: Iterable[PlanStep]) -> list[WrittenCall]:
-    """Return the literal lists of loops in the form of calls, whose texts can be placeholders too."""
+def _list_literal_loops(steps: Iterable[PlanStep]) -> list[WrittenCall]:
+    """Return the literal lists of loops in the form of calls, because their texts can be placeholders too."""
     loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
     return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
 
@@ -238,19 +235,19 @@ class ParsingNeeded(Exception):
 
 
 def is_large_plan(document: JsonValue) -> bool:
-    """Return whether parsing takes so long that nothing else may wait for it."""
+    """Return whether parsing takes so long that nothing else should have to wait for it."""
     return exceeds(document, MAX_VALUES, MAX_CHARS)
 
 
 class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads the plans that an answer or a reply has: what they are checked against."""
+    """Reads plans in answers and replies, and holds what they are checked against."""
 
     tools: Mapping[str, ToolFacts]
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
     parsed: list[tuple[object, Parsed | Exception]] = []
-    """The large plans of the judgement: all that the outcome depends on, and the outcome."""
+    """Each large plan that was parsed: everything that the outcome depends on, and the outcome."""
 
     def read(self, document: JsonValue, *, author: Author, earlier_plan: Plan | None = None) -> Parsed:
         """Return and raise what `parse_plan` does.
@@ -258,14 +255,13 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ParsingNeeded: the plan is large and was not parsed yet.
         """
-        tools, max_steps, earlier = self.tools, self.max_steps, self.earlier
         parse = partial(
             parse_plan,
             document,
             author=author,
-            tools=tools,
-            max_steps=max_steps,
-            earlier=earlier,
+            tools=self.tools,
+            max_steps=self.max_steps,
+            earlier=self.earlier,
             earlier_plan=earlier_plan,
         )
         if not is_large_plan(document):
@@ -273,12 +269,12 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         try:
             document_digest = digest(document, context="plan")
         except (InvalidArguments, RecursionError):
-            # It is not JSON, or nested too deeply, so it is refused before anything long begins.
+            # The document is not JSON, or nested too deeply, so parsing refuses it at once.
             return parse()
-        digests = {name: facts.digest for name, facts in tools.items()}
-        # The caller may add to what it found earlier.
-        results = None if earlier is None else dict(earlier)
-        request = (document_digest, author, digests, max_steps, results, earlier_plan)
+        digests = {name: facts.digest for name, facts in self.tools.items()}
+        # A copy, because the caller may add to `earlier`.
+        results = None if self.earlier is None else dict(self.earlier)
+        request = (document_digest, author, digests, self.max_steps, results, earlier_plan)
         outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
         if outcome is None:
             raise ParsingNeeded(partial(self._remember, request, parse))
@@ -294,5 +290,5 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         self.parsed.append((request, outcome))
 
     def list_results(self, plan: Plan, available: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
-        """Return what a plan that was read takes from earlier executions and is not known yet."""
+        """Return what a plan that was read takes from earlier executions, except what is `available` already."""
         return tuple(result for result in list_earlier_results(plan, self.earlier) if result.reference not in available)

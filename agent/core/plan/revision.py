@@ -1,8 +1,8 @@
 """Revises a plan while it runs: a patch changes steps that have not begun, and the result is checked like any plan.
 
-A model may add, change, remove and move pending steps. It cannot touch a step that has begun, nor a confirmation step
-(one that asks a person or confirms others), nor remove a step's dependency on a confirmation step, nor touch what a
-person was asked about once a confirmation has begun: the steps that it covers and those that these rest on.
+A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
+(one that asks a person or confirms others), nor remove a step's dependency on a confirmation step. Once a confirmation
+has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
+from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json, step_to_json
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 
 MAX_OPERATIONS = 50
@@ -42,7 +42,7 @@ def revise(
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
-    values: a new step of that name would change what is taken.
+    values: a new step with such an id would change what is taken.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -70,9 +70,7 @@ class _Draft:
     def __init__(
         self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str], confirmed: Mapping[str, str]
     ) -> None:
-        listed = plan_to_json(plan)["todoList"]
-        assert isinstance(listed, list)
-        self.steps: list[dict[str, JsonValue]] = [step for step in listed if isinstance(step, dict)]
+        self.steps = [step_to_json(step) for step in plan.steps]
         self.difference: dict[str, list[str]] = {kind: [] for kind in ("added", "changed", "removed", "moved")}
         """Ids of steps, in the order of the operations."""
         self._pending = pending
@@ -127,7 +125,7 @@ class _Draft:
             raise InvalidPlan(f"step {step_id!r} has begun and cannot be revised")
         if (covered := self._confirmed.get(str(step["id"]))) is not None:
             raise InvalidPlan(
-                f"step {step_id!r} cannot be revised: a person was asked about step {covered!r}, with what it rests on"
+                f"step {step_id!r} cannot be revised: a person was asked about step {covered!r} and all before it"
             )
         return step
 
@@ -149,7 +147,7 @@ def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> froz
 
 
 def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str]:
-    """Return the steps that a confirmation which has begun covers, and those they rest on, each with the covered one.
+    """Return the covered steps of begun confirmations, and all that these depend on, each with its covered step.
 
     Conditions, loops and what comes before them are part of what the person said yes to.
     """

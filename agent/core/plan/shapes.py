@@ -1,7 +1,7 @@
 """Shapes: what is known of a value before the run, as the JSON Schema that it will fit.
 
-A tool's own output schema tells it of a call, the plan's `inputs` of what a run is given, and a literal list of its
-entries. What a model writes, and what a tool without an output schema returns, is not known.
+It is known for a call from its tool's output schema, for what a run is given from the plan's `inputs`, and for an item
+of a literal list from the list. Nothing is known of what a model writes or a tool without an output schema returns.
 """
 
 from collections.abc import Mapping
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from planwarden.agent.common.schema import read_properties
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference, read_reference
 from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types
 from planwarden.agent.core.plan.inputs import close_schema
 from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
 
 MAX_QUOTED = 64
 MAX_LITERALS = 1_000
-"""Entries of a literal list that are looked at."""
+"""The longest literal list whose entries are looked at."""
 _ELSEWHERE = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not"})
-"""Keywords with which a schema says its types elsewhere."""
+"""Keywords under which a schema may say more about its types; nothing is concluded from such a schema."""
 
 
 class Shape(NamedTuple):
@@ -58,8 +58,7 @@ class Shapes:
             return _describe_entries(items)
         if not isinstance(items, dict) or items.get("$from") in (ITEM, ITEM_INDEX):
             return None
-        reference = Reference(str(items["$from"]), str(items.get("pointer", "")), str(items.get("parse", "")))
-        listed = self.find(reference, step).schema
+        listed = self.find(read_reference(items), step).schema
         entry = None if listed is None else listed.get("items")
         return entry if isinstance(entry, dict) else None
 
@@ -85,7 +84,7 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
             return Shape()
         kinds, token = list_types(schema), token.replace("~1", "/").replace("~0", "~")
         if kinds == ("array",) and not token.isdecimal():
-            return Shape(fault=f"leads into a list by the name {token[:MAX_QUOTED]!r}; write a place, such as /0")
+            return Shape(fault=f"leads into a list by the name {token[:MAX_QUOTED]!r}; write an index, such as /0")
         if kinds == ("string",) and reference.parse:
             return Shape()
         if kinds and not {*kinds} & {"object", "array"}:

@@ -179,7 +179,7 @@ def test_every_fault_of_a_plan_is_said_at_once() -> None:
 def test_a_step_id_that_looks_like_another_one_is_accepted_with_a_warning() -> None:
     steps = [tool_step(name, "find") for name in ("a", "\uff41", "Łódź")]
     _, warnings = parse_plan(plan(*steps), author="caller", tools=TOOLS)
-    assert warnings == ("step id '\\uff41' looks like the step 'a', which is another one",)
+    assert warnings == ("step id '\\uff41' looks like 'a', which is another step",)
 
 
 def test_inputs_is_a_reserved_id_only_in_plans_with_inputs() -> None:

@@ -221,7 +221,7 @@ async def test_values_that_are_equal_only_in_python_are_different(before: JsonVa
     inputs: JsonValue = {"type": "object", "properties": {"value": {}}}
     async with warden(ledger, tools=[acting("write", ledger, {})]) as made:
         failed = await made.execute_plan(plan(*steps(before)))
-        with pytest.raises(NotRetryable, match=r"'one' was completed .* and is another one"):
+        with pytest.raises(NotRetryable, match=r"'one' was completed .* and is different"):
             await made.retry(failed.thread_id, plan=plan(*steps(after)))
         await made.retry(failed.thread_id, plan=plan(*steps(before)))
         taken = await made.execute_plan({**plan(*steps(given)), "inputs": inputs}, inputs={"value": before})

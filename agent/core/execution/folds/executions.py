@@ -18,10 +18,10 @@ def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: flo
     options = event.options or execution.options
     has_begun = execution.status == "incomplete" or any(s.status != "pending" for s in execution.steps.values())
     if has_begun and options.rehearse != execution.options.rehearse:
-        raise IllegalTransition(f"execution {execution.execution_id!r} stays what it began as: a rehearsal, or none")
+        raise IllegalTransition(f"execution {execution.execution_id!r} has begun: 'rehearse' can no longer change")
     changes: FieldChanges = {
         "options": options,
-        # Who starts the planning again has not seen the plan.
+        # An execution that starts again without a plan still stops when it has one, which nobody has seen.
         "plan_only": execution.plan_only and execution.plan is None,
         "exhausted": None,
         "outage": None,
@@ -47,7 +47,7 @@ def apply_exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at:
 
 
 def apply_ended(execution: ExecutionState, event: ev.Event, at: float) -> FieldChanges:
-    """Withdraw what is still asked."""
+    """Withdraw the questions that are still open."""
     if isinstance(event, ev.ExecutionCompleted | ev.ExecutionRehearsed):
         check_is_rehearsal(execution, event, is_rehearsal=isinstance(event, ev.ExecutionRehearsed))
     changes: FieldChanges = {}

@@ -81,7 +81,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps; those that have not begun also wait for the open steps before steps that were taken over."""
+    """Return the steps; pending ones also wait for the unfinished steps before those that were taken over."""
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}
@@ -120,7 +120,7 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
     for call in reused.calls:
         planned = calls.get(call.call_id)
         if planned is not None and (planned.tool_name != call.tool_name or call.by_model):
-            raise IllegalTransition(f"call {call.call_id!r} is another one in the plan")
+            raise IllegalTransition(f"call {call.call_id!r} is different in the plan")
         calls[call.call_id] = take_over_call(state.step.step_id, call)
     changed = replace(state, calls=tuple(calls.values()))
     if not reused.is_completed:
@@ -134,7 +134,7 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
-    """A loop that did not complete keeps its calls until its items are known again."""
+    """Return the loop as completed; one that did not complete keeps its calls until its items are known again."""
     if not reused.is_completed:
         return replace(state, reuse=reused)
     began = begin_loop(replace(state, reuse=reused), reused.items or ())
@@ -151,8 +151,7 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
-    """Return the step with the calls of all items; those that were made for the same items before are not made
-    again."""
+    """Return the step with the calls of all items; calls that were made for the same item before are taken over."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {call.call_id: call for call in state.reuse.calls} if state.reuse is not None else {}
     earlier_items = state.reuse.items or () if state.reuse is not None else ()
@@ -181,7 +180,7 @@ def make_planned_calls(step: PlanStep) -> list[Call]:
 def make_call(
     step: PlanStep, number: int, tool_name: str, arguments: dict[str, JsonValue], *, by_model: bool = False
 ) -> Call:
-    """Return a call of the step that nobody has looked at yet."""
+    """Return a proposed call of the step."""
     call_id = f"{step.step_id}:{number}"
     return Call(call_id=call_id, tool_name=tool_name, origin="", proposed=arguments, by_model=by_model)
 

@@ -1,4 +1,4 @@
-"""What events about a step and its calls change: it begins, its loop does, its calls get results, and it ends."""
+"""What events about a step and its calls change: the step and its loop begin, calls get results, the step ends."""
 
 from bisect import bisect_left
 
@@ -67,7 +67,7 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
 
 
 def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None) -> Call:
-    """Return the call after its step was rejected by the question about it, or by the one in which it is a row."""
+    """Return the call after its step was rejected in answer to a question about it, or with a row for it."""
     if call.status == "proposed" and row is not None:
         call = replace(call, suspension_id=event.suspension_id, arguments=row.arguments)
     if call.suspension_id != event.suspension_id or call.status in CALL_SETTLED:
@@ -121,9 +121,9 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
         late_report=None,
         last_failure=None,
     )
-    is_same = suspension is not None and (suspension.question.asker or suspension.question.kind == "wait")
-    if not (is_same and call.status == "decided"):
-        # Otherwise the same call continues: its server or agent has the answer, or it looks again at what it waits for.
+    is_continued = suspension is not None and (suspension.question.asker or suspension.question.kind == "wait")
+    if not (is_continued and call.status == "decided"):
+        # A call that continues counts once: its server or agent has the answer, or it looks again at what it waits for.
         changes["usage"] = replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)
     return changes
 
@@ -141,7 +141,7 @@ def apply_call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float
 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
-    """Return whether a person said so."""
+    """Return whether a person said that the call did not happen."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     decision = suspension.decision if suspension is not None and suspension.question.kind == "reconcile" else None
     content = decision.content if decision is not None else None
@@ -159,7 +159,7 @@ def apply_call_rejected(execution: ExecutionState, event: ev.CallRejected, at: f
 
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
-    """What the person saw in the row that they left out. The rows stand in the order of their calls."""
+    """Return what the person saw in the row that they left out; rows are in the order of their calls."""
     suspension = execution.suspensions.get(event.suspension_id)
     rows = suspension.question.covers if suspension is not None else ()
     place = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))

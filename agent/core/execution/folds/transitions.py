@@ -1,6 +1,6 @@
 """How an event moves a step or a call through the tables, for the folds of every subject.
 
-A function raises `IllegalTransition` where the event cannot follow, and changes nothing itself.
+A function raises `IllegalTransition` if the event cannot follow, and changes nothing itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ FieldChanges = dict[str, Any]
 Value = TypeVar("Value")
 
 PART = 128
-"""Values of one part. With 10,000 of them a change copies about 200 references."""
+"""Values in one part of a `LongTuple`. With 10,000 values a change copies about 200 references."""
 
 
 def find_step(execution: ExecutionState, step_id: str | None) -> StepState:
@@ -89,7 +89,7 @@ def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:
 
 
 def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, is_rehearsal: bool) -> None:
-    """Raise `IllegalTransition` unless the execution is a rehearsal, or is none, as `is_rehearsal`."""
+    """Raise `IllegalTransition` unless the execution is a rehearsal, or with `is_rehearsal` False, is not one."""
     if execution.options.rehearse is not is_rehearsal:
         what = "is a rehearsal" if execution.options.rehearse else "is not a rehearsal"
         raise IllegalTransition(f"{type(event).__name__} cannot follow: execution {execution.execution_id!r} {what}")

@@ -1,6 +1,6 @@
-"""Whether the bindings of a plan can lead to a value, and what was written as a binding but is none.
+"""Whether the bindings of a plan can lead to a value, and which values were meant as bindings but are not.
 
-A binding is a fault here only where no run could resolve it. What only the run can know is left to the run.
+A binding is a fault here only if no run could resolve it. What only the run can know is left to the run.
 """
 
 import json
@@ -30,7 +30,7 @@ _RESULTS = ("result", "results", "output", "outputs")
 
 
 def find_unresolvable(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> list[str]:
-    """Return why bindings and conditions of the steps come to nothing in any run, at most `MAX_LISTED` sentences."""
+    """Return why bindings and conditions of the steps can work in no run, at most `MAX_LISTED` sentences."""
     shapes = Shapes(plan, tools)
     faults = (f"step {step.step_id!r}: {fault}" for step in steps for fault in _find_step_faults(step, shapes))
     return list(islice(faults, MAX_LISTED))
@@ -47,7 +47,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
     for binding in find_bindings(list[JsonValue](before)):
         if binding.reference.step_id in own:
             yield f"{_quote(binding.source)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items"
-    # Many calls may take the same.
+    # Many calls may take the same value.
     different = {(binding.reference, binding.has_default): binding for binding in step.list_bindings()}
     for binding in different.values():
         fault = shapes.find(binding.reference, step).fault
@@ -67,7 +67,7 @@ def _read_one(value: dict[str, JsonValue]) -> Binding:
 
 
 def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, str]:
-    """Return which values take a result in another language, and the binding for it, by the ids of steps."""
+    """Return, by the id of a step, a sentence about its values in another language and the bindings to write."""
     ids = {step.step_id for step in plan.steps}
     faults: dict[str, str] = {}
     for step in steps:
@@ -100,7 +100,7 @@ def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[t
 
 
 def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
-    """Return the binding that an object of another language was probably meant as."""
+    """Return the binding that an object of another language probably means."""
     for key in _MARKED:
         if key in value and len(value) == 1:
             text = str(value[key])
@@ -111,7 +111,7 @@ def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | 
         return None
     rest = [key for key in value if key != keys[0]]
     if not all(key in _POINTERS for key in rest) or not (rest or "$" in keys[0]):
-        # Somebody's data may have such a key.
+        # Ordinary data may have such a key.
         return None
     pointer = next((str(value[key]) for key in ("pointer", "path", "jsonPointer", "field") if key in value), "")
     return suggest_binding(name, names, pointer)

@@ -1,4 +1,4 @@
-"""The faults of a plan, bounded because a plan may have many, and those that one step has by itself."""
+"""The faults of a plan: how many of them are told, and those that a step has whatever the other steps are."""
 
 import json
 import unicodedata
@@ -29,7 +29,7 @@ def join_faults(problems: list[str]) -> str:
 
 
 def quote_some(names: Iterable[str]) -> str:
-    """Return the first names, quoted and cut: what was sent may have many long ones."""
+    """Return the first names, quoted and cut, because there may be many long ones."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
 
 
@@ -54,12 +54,11 @@ def list_look_alikes(steps: Sequence[PlanStep]) -> Iterator[str]:
     for step_id in ids:
         usual = step_id if step_id.isascii() else unicodedata.normalize("NFKC", step_id)
         if usual != step_id:
-            other = f"the step {usual!r}, which is another one" if usual in ids else repr(usual)
-            yield f"step id {step_id!a} looks like {other}"
+            yield f"step id {step_id!a} looks like {usual!r}" + (", which is another step" if usual in ids else "")
 
 
 def find_control_faults(entry: StepInput) -> Iterator[str]:
-    """Yield what is wrong with the control of a step, one sentence each."""
+    """Yield what is wrong with the conditions and the loop of a step, one sentence each."""
     for number, condition in enumerate(entry.when):
         yield from (f"when[{number}]: {fault}" for fault in _find_condition_faults(condition.value, condition.matches))
     if entry.forEach is None:
@@ -88,7 +87,7 @@ def _find_condition_faults(value: dict[str, JsonValue], matches: dict[str, JsonV
 
 
 def find_item_call_faults(step: PlanStep) -> Iterator[str]:
-    """Yield a sentence for each binding of the step that takes the result of a call which it cannot take."""
+    """Yield a sentence for each binding of the step whose `call` cannot be taken there."""
     outside: list[JsonValue] = [condition.value for condition in step.when]
     if step.loop is not None:
         outside.append(step.loop.items)

@@ -20,7 +20,7 @@ from planwarden.agent.core.plan.plan import Plan, PlanStep, list_own_names
 MAX_BOUND = 1_000
 """Bindings of one plan to earlier executions."""
 MAX_EARLIER_BYTES = 1024 * 1024
-"""Of the values of these bindings together."""
+"""The most bytes that the values of these bindings have together."""
 
 
 def find_reserved_names(plan: Plan) -> list[str]:
@@ -41,18 +41,18 @@ def find_graph_faults(
     `EarlierNeeded` if `earlier` lacks some of them.
     """
     ids = [step.step_id for step in steps]
-    place = {step_id: index for index, step_id in enumerate(ids)}
+    unique_ids = set(ids)
     problems: list[str] = []
     malformed: set[str] = set()
-    if len(place) != len(ids):
+    if len(unique_ids) != len(ids):
         twice = sorted({step_id for step_id in ids if ids.count(step_id) > 1})
         problems.append(f"duplicate step id(s) {', '.join(map(repr, twice))}")
     for step in steps:
-        dangling = [name for name in (*step.dependencies, *step.confirms) if name not in place]
+        dangling = [name for name in (*step.dependencies, *step.confirms) if name not in unique_ids]
         if dangling:
             unknown = quote_some(dict.fromkeys(dangling))
             hint = (
-                "" if earlier is None else '; leave out steps of an earlier plan, {"$from": STEP} takes their results'
+                "" if earlier is None else '; leave out steps of an earlier plan: {"$from": STEP} takes their results'
             )
             problems.append(
                 f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}{hint}"
@@ -70,9 +70,6 @@ def find_graph_faults(
 
 def _find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
     """Return why steps wait for each other, in one sentence or none."""
-    place = {step.step_id: index for index, step in enumerate(steps)}
-    if all(place.get(name, -1) < index for index, step in enumerate(steps) for name in step.dependencies):
-        return []
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()
     except CycleError as error:
@@ -94,7 +91,7 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
 def _find_foreign_faults(
     foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> Iterator[str]:
-    """Yield why bindings to earlier executions of the thread cannot be had; `names` are what this plan has.
+    """Yield why bindings to earlier executions have no value; `names` are what bindings of this plan can name.
 
     Raises:
         EarlierNeeded: some were not looked up yet.

@@ -1,6 +1,6 @@
 """What a plan seems to promise and does not: confirmations that cover nothing, steps that speak of what no tool does.
 
-Such a plan is accepted, because it may be meant as it is. Its writer gets a sentence for each.
+Such a plan is accepted, because it may be meant as it is. Its writer gets a warning for each.
 """
 
 import re
@@ -31,7 +31,7 @@ EFFECTS: Mapping[str, tuple[str, str]] = {
     "transfer": ("transferring", "transferred"),
     "upload": ("uploading", "uploaded"),
 }
-"""What changes something outside, as a plan tells a step to do it; how a sentence speaks of it, and of its end."""
+"""Verbs with which a description asks for a change outside; each with the two forms that a warning uses."""
 _CLAUSE = r"(?:^|[.,:;!?\n]\s*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
 _NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|status|text|total|value)s?\b"
 """After these words, a word of the table is part of a name: `Refund amount: compute it`."""
@@ -40,7 +40,7 @@ _INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+
 """`Decide whether to send it`: the step only thinks about it."""
 _TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))"
 _NAME = r"[_./-]|[a-z][A-Z]"
-"""Only such a name is told from a common word."""
+"""Only a name with such a part can be told from a common word."""
 MAX_WARNINGS = 10
 
 
@@ -62,7 +62,7 @@ def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFact
 
 
 def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
-    """Yield a warning for each step that a confirmation names although its calls are not known when it asks."""
+    """Yield a warning for each confirmed step whose calls are not known when the confirmation asks."""
     by_id = {step.step_id: step for step in steps}
     for step in steps:
         before = _find_steps_before(by_id, step) if step.confirms else set[str]()
@@ -88,7 +88,7 @@ def _find_steps_before(by_id: Mapping[str, PlanStep], step: PlanStep) -> set[str
 
 
 def _advise(by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str]) -> str | None:
-    """Return how to ask once about the calls of the covered step; None when the confirmation does."""
+    """Return how to ask once about the calls of the covered step; None if the confirmation already does."""
     tool_names = {call.tool_name for call in covered.tool_calls}
     references = [binding.reference for binding in covered.list_bindings()]
     late = [

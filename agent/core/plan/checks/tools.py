@@ -33,7 +33,7 @@ class WrittenCall(NamedTuple):
 
 
 def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
-    """Return what the tools' schemas find in the arguments, at most `MAX_LISTED` sentences."""
+    """Return the faults that the tools' schemas find in the arguments, at most `MAX_LISTED` sentences."""
     faults: list[str] = []
     work_left = CHECK_LIMIT
     for call in calls:
@@ -52,7 +52,7 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
 
 
 def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
-    """Return a sentence for each value that the writer did not know and filled in for show, at most `MAX_LISTED`."""
+    """Return a sentence for each value that is a placeholder or contains one, at most `MAX_LISTED`."""
     texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
     return list(islice((f"{call}: {fault}" for call, fault in search(texts)), MAX_LISTED))
 
@@ -103,6 +103,6 @@ def check_tools(
         )
     if problems:
         raise InvalidPlan(
-            f"nothing of the plan has run: {join_faults(problems)}{hint}",
+            f"no step of the plan has run: {join_faults(problems)}{hint}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )

@@ -1,6 +1,6 @@
-"""Keys that no field of a plan knows: faults in the plan of a caller, dropped from the plan of a model.
+"""Keys that no field of a plan has: faults in the plan of a caller, dropped from the plan of a model.
 
-A key without which a step would do something else is a fault in the plan of a model too.
+A key is a fault in the plan of a model too if the step would do something else without it.
 """
 
 import re
@@ -64,8 +64,7 @@ def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:
-    """Return whether the problems say already what to write instead of the key that is missing according to the
-    fault."""
+    """Return whether the problems already say what to write for the key that the fault calls missing."""
     missing = _MISSING.match(fault)
     if missing is None:
         return False
@@ -78,5 +77,5 @@ def is_told(fault: str, problems: Iterable[str]) -> bool:
 
 
 def _have_meaning(unknown: Collection[str], absent: Iterable[str]) -> bool:
-    """Return whether one of the keys names a saved plan, or was written for one that is absent."""
+    """Return whether one of the keys names a saved plan, or was probably meant as one of the `absent` keys."""
     return _USE in unknown or any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
