@@ -247,7 +247,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
     """Yield what else a person who is asked about the call should know: a retry, a grant that does not fit."""
     context, execution, call = request.context, request.execution, request.call
     if is_of_host(call.tool_name):
-        yield "If you approve, the host's identical call passes once within an hour; planwarden does not make it."
+        yield "If you approve, the host's identical call passes once, within an hour; planwarden does not make it."
     if execution.options.note is not None:
         yield execution.options.note
     yield from describe_earlier_runs(execution, call.step_id)

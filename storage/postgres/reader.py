@@ -90,6 +90,11 @@ class PostgresReader:
             connection = connect(self._url)
         try:
             result = work(connection)
+        except psycopg.InternalError as error:
+            if not connection.closed:
+                raise
+            # A server that shuts down says so behind an answer, and libpq reads both as one.
+            raise psycopg.OperationalError(str(error)) from error
         finally:
             # A connection that broke never serves again.
             if self._is_closed:

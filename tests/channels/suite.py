@@ -430,7 +430,7 @@ CASES: tuple[Case, ...] = (
         policy={"same_person": frozenset({"local", "ann"})},
         assurance="second",
         turns=(
-            Turn(answers=(YES,), by="ann", said=r"not suffice"),
+            Turn(answers=(YES,), by="ann", said=r"not suffice|is not enough"),
             Turn(answers=(YES,), by="bob", ledger=("wipe all",), status="completed"),
         ),
         cannot=CRITICAL,

@@ -67,7 +67,12 @@ async def fails(call: Callable[[], Awaitable[object]], text: str) -> None:
 FAREWELL = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
 
 
-@pytest.mark.parametrize("farewell", [b"", b"E" + (len(FAREWELL) + 4).to_bytes(4) + FAREWELL], ids=["", "shutdown"])
+farewells = pytest.mark.parametrize(
+    "farewell", [b"", b"E" + (len(FAREWELL) + 4).to_bytes(4) + FAREWELL], ids=["", "shutdown"]
+)
+
+
+@farewells
 async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(
     url: str, tmp_path: Path, farewell: bytes
 ) -> None:
@@ -82,6 +87,19 @@ async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(
     rows = await store.audit_rows(limit=1000)
     assert [row.entry.kind for row in rows].count("decided") == len(scribes)
     assert proxy.lost > 3
+    await store.close()
+    proxy.close()
+
+
+@farewells
+async def test_a_read_whose_commit_has_no_answer_is_made_again(url: str, tmp_path: Path, farewell: bytes) -> None:
+    losses = [False] * 10
+    socket = shared_server().folder / ".s.PGSQL.5432"
+    proxy = Proxy(socket, tmp_path, lambda data: data[:1] == b"Q" and b"COMMIT" in data and losses.pop(), farewell)
+    store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)))
+    await toil(Scribe.on(store, "e1"), 1)
+    losses += [True]
+    assert await store.audit_rows(limit=1000) and proxy.lost == 1
     await store.close()
     proxy.close()
 
