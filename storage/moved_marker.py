@@ -25,6 +25,6 @@ class MoveMark(msgspec.Struct, frozen=True):
         if self.is_source:
             return f"{name} was moved to {self.place}; set PLANWARDEN_STORE to that"
         return (
-            f"a move from {self.place} to {name} is under way or was broken off; run `planwarden --store URL move --to "
+            f"a move from {self.place} to {name} is under way or interrupted; run `planwarden --store URL move --to "
             "URL` with these two again"
         )

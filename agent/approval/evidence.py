@@ -56,7 +56,7 @@ def _find_faults(execution: ExecutionState, event: ev.Event, policies: Mapping[s
         case ev.SuspensionDecided() | ev.SuspensionEndorsed():
             suspension = execution.suspensions.get(event.suspension_id)
             if suspension is not None and suspension.question.digest != event.digest:
-                yield f"suspension {event.suspension_id!r} was decided in another revision than it had then"
+                yield f"the decision on suspension {event.suspension_id!r} does not name the revision that was open"
         case ev.ToolCallIntended():
             yield from _find_faults_of_intent(execution, event)
         case _:

@@ -258,7 +258,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
     ]
     if earlier:
         ended = _ENDED_BADLY[earlier[-1].status]
-        count = "" if len(earlier) == 1 else f" This is call number {len(earlier) + 1}."
+        count = "" if len(earlier) == 1 else f" This is retry number {len(earlier)}."
         yield f"This is a retry: an earlier call of {call.tool_name} in this step {ended}.{count}"
     yield from context.grants.explain_no_grant(execution, call, request.definition, context.clock.now())
 

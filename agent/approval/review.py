@@ -98,7 +98,7 @@ def _describe(
     if covers:
         yield f"The answer can cover {len(covers)} of them now: their arguments are known, and none is critical."
     if bound := [call.step_id for call in forecast if call.takes_from]:
-        yield f"Only the run will know the arguments of {_name(bound)}; these calls ask then, if they need a person."
+        yield f"Only the run will know the arguments of {_name(bound)}; if they need a person, they ask then."
     if model_steps := [step_id for step_id, state in execution.steps.items() if needs_model(state.step)]:
         yield f"A model writes the calls or the text of {_name(model_steps)}."
     if failing := [call.step_id for call in forecast if call.fault is not None]:

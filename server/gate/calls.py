@@ -138,7 +138,7 @@ class GatedCalls:
             return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
         properties = definition.input_schema.get("properties")
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
-            return build_text("Not run, because an argument's name differs from another, or the schema's, only in case")
+            return build_text("Not run, because an argument's name differs only in case from another or the schema's")
         requirement = await self._find_requirement(definition, call.arguments)
         current = self._rely_on(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)

@@ -139,7 +139,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_
         request, record, Decision(approved=True), record.question.digest, wait_s=WAIT_S, then=allow
     )
     if execution.suspensions[question].is_open:
-        raise BadForm("your approval does not suffice for this call; nothing was approved or allowed")
+        raise BadForm("your approval is not enough for this call; nothing was approved or allowed")
     if await grants.find(question) is None:
         if failures:
             raise StoreError(f"the question was approved, but nothing else was allowed: {failures[0].message}")

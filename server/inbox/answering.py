@@ -134,7 +134,7 @@ async def record_answer(
         if decision.modified_args is not None and can_sign(request, current):
             text = f"This is revision {current.question.revision}, with your changes. It waits for your signature."
             return await render_question(request, current, Remark(text, tone="plain"), choice=choice)
-        text = "Your approval does not suffice for this call; the question stays open."
+        text = "Your approval is not enough for this call; the question stays open."
         return await render_question(request, current, Remark(text, 409))
     return request.redirect(f"/suspensions/{record.row.suspension_id}")
 

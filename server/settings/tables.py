@@ -51,7 +51,7 @@ class ReminderSettings(Table):
     remind_after_s: Annotated[list[Delay], Field(max_length=MAX_REMINDERS)] | None = None
     """Seconds after a question at which people are reminded of it."""
     escalate_after_s: Annotated[float, Field(ge=0, le=MAX_AFTER_S)] | None = None
-    """Seconds after which the question is escalated; 0 switches off an escalation of `[approvals]`."""
+    """Seconds after which the question is escalated; 0 for never."""
     escalate_to: Annotated[list[Person], Field(max_length=50)] | None = None
     """Who is notified of an escalation; it gives nobody a right to decide."""
 
@@ -144,7 +144,7 @@ class ApprovalsTable(ReminderSettings):
 
 class InboxTable(Table):
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
-    """Port on this machine of the inbox of the home's stdio servers and of `planwarden inbox`. By default 8766, or the
+    """Port of the inbox on this machine, for the home's stdio servers and `planwarden inbox`. By default 8766, or the
     port that the home was given when 8766 was taken."""
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for after the one-time code, relative to this file;

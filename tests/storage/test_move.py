@@ -351,7 +351,7 @@ async def is_usable(location: StoreLocation) -> bool:
     try:
         await verify(location)
     except StoreError as error:
-        assert "was moved to" in error.message or "was broken off; run `planwarden" in error.message
+        assert "was moved to" in error.message or "interrupted; run `planwarden" in error.message
         return False
     return True
 
@@ -382,7 +382,7 @@ async def test_a_killed_move_leaves_no_two_stores_and_the_next_run_starts_again(
         assert not any(dump(new).values())
     else:
         for pair in ((other, new), (new, place("sqlite"))):
-            with pytest.raises(StoreError, match="was broken off"):
+            with pytest.raises(StoreError, match="under way or interrupted"):
                 move(*pair)
     if usable[0]:
         # What is written between the two runs moves with the second one.

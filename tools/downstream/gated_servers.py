@@ -88,7 +88,9 @@ def describe_other_server(home: Path, config: ServerConfig) -> str | None:
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None
-    return describe_address(record.url) if record.url else shlex.join((record.command, *record.args))
+    if record.url:
+        return f"{describe_address(record.url)} (query and password are not shown)"
+    return shlex.join((record.command, *record.args))
 
 
 def describe_address(url: str) -> str:
@@ -132,7 +134,8 @@ def _read_record(path: Path) -> GatedServer | None:
     try:
         with path.open("rb") as file:
             record = msgspec.json.decode(file.read(MAX_FILE_BYTES), type=GatedServer)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        urlsplit(record.url)
+    except (OSError, msgspec.MsgspecError, ValueError):
         return None
     is_usable = record.form == FORM and bool(record.command) != bool(record.url)
     return record if is_usable and _find_file(path.parent, build_slug(record.name)) == path else None

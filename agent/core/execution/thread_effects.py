@@ -87,7 +87,7 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
     for name, effect in repeats[:MAX_TOLD]:
         yield f"{REPEAT}{name} {describe_effect(effect)}."
     if len(repeats) > MAX_TOLD:
-        yield f"{REPEAT} ran in this thread before for {len(repeats) - MAX_TOLD} more of them."
+        yield f"{REPEAT} ran, or may have run, in this thread before for {len(repeats) - MAX_TOLD} more of these calls."
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:

@@ -48,7 +48,7 @@ def handle_forget(arguments: Namespace) -> int:
         f"Tool: {escape_text(key.tool_name)}",
         *(f"  {text}" for text in _list_values(key)),
         f"The first one: {_describe_call(key)}",
-        f"It keeps the key until {format_instant(key.ends_at)}. Once forgotten, its effect may happen twice.",
+        f"It keeps the key until {format_instant(key.ends_at)}. If it is forgotten, the effect may happen twice.",
     ]
     terminal.panel("Let this call happen again?", terms, "warn")
     if not confirm(terminal, "Forget it?", says_yes=False):

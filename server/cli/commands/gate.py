@@ -30,8 +30,8 @@ def add_gate(parser: CommandParser) -> None:
     text = "name of the server in rules and on pages, where its tools are NAME_TOOL; default: after its program"
     parser.add_argument("--name", metavar="NAME", help=text)
     for name, text in (
-        ("install", "Show how a host's list of servers changes so that they run behind the gate, ask, and write it."),
-        ("uninstall", "Show how a host's list of servers changes without the gate, ask, and write it."),
+        ("install", "Show the change that puts a host's servers behind the gate, ask, and write it."),
+        ("uninstall", "Show the change that removes the gate from a host's servers, ask, and write it."),
         ("status", "Say which servers of each host run behind the gate, and which bypass it."),
     ):
         # A gate that serves does not need the module of these commands.

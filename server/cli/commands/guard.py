@@ -59,7 +59,7 @@ def add_guard(parser: CommandParser) -> None:
     hosts = tuple(GUARDED_HOSTS)
     text = "Show the lines that make the host ask planwarden before each call, ask, and write them to its file."
     changes = [parser.add_command("install", install, text, needs_home=False)]
-    text = "Show which lines of planwarden would leave the host's file, ask, and remove them."
+    text = "Show planwarden's lines in the host's file, ask, and remove them."
     changes.append(parser.add_command("uninstall", uninstall, text, needs_home=False))
     for command in changes:
         command.add_argument("host", choices=hosts, metavar="HOST", help=f"the host: {', '.join(hosts)}")

@@ -56,7 +56,7 @@ def add_show(parser: CommandParser) -> None:
     parser.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
     text = "show the execution as it was after this event; --observations 0 shows their numbers"
     parser.add_argument("--at", type=int, metavar="SEQUENCE", help=text)
-    text = "show this step alone; for a loop, show pages with the outcome of each item"
+    text = "show this step alone; for a loop, the outcome of each item, page by page"
     parser.add_argument("--step", metavar="STEP", help=text)
     parser.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
     text = "with --step: items, at most 1000; default %(default)s"

@@ -98,7 +98,7 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> V
     after = execution.suspensions[record.row.suspension_id]
     text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
     if after.is_open:
-        text, tone = "your approval does not suffice; the question stays open", "bad"
+        text, tone = "your approval is not enough; the question stays open", "bad"
         if any(vote.principal == request.session.principal for vote in after.endorsements):
             text, tone = "approved by you; other people must approve it too", "plain"
     return {"suspension_id": suspension_id, "tool": tool, "text": text, "tone": tone}

@@ -51,7 +51,7 @@ def problems_of(*arguments: Json, schema: Json = ORDER) -> list[str]:
     try:
         parse_plan(plan(*steps), author="caller", tools=facts(schema, {}, names=("send", "find")))
     except InvalidPlan as refused:
-        assert refused.message.startswith("no step of the plan has run: ") and "get_tool_schemas" in refused.message
+        assert refused.message.startswith("nothing of this has run: ") and "get_tool_schemas" in refused.message
         return [str(problem) for problem in cast(list[JsonValue], refused.details["problems"])]
     return []
 

@@ -266,9 +266,9 @@ async def _see_what_is_allowed(tour: Tour, home: Path) -> None:
     run = await tour.found.warden.run_plan("clean")
     await tour.visit(f"/suspensions/{run.suspensions[0].suspension_id}", "/grants")
     await tour.visit(f"/suspensions/{run.suspensions[0].suspension_id}/allow-step")
-    await tour.page.get_by_label("How many calls a day at most").fill("many")
+    await tour.page.get_by_label("Maximum calls a day").fill("many")
     await _press(tour, "Approve and allow", "[role=alert]")
-    await tour.page.get_by_label("How many calls a day at most").fill("3")
+    await tour.page.get_by_label("Maximum calls a day").fill("3")
     await _press(tour, "Approve and allow", "text=Also allowed")
     for grant in await tour.found.warden.service.grants.list():
         if grant.step is not None:

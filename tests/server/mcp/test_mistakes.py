@@ -165,7 +165,7 @@ def _list_steps(table: Table) -> None:
     ):
         table.step({**THOUGHT, "requiredTools": [written]}, repr(written), f"did you mean '{right}'")
     table.step({**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator")
-    table.literals({"text": 5}, "no step of the plan has run", "step 'a', note: /text: 5 is not of type \"string\"")
+    table.literals({"text": 5}, "nothing of this has run", "step 'a', note: /text: 5 is not of type \"string\"")
     many = {**STEP, "toolCalls": [{"toolName": "find", "arguments": {"topic": 5, "limits": 2}}]}
     table.step(many, "/topic: 5 is not", "'limits' was unexpected", "it takes 'topic', 'limit'")
     table.call("execute_plan", {"steps": [STEP]}, "'steps' (write 'plan.steps')")

@@ -103,6 +103,6 @@ def check_tools(
         )
     if problems:
         raise InvalidPlan(
-            f"no step of the plan has run: {join_faults(problems)}{hint}",
+            f"nothing of this has run: {join_faults(problems)}{hint}",
             details={"problems": list[JsonValue](problems[:MAX_LISTED])},
         )
