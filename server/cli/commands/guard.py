@@ -66,7 +66,7 @@ def add_guard(parser: CommandParser) -> None:
         text = "in the project of the working directory; default: for this user"
         command.add_argument("--project", action="store_true", help=text)
         command.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
-    text = "Run each hook as its host would, even a broken one, and say what the host does."
+    text = "Run each hook as its host would, also with broken programs in its place, and say what the host does."
     status = parser.add_command("status", show_status, text, needs_home=False)
     text = "of the project of the working directory; default: of this user"
     status.add_argument("--project", action="store_true", help=text)
