@@ -154,9 +154,9 @@ pictures: $(NODE_READY) ## Draw the pictures of hosts, of the guard and of the d
 show: $(NODE_READY) ## Write docs/saved-plans.md: one plan over real servers, killed, retried, from everywhere; needs npm and PyPI
 	@$(RUN) dev.show.page
 
-walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as a newcomer, from the clone to the first plan, in minutes
+walk: $(READY) ## Write docs/walk.md, where a model tries to approve itself; then walk as each of four users, in minutes
 	@$(RUN) dev.walk
-	@$(RUN) dev.newcomer
+	@$(RUN) dev.users
 
 ##@ Measure
 bench: $(BENCH_READY) ## Measure against LangGraph and bare commits; writes benchmarks/README.md
