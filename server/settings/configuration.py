@@ -214,10 +214,10 @@ def _read_all_servers(
 ) -> ServerList:
     """Return the servers in the file, and those that gates have wrapped."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
-    gated = tuple(read_gated_servers(home, env, settings, servers.configs))
-    names = tuple(repr(config.name) for config in gated)
-    notes = tuple(note for note in servers.notes if not any(f"server {name} that" in note for name in names))
-    return ServerList((*servers.configs, *gated), notes)
+    configs = (*servers.configs, *read_gated_servers(home, env, settings, servers.configs))
+    unused = [name for name in settings if name not in {config.name for config in configs}]
+    notes = (f"planwarden.toml has settings for a server {name!r} that is not configured" for name in unused)
+    return ServerList(configs, (*servers.notes, *notes))
 
 
 def _read_store(option: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:
