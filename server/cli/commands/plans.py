@@ -85,7 +85,7 @@ def handle_keep(arguments: Namespace) -> int:
     check_new_name(home.library.look_now(), name)
 
     async def find_execution(store: Lookups) -> ExecutionState:
-        headers = await home.find_thread(store, arguments.thread, f"`{home.command('list')}` shows the newest ones")
+        headers = await home.find_thread(store, arguments.thread)
         return await load_execution(store, headers[-1])
 
     execution = home.read(find_execution)
