@@ -148,14 +148,7 @@ def load_settings(
         promises=tuple(promise.build(FILE) for promise in tables.promises),
         channels=build_channels(tables.notify, env),
         hooks=build_hooks(tables.hooks, env),
-        observation=build_telemetry_settings(
-            env,
-            endpoint=tables.otel.endpoint,
-            protocol=tables.otel.protocol,
-            record_arguments=tables.otel.record_arguments,
-            log_format=tables.logging.format,
-            log_level=tables.logging.level,
-        ),
+        observation=build_telemetry_settings(env, tables.otel, tables.logging),
         environment=dict(env),
     )
 
