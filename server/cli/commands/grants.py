@@ -52,8 +52,7 @@ def add_grant(parser: CommandParser) -> None:
 def handle_list(arguments: Namespace) -> int:
     grants = open_home(arguments).run(lambda service: service.grants.list(only_open=arguments.open), "reader")
     document: dict[str, JsonValue] = {"grants": [to_json(grant) for grant in grants]}
-    write_result(arguments, document, lambda terminal: draw_grants(terminal, grants))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_grants(terminal, grants))
 
 
 def handle_add(arguments: Namespace) -> int:
@@ -78,8 +77,7 @@ def handle_add(arguments: Namespace) -> int:
         terminal.say("Nothing was allowed.")
         return FAILED
     grant = home.run(lambda service: service.grants.make(whole_request, _build_authority()), "recorder")
-    write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))
-    return DONE
+    return write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))
 
 
 def handle_revoke(arguments: Namespace) -> int:
