@@ -119,7 +119,7 @@ def test_an_unknown_host_broken_settings_a_broken_store_and_a_failure_inside_blo
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr("planwarden.server.cli.commands.guard.load_settings", fail)
+    monkeypatch.setattr("planwarden.server.cli.commands.guard.read_settings", fail)
     answer = ask(tmp_path, "codex", event("update_plan"))
     assert answer.code == 2 and "RuntimeError" in answer.error
 
