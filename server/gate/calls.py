@@ -36,15 +36,15 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.policy import PathsNeeded, Requirement
+from planwarden.agent.ports.policy import Requirement
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.ports.watchers import Commit
 from planwarden.agent.runtime.log_reader import list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
-from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.server.api.rules import find_requirement
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
-from planwarden.server.gate.answers import Answer, Result, build_text, find_call, has_run
+from planwarden.server.gate.answers import Answer, Result, build_text, has_run
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.gate.tools import GatedTools
@@ -139,7 +139,7 @@ class GatedCalls:
         properties = definition.input_schema.get("properties")
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
             return build_text("Not run, because an argument's name differs only in case from another or the schema's")
-        requirement = await self._find_requirement(definition, call.arguments)
+        requirement, _ = await find_requirement(self._settings.policy, definition, call.arguments)
         current = self._rely_on(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)
         if relied is None:
@@ -177,7 +177,7 @@ class GatedCalls:
         params = read if isinstance(read, dict) else {}
         with suppress(UnknownThread):
             execution = await self._service.find(str(params.get("taskId")).removeprefix(TASK_PREFIX))
-            own_call, slug = find_call(execution), f"{self._relay.config.slug}_"
+            own_call, slug = execution.only_call, f"{self._relay.config.slug}_"
             is_own = execution.principal == self._principal and execution.thread_id.startswith(THREAD_PREFIX)
             if own_call is not None and is_own and own_call.tool_name.startswith(slug):
                 name = own_call.tool_name.removeprefix(slug)
@@ -237,14 +237,6 @@ class GatedCalls:
             wants_task=bool(self._relay.host.envelope) and isinstance(extensions, dict) and TASKS in extensions,
         )
 
-    async def _find_requirement(self, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> Requirement:
-        paths: dict[str, str | None] = {}
-        while True:
-            try:
-                return self._settings.policy.requirement(definition, arguments, paths)
-            except PathsNeeded as missing:
-                paths |= await find_real_paths(missing.wanted - paths.keys())
-
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
         key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
         return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
@@ -289,7 +281,7 @@ class GatedCalls:
         # Only the question whether a call happened has no time limit.
         for row in rows if definition.effect == "effect" else ():
             execution = None if row.expires_at is not None else await self._service.find(row.execution_id)
-            other = None if execution is None or not _is_unknown(execution) else find_call(execution)
+            other = None if execution is None or not _is_unknown(execution) else execution.only_call
             if other is not None and other.tool_name == definition.name:
                 return f"Nobody knows yet whether an earlier call of {definition.name} happened; settle that first."
         return None
@@ -386,7 +378,7 @@ class GatedCalls:
 
     async def _deliver(self, execution: ExecutionState, name: str, request_id: RequestId | None) -> Result:
         """Return the answer of a finished execution, with the whole result of its call."""
-        own_call = find_call(execution)
+        own_call = execution.only_call
         whole = None if own_call is None else own_call.value
         if own_call is not None and own_call.artifact is not None:
             artifact = await self._service.read_artifact(
@@ -496,7 +488,7 @@ class GatedCalls:
 
     async def _note_approval(self, execution: ExecutionState) -> None:
         """Rely on the definition of the call from now on if a person approved it as it is."""
-        own_call = find_call(execution)
+        own_call = execution.only_call
         suspension = None if own_call is None else execution.suspensions.get(own_call.suspension_id or "")
         if own_call is None or suspension is None or suspension.decision is None or not suspension.decision.approved:
             return
