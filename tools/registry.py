@@ -8,6 +8,7 @@ such as a downstream server's tools, is replaced as a whole while plans run.
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, cast
 
 from msgspec.structs import replace
@@ -64,7 +65,7 @@ class Registry:
         self._earlier: dict[str, ToolDefinition] = {}
         """Former definitions of changed tools in groups, by pin."""
         self._max_result_bytes = max_result_bytes
-        self._listeners: dict[object, Callable[[], None]] = {}
+        self._listeners: dict[Callable[[], None], None] = {}
         self.listings: Listings | None = None
         """Servers that may list tools not known yet."""
         for tool in tools:
@@ -135,17 +136,12 @@ class Registry:
     def _notify_listeners(self) -> None:
         self._sorted = [self._tools[name].definition for name in sorted(self._tools)]
         self._index = None
-        for listener in tuple(self._listeners.values()):
+        for listener in tuple(self._listeners):
             listener()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        token = object()
-        self._listeners[token] = listener
-
-        def stop() -> None:
-            self._listeners.pop(token, None)
-
-        return stop
+        self._listeners[listener] = None
+        return partial(self._listeners.pop, listener, None)
 
     def get(self, name: str) -> ToolDefinition | None:
         tool = self._find(name)
