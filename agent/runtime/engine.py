@@ -104,11 +104,9 @@ class Engine:
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
-        self.lookups = LookupReader(store, self.find)
-        self._performer = Performer(
-            TransactionContext(replace(self._approval, parts=None), self.tool_facts, max_steps), model, self.lookups
-        )
-        self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
+        transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
+        self.lookups = LookupReader(store, self.find, transactions)
+        self._performer = Performer(replace(self._approval, parts=None), model, self.lookups)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._cache = ExecutionCache()
         self._notifier = ChangeNotifier()
@@ -143,7 +141,6 @@ class Engine:
         self._jobs = jobs = await self._tasks.start(self._host_jobs)
         self._context = RunContext(
             store=self.store,
-            transactions=self._transactions,
             performer=self._performer,
             lookups=self.lookups,
             tasks=jobs,
@@ -452,9 +449,7 @@ class Engine:
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """Return what `forecast` does, but with paths looked up, so that rules on paths decide as they will."""
         return await self.lookups.resolve(
-            self._transactions,
-            execution,
-            lambda lookups: forecast_calls(lookups.approval, execution, has_inputs=has_inputs),
+            execution, lambda lookups: forecast_calls(lookups.approval, execution, has_inputs=has_inputs)
         )
 
     def tool_facts(self) -> dict[str, ToolFacts]:

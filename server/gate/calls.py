@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING
@@ -36,12 +37,12 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.policy import PathsNeeded, Requirement
+from planwarden.agent.ports.policy import Requirement
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.ports.watchers import Commit
 from planwarden.agent.runtime.log_reader import list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
-from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
 from planwarden.server.gate.answers import Answer, Result, build_text, find_call, has_run
@@ -139,7 +140,7 @@ class GatedCalls:
         properties = definition.input_schema.get("properties")
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
             return build_text("Not run, because an argument's name differs only in case from another or the schema's")
-        requirement = await self._find_requirement(definition, call.arguments)
+        requirement = await judge_with_paths(partial(self._settings.policy.requirement, definition, call.arguments))
         current = self._rely_on(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)
         if relied is None:
@@ -236,14 +237,6 @@ class GatedCalls:
             responses=responses if isinstance(responses, dict) else {},
             wants_task=bool(self._relay.host.envelope) and isinstance(extensions, dict) and TASKS in extensions,
         )
-
-    async def _find_requirement(self, definition: ToolDefinition, arguments: dict[str, JsonValue]) -> Requirement:
-        paths: dict[str, str | None] = {}
-        while True:
-            try:
-                return self._settings.policy.requirement(definition, arguments, paths)
-            except PathsNeeded as missing:
-                paths |= await find_real_paths(missing.wanted - paths.keys())
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
         key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
