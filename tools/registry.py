@@ -36,7 +36,7 @@ from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
 """The limit of a form, and of a resume payload."""
-MAX_EARLIER = 2_000
+MAX_FORMER = 2_000
 """Former definitions of changed tools that are kept, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -62,7 +62,7 @@ class Registry:
         self._index: ToolIndex | None = None
         """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
-        self._earlier: dict[str, ToolDefinition] = {}
+        self._former: dict[str, ToolDefinition] = {}
         """Former definitions of changed tools in groups, by pin."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[Callable[[], None], None] = {}
@@ -95,10 +95,10 @@ class Registry:
             if name not in new or new[name].definition.digest != before.digest:
                 pin = before.digest[:PIN_CHARS]
                 # At the end, because those at the beginning are forgotten.
-                self._earlier.pop(pin, None)
-                self._earlier[pin] = before
-        for pin in list(self._earlier)[:-MAX_EARLIER]:
-            del self._earlier[pin]
+                self._former.pop(pin, None)
+                self._former[pin] = before
+        for pin in list(self._former)[:-MAX_FORMER]:
+            del self._former[pin]
         self._tools = {name: tool for name, tool in self._tools.items() if name not in old} | new
         self._groups[group] = frozenset(new)
         self._notify_listeners()
@@ -113,8 +113,8 @@ class Registry:
         if changes:
             self._notify_listeners()
 
-    def earlier(self, digest: str) -> ToolDefinition | None:
-        return self._earlier.get(digest[:PIN_CHARS])
+    def find_former(self, digest: str) -> ToolDefinition | None:
+        return self._former.get(digest[:PIN_CHARS])
 
     def _prepare(self, tool: Tool) -> Tool:
         """Return the tool with its digest and its compiled schema."""
