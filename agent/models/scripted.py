@@ -60,7 +60,9 @@ class ScriptedModel:
         try:
             self._entries = _Script.model_validate(script).replies
         except ValidationError as error:
-            raise InvalidArguments(f"the model script is not valid: {list_pydantic_faults(error, 'script')[0]}") from None
+            raise InvalidArguments(
+                f"the model script is not valid: {list_pydantic_faults(error, 'script')[0]}"
+            ) from None
         self._used: set[str] = set()
 
     @classmethod
