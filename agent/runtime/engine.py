@@ -241,14 +241,11 @@ class Engine:
         if retry is not None and retry.reuse is not None:
             return await self._create(state, created, accepted, retry.reuse, start=start, artifacts=retry.artifacts)
         try:
-            unfinished = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
-            if unfinished is None:
-                return await self._create(state, created, accepted, start=start)
+            return await self._create(state, created, accepted, start=start)
         except PlanUnfinished as refusal:
-            unfinished = refusal
-        assert start is not None
-        accepted = replace(accepted, warnings=(*warnings, unfinished.message))
-        return await self._create(state, created, accepted, start=replace(start, is_only=False))
+            assert start is not None
+            accepted = replace(accepted, warnings=(*warnings, refusal.message))
+            return await self._create(state, created, accepted, start=replace(start, is_only=False))
 
     async def _create(
         self, new: ExecutionState, *events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()
@@ -256,8 +253,6 @@ class Engine:
         run = self._run(new)
         batch = EventBatch(events, start=start, artifacts=artifacts)
         await settle(run, Command(lambda execution, now, lookups: batch))
-        if start is not None:
-            self._cache.remember_plan(run.execution, start)
         return run.execution
 
     async def start(
