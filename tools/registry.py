@@ -8,6 +8,7 @@ such as a downstream server's tools, is replaced as a whole while plans run.
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol, cast
 
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
 """The limit of a form, and of a resume payload."""
-MAX_EARLIER = 2_000
+MAX_FORMER = 2_000
 """Former definitions of changed tools that are kept, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
@@ -61,10 +62,10 @@ class Registry:
         self._index: ToolIndex | None = None
         """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
-        self._earlier: dict[str, ToolDefinition] = {}
+        self._former: dict[str, ToolDefinition] = {}
         """Former definitions of changed tools in groups, by pin."""
         self._max_result_bytes = max_result_bytes
-        self._listeners: dict[object, Callable[[], None]] = {}
+        self._listeners: dict[Callable[[], None], None] = {}
         self.listings: Listings | None = None
         """Servers that may list tools not known yet."""
         for tool in tools:
@@ -94,10 +95,10 @@ class Registry:
             if name not in new or new[name].definition.digest != before.digest:
                 pin = before.digest[:PIN_CHARS]
                 # At the end, because those at the beginning are forgotten.
-                self._earlier.pop(pin, None)
-                self._earlier[pin] = before
-        for pin in list(self._earlier)[:-MAX_EARLIER]:
-            del self._earlier[pin]
+                self._former.pop(pin, None)
+                self._former[pin] = before
+        for pin in list(self._former)[:-MAX_FORMER]:
+            del self._former[pin]
         self._tools = {name: tool for name, tool in self._tools.items() if name not in old} | new
         self._groups[group] = frozenset(new)
         self._notify_listeners()
@@ -112,8 +113,8 @@ class Registry:
         if changes:
             self._notify_listeners()
 
-    def earlier(self, digest: str) -> ToolDefinition | None:
-        return self._earlier.get(digest[:PIN_CHARS])
+    def find_former(self, digest: str) -> ToolDefinition | None:
+        return self._former.get(digest[:PIN_CHARS])
 
     def _prepare(self, tool: Tool) -> Tool:
         """Return the tool with its digest and its compiled schema."""
@@ -135,17 +136,12 @@ class Registry:
     def _notify_listeners(self) -> None:
         self._sorted = [self._tools[name].definition for name in sorted(self._tools)]
         self._index = None
-        for listener in tuple(self._listeners.values()):
+        for listener in tuple(self._listeners):
             listener()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        token = object()
-        self._listeners[token] = listener
-
-        def stop() -> None:
-            self._listeners.pop(token, None)
-
-        return stop
+        self._listeners[listener] = None
+        return partial(self._listeners.pop, listener, None)
 
     def get(self, name: str) -> ToolDefinition | None:
         tool = self._find(name)

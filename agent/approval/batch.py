@@ -23,14 +23,13 @@ from planwarden.agent.approval.questions import (
     open_question,
 )
 from planwarden.agent.common.canonical import canonical_json, measure_at_least
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, Needed
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
-from planwarden.agent.ports.policy import PathsNeeded, Requirement
+from planwarden.agent.ports.policy import Requirement
 
 MAX_ROWS = 1_000
 """Rows of one question; a longer loop asks again when their calls are over."""
@@ -136,24 +135,21 @@ def _describe_rules(rows: list[_Row]) -> Iterator[str]:
 
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row | ev.ToolFailed]:
     """Yield the row of each call that needs a person, and the failure of each call that cannot work."""
-    missing_lookups: list[PathsNeeded | PartsNeeded] = []
+    missing_lookups: list[Needed] = []
     for call, is_due in _list_proposed(state):
         try:
             row = _judge(context, execution, call, is_due=is_due)
-        except (PathsNeeded, PartsNeeded) as error:
-            # All of them are looked up at once.
-            missing_lookups.append(error)
+        except Needed as needed:
+            # All of a kind are looked up at once.
+            missing_lookups.append(needed)
             if len(missing_lookups) > MAX_ROWS:
                 break
             continue
         if row is not None and not missing_lookups:
             yield row
-    parts = [error.wanted for error in missing_lookups if isinstance(error, PartsNeeded)]
-    paths = [error.wanted for error in missing_lookups if isinstance(error, PathsNeeded)]
-    if parts:
-        raise PartsNeeded(frozenset(chain.from_iterable(parts)))
-    if paths:
-        raise PathsNeeded(frozenset(chain.from_iterable(paths)))
+    if missing_lookups:
+        kind = type(missing_lookups[0])
+        raise kind(chain.from_iterable(needed.wanted for needed in missing_lookups if isinstance(needed, kind)))
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:

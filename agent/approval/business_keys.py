@@ -12,13 +12,13 @@ from math import isfinite
 
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.canonical import canonical_json, digest
-from planwarden.agent.common.errors import DuplicateEffect
+from planwarden.agent.common.errors import Needed
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import Reference
 from planwarden.agent.core.binding.pointers import LeadsNowhere, ParsedTexts, follow
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.ports.budgets_and_keys import name_holder
+from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32
@@ -27,12 +27,10 @@ SHOWN_CHARS = 200
 """Characters shown of a value in a key; the digest covers all of it."""
 
 
-class OnceNeeded(Exception):
-    """Not an error: the holders of these keys must be looked up first."""
+class OnceNeeded(Needed):
+    """The holders of these keys must be looked up first."""
 
-    def __init__(self, keys: frozenset[str]) -> None:
-        super().__init__(f"{len(keys)} key(s)")
-        self.wanted = keys
+    wanted: frozenset[str]
 
 
 class MissingKey(Exception):
@@ -103,7 +101,7 @@ def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, J
 
 def check_looked_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None:
     """Raise `OnceNeeded` for the keys whose holder has not been looked up."""
-    unknown = frozenset(once.key for once in keys if once is not None and once.key not in context.once)
+    unknown = {once.key for once in keys if once is not None and once.key not in context.once}
     if unknown:
         raise OnceNeeded(unknown)
 
@@ -125,15 +123,16 @@ def find_duplicate(
     return _describe_duplicate(execution.principal, call.tool_name, once, first)
 
 
-def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: DuplicateEffect) -> str:
+def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
     """Return what the model and people are told. Only the principal of the first call learns who made it, and when."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     pairs = (shlex.quote(f"{_trim(pointer)}={canonical_json(value)}") for pointer, value in once.values.items())
     command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))
     who = once_more = ""
     if first.principal == principal:
+        execution_id, _, call_id = first.holder.partition(":")
         who = (
-            f": call {first.call_id!r} of execution {first.execution_id!r}, started by {principal!r}, at "
+            f": call {call_id!r} of execution {execution_id!r}, started by {principal!r}, at "
             f"{_write_time(first.taken_at)}"
         )
         once_more = f" until {_write_time(first.ends_at)}"

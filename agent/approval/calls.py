@@ -76,10 +76,10 @@ def describe_change(request: CallRequest, since: ev.Question | ToolDefinition | 
             when, before = "while it was called", since
         case ev.Question():
             when = "after it was approved" if since.traits.is_about_calls else "since it was asked about"
-            before = tools.earlier(since.definition_digest)
+            before = tools.find_former(since.definition_digest)
         case None:
             when = "since the plan was accepted"
-            before = tools.earlier(request.execution.pins.get(definition.name, "")[:PIN_CHARS])
+            before = tools.find_former(request.execution.pins.get(definition.name, "")[:PIN_CHARS])
     return f"{definition.name} changed {when}: {describe_difference(before, definition)}."
 
 

@@ -7,14 +7,14 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.grants import GrantCache
-from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect
+from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.events import CoveredCall
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
-from planwarden.agent.ports.budgets_and_keys import ROUNDING
+from planwarden.agent.ports.budgets_and_keys import ROUNDING, HeldKey
 from planwarden.agent.ports.environment import Clock, Ids
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
@@ -85,8 +85,8 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
     """Parts of artifacts that references may take, as far as they were read. None while a call runs."""
-    once: Mapping[str, DuplicateEffect | None] = {}
-    """By business key, the call that has it, or None; as far as it was looked up for this transaction."""
+    once: Mapping[str, HeldKey | None] = {}
+    """By the digest of a business key, who has it, or None; as far as it was looked up for this transaction."""
     room: BudgetRoom | None = None
     """What is left of budgets that the store has refused for this transaction."""
     paths: RealPaths | None = None

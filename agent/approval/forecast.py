@@ -90,7 +90,7 @@ def forecast_calls(
             # All of them are looked up at once.
             paths |= needed.wanted
     if paths:
-        raise PathsNeeded(frozenset(paths))
+        raise PathsNeeded(paths)
     return tuple(forecasts)
 
 

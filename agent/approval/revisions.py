@@ -73,7 +73,7 @@ def _find_staleness(
         if context.tools.complete(definition.name, question.arguments or {})[1]:
             # The call cannot run as it was shown, whatever the answer is; preparing it says so.
             return None
-        before = context.tools.earlier(question.definition_digest)
+        before = context.tools.find_former(question.definition_digest)
         return f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
     if not is_same_json(now.covers, question.covers):
         return f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"

@@ -5,13 +5,23 @@ Each class has a stable `code` that appears unchanged in MCP results, on the com
 They contain neither secrets nor output of tools. The first line of a docstring is the default message.
 """
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar
 
 from planwarden.agent.common.struct import JsonValue
 
 MAX_MESSAGE_CHARS = 2_000
 """A message may quote what somebody sent; a longer one ends with an ellipsis."""
+
+
+class Needed(Exception):
+    """Not an error: `wanted` has to be looked up, and then the pure function that raised this can be called again."""
+
+    wanted: frozenset[Any]
+
+    def __init__(self, wanted: Iterable[Hashable]) -> None:
+        self.wanted = frozenset(wanted)
+        super().__init__(f"{len(self.wanted)} value(s)")
 
 
 class PlanwardenError(Exception):
@@ -233,24 +243,10 @@ class BudgetSpent(GuardFailed):
 class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
     """Another call with the same business key was made before; its effect happens once."""
 
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        key: str = "",
-        holder: str = "",
-        principal: str = "",
-        taken_at: float = 0.0,
-        ends_at: float = 0.0,
-    ) -> None:
-        """`key` is the digest; `holder` is the `EXECUTION:CALL` that has it from `taken_at` until `ends_at`.
-
-        `principal` owns that execution.
-        """
+    def __init__(self, message: str | None = None, *, key: str = "", holder: str = "") -> None:
+        """`key` is the digest; `holder` is the `EXECUTION:CALL` that has it."""
         super().__init__(message or f"call {holder!r} has the same business key")
-        self.key, self.holder, self.principal = key, holder, principal
-        self.taken_at, self.ends_at = taken_at, ends_at
-        self.execution_id, _, self.call_id = holder.partition(":")
+        self.key, self.holder = key, holder
 
 
 class StartRefused(ExecutionConflict):

@@ -3,6 +3,7 @@
 import json
 
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.plan.plan import find_steps_before
 
 MAX_RESULT_CHARS = 2_000
 MAX_DATA_CHARS = 12_000
@@ -18,7 +19,10 @@ def write_results(execution: ExecutionState, state: StepState | None) -> str:
     A step may use the results of all steps that it depends on, directly or not. They are in plan order, with the calls
     that gave them. If the limit does not suffice for all, the first ones are left out.
     """
-    step_ids = list(execution.steps) if state is None else list_needed_steps(execution, state)
+    step_ids = list(execution.steps)
+    if state is not None:
+        before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
+        step_ids = [step_id for step_id in step_ids if step_id in before]
     blocks: list[str] = []
     remaining = MAX_DATA_CHARS
     for step_id in reversed(step_ids):
@@ -30,16 +34,6 @@ def write_results(execution: ExecutionState, state: StepState | None) -> str:
         if remaining <= 0:
             break
     return join(*blocks[::-1])
-
-
-def list_needed_steps(execution: ExecutionState, state: StepState) -> list[str]:
-    """Return every step that the step depends on, directly or not, in plan order."""
-    names, rest = set[str](), [*state.step.dependencies]
-    while rest:
-        if (name := rest.pop()) not in names:
-            names.add(name)
-            rest += execution.steps[name].step.dependencies
-    return [step_id for step_id in execution.steps if step_id in names]
 
 
 def _write_result(state: StepState, limit: int) -> str | None:

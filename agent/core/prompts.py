@@ -18,8 +18,9 @@ from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.execution.synopsis import describe_edits
 from planwarden.agent.core.execution.thread_effects import list_effects
 from planwarden.agent.core.execution.verify import find_missing_tools
+from planwarden.agent.core.plan.plan import find_steps_before
 from planwarden.agent.core.plan.plan_input import call_schema, plan_schema
-from planwarden.agent.core.prompt_results import cut, fence, join, list_needed_steps, write_conversation, write_results
+from planwarden.agent.core.prompt_results import cut, fence, join, write_conversation, write_results
 from planwarden.agent.core.tool import ToolDefinition
 
 PLANNING = """\
@@ -300,7 +301,8 @@ def find_final_text(execution: ExecutionState) -> str | None:
     is_answer = last is not None and last.step.step_type == "reasoning" and last.status == "completed"
     if last is None or not is_answer or execution.steps_done != len(execution.steps):
         return None
-    rests_on_all = len(list_needed_steps(execution, last)) == len(execution.steps) - 1
+    before = find_steps_before((state.step for state in execution.steps.values()), last.step.step_id)
+    rests_on_all = len(before) == len(execution.steps) - 1
     return last.result if rests_on_all and isinstance(last.result, str) and last.result.strip() else None
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, ModelError, PlanwardenError
+from planwarden.agent.common.form import list_pydantic_faults
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.plan_input import CallInput
 from planwarden.agent.core.prompts import Prompt
@@ -59,9 +60,9 @@ class ScriptedModel:
         try:
             self._entries = _Script.model_validate(script).replies
         except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, fault["loc"]))
-            raise InvalidArguments(f"the model script is not valid at {where!r}: {fault['msg']}") from None
+            raise InvalidArguments(
+                f"the model script is not valid: {list_pydantic_faults(error, 'script')[0]}"
+            ) from None
         self._used: set[str] = set()
 
     @classmethod

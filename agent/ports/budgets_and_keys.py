@@ -7,7 +7,8 @@ shares expire, and no earlier when the clock is set back.
 import msgspec
 
 from planwarden.agent.common.errors import DuplicateEffect
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 
 MAX_SHARES = 10_000
@@ -38,11 +39,15 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: float
     """From then on another call may have it."""
 
+    @classmethod
+    def take(cls, once: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> "HeldKey":
+        """Return the key as the holder has it from `at` on."""
+        who = {"tool_name": tool_name, "holder": holder, "principal": principal}
+        return copy_fields(cls, once, **who, taken_at=at, ends_at=at + once.keep_s)
+
     def as_refusal(self) -> DuplicateEffect:
         """Return the error for another call that wants the key."""
-        return DuplicateEffect(
-            key=self.key, holder=self.holder, principal=self.principal, taken_at=self.taken_at, ends_at=self.ends_at
-        )
+        return DuplicateEffect(key=self.key, holder=self.holder)
 
 
 def name_holder(execution: ExecutionState, call: Call) -> str:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from planwarden.agent.common.errors import Needed
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Schedule
@@ -46,12 +47,10 @@ RealPaths = Mapping[str, str | None]
 """Where a path really leads when all links are followed, by the path; None where that cannot be found out."""
 
 
-class PathsNeeded(Exception):
-    """Not an error: the caller has to find out where these paths lead before a rule can be evaluated."""
+class PathsNeeded(Needed):
+    """The caller has to find out where these paths lead before a rule can be evaluated."""
 
-    def __init__(self, paths: frozenset[str]) -> None:
-        super().__init__(f"{len(paths)} path(s)")
-        self.wanted = paths
+    wanted: frozenset[str]
 
 
 class OnceRule(msgspec.Struct, frozen=True):

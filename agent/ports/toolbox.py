@@ -33,7 +33,7 @@ class Toolbox(Definitions, Protocol):
         """Call `listener`, which must not raise, after each change, until the returned function is called."""
         ...
 
-    def earlier(self, digest: str) -> ToolDefinition | None:
+    def find_former(self, digest: str) -> ToolDefinition | None:
         """Return the definition whose digest begins with `digest`, from before its tool changed; None when this process
         does not know it."""
         ...

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from planwarden.agent.ports.watchers import Commit, Listener
 
@@ -12,7 +13,7 @@ class ChangeNotifier:
     def __init__(self) -> None:
         self._watches: dict[str, asyncio.Event] = {}
         self._stop_watches: dict[str, asyncio.Event] = {}
-        self._listeners: dict[object, Listener] = {}
+        self._listeners: dict[Listener, None] = {}
 
     @property
     def has_listeners(self) -> bool:
@@ -41,15 +42,10 @@ class ChangeNotifier:
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every commit from now on, until the returned function is called."""
-        token = object()
-        self._listeners[token] = listener
-
-        def stop() -> None:
-            self._listeners.pop(token, None)
-
-        return stop
+        self._listeners[listener] = None
+        return partial(self._listeners.pop, listener, None)
 
     def notify(self, commit: Commit | None) -> None:
         """Call every listener; None says that another process committed something."""
-        for listener in tuple(self._listeners.values()):
+        for listener in tuple(self._listeners):
             listener(commit)

@@ -104,11 +104,9 @@ class Engine:
         self._approval = ApprovalContext(
             tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
         )
-        self.lookups = LookupReader(store, self.find)
-        self._performer = Performer(
-            TransactionContext(replace(self._approval, parts=None), self.tool_facts, max_steps), model, self.lookups
-        )
-        self._transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
+        transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
+        self.lookups = LookupReader(store, self.find, transactions)
+        self._performer = Performer(replace(self._approval, parts=None), model, self.lookups)
         self._facts: tuple[Sequence[ToolDefinition], dict[str, ToolFacts]] = ((), {})
         self._cache = ExecutionCache()
         self._notifier = ChangeNotifier()
@@ -143,7 +141,6 @@ class Engine:
         self._jobs = jobs = await self._tasks.start(self._host_jobs)
         self._context = RunContext(
             store=self.store,
-            transactions=self._transactions,
             performer=self._performer,
             lookups=self.lookups,
             tasks=jobs,
@@ -244,14 +241,11 @@ class Engine:
         if retry is not None and retry.reuse is not None:
             return await self._create(state, created, accepted, retry.reuse, start=start, artifacts=retry.artifacts)
         try:
-            unfinished = None if start is None else self._cache.find_unfinished_plan(requester.principal, start)
-            if unfinished is None:
-                return await self._create(state, created, accepted, start=start)
+            return await self._create(state, created, accepted, start=start)
         except PlanUnfinished as refusal:
-            unfinished = refusal
-        assert start is not None
-        accepted = replace(accepted, warnings=(*warnings, unfinished.message))
-        return await self._create(state, created, accepted, start=replace(start, is_only=False))
+            assert start is not None
+            accepted = replace(accepted, warnings=(*warnings, refusal.message))
+            return await self._create(state, created, accepted, start=replace(start, is_only=False))
 
     async def _create(
         self, new: ExecutionState, *events: ev.Event, start: StartRequest | None, artifacts: tuple[Artifact, ...] = ()
@@ -259,8 +253,6 @@ class Engine:
         run = self._run(new)
         batch = EventBatch(events, start=start, artifacts=artifacts)
         await settle(run, Command(lambda execution, now, lookups: batch))
-        if start is not None:
-            self._cache.remember_plan(run.execution, start)
         return run.execution
 
     async def start(
@@ -452,9 +444,7 @@ class Engine:
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
         """Return what `forecast` does, but with paths looked up, so that rules on paths decide as they will."""
         return await self.lookups.resolve(
-            self._transactions,
-            execution,
-            lambda lookups: forecast_calls(lookups.approval, execution, has_inputs=has_inputs),
+            execution, lambda lookups: forecast_calls(lookups.approval, execution, has_inputs=has_inputs)
         )
 
     def tool_facts(self) -> dict[str, ToolFacts]:

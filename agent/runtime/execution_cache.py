@@ -5,18 +5,15 @@ from typing import cast
 
 import msgspec
 
-from planwarden.agent.common.errors import PlanUnfinished
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.execution.folds.transitions import LongTuple
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
 """With twice as many, executions take 3 % longer where 100 run at once: what is dropped has left the CPU's caches."""
 MAX_IDLE_BYTES = 16 * 1024 * 1024
 """The limit of all idle executions, encoded: in memory they take up to 6 times as much."""
-MAX_PLANS = 512
 
 _ENCODER = msgspec.msgpack.Encoder(
     enc_hook=lambda value: (
@@ -39,8 +36,6 @@ class ExecutionCache:
         """The newest idle execution of each thread."""
         self._elsewhere: set[str] = set()
         """Ids of executions that another process owned when their header was last read."""
-        self._plans: OrderedDict[tuple[str, str], PlanUnfinished] = OrderedDict()
-        """The refusal that names the execution last started here, by principal and digest of the plan."""
 
     @property
     def is_busy(self) -> bool:
@@ -77,23 +72,6 @@ class ExecutionCache:
         self._sizes.pop(execution_id, None)
         if execution is not None and self._newest.get(execution.thread_id) == execution_id:
             del self._newest[execution.thread_id]
-
-    def remember_plan(self, execution: ExecutionState, start: StartRequest) -> None:
-        """Remember the execution that was started with the plan of the request."""
-        if start.plan is not None:
-            refusal = PlanUnfinished(execution.execution_id, execution.thread_id, start.key, start.plan)
-            self._plans[execution.principal, start.plan] = refusal
-            if len(self._plans) > MAX_PLANS:
-                self._plans.popitem(last=False)
-
-    def find_unfinished_plan(self, principal: str, start: StartRequest) -> PlanUnfinished | None:
-        """Return the refusal that the store would give if the plan runs here already; this spares the attempt."""
-        refusal = self._plans.get((principal, start.plan or ""))
-        if refusal is None or not start.is_only:
-            return None
-        run = self.runs.get(refusal.execution_id)
-        execution = run.execution if run is not None else self.idle.get(refusal.execution_id)
-        return None if execution is None or execution.is_finished else refusal
 
     def remove_run(self, run: Run) -> None:
         """Forget the run, unless another one took its place; keep its state as idle."""

@@ -1,6 +1,6 @@
 """What a judgement needs from outside its execution: files, plans, keys and results that only I/O can read.
 
-Judgements are pure; they raise an exception that says what they need. Read it into the same `LookedUp` and judge again.
+Judgements are pure; they raise `Needed` with what they need. Read it into the same `LookedUp` and judge again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import BudgetSpent, InvalidArguments, StoreError, UnknownThread
+from planwarden.agent.common.errors import BudgetSpent, InvalidArguments, Needed, StoreError, UnknownThread
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.binding.pointers import ParsedTexts
 from planwarden.agent.core.execution.references import PartsNeeded, find_address, find_result
@@ -33,9 +33,6 @@ MAX_EXECUTIONS = 50
 Load = Callable[[str], Awaitable[ExecutionState]]
 """From an execution's id to its state. Raises `StoreError` when its log is damaged."""
 Result = TypeVar("Result")
-Needed = PartsNeeded | OnceNeeded | PathsNeeded | EarlierNeeded | ParsingNeeded
-NEEDED = (PartsNeeded, OnceNeeded, PathsNeeded, EarlierNeeded, ParsingNeeded)
-"""Not errors: each says what must be read before the judgement can be made."""
 
 
 class TransactionContext(msgspec.Struct, frozen=True):
@@ -59,16 +56,24 @@ class LookedUp:
         """What the store refused, by budget."""
         self._parsed: list[tuple[object, Parsed | Exception]] = []
 
-    def build_plan_intake(self, execution: ExecutionState) -> PlanIntake:
-        """Return what parses a plan in the execution, with the earlier results that it has or that were read."""
-        facts, earlier = self._context.facts(), {**self.earlier, **execution.earlier}
-        return PlanIntake(tools=facts, max_steps=self._context.max_steps, parsed=self._parsed, earlier=earlier)
+    def build_plan_intake(self, execution: ExecutionState, facts: Mapping[str, ToolFacts] | None = None) -> PlanIntake:
+        """Return what parses a plan in the execution, with the earlier results that it has or that were read.
+
+        The plan may name the tools of `facts`; None for those that exist now. It takes no results without a thread.
+        """
+        return PlanIntake(
+            tools=self._context.facts() if facts is None else facts,
+            max_steps=self._context.max_steps,
+            parsed=self._parsed,
+            earlier={**self.earlier, **execution.earlier} if execution.thread_id else None,
+        )
 
 
 class LookupReader:
     """Reads what judgements need, for all executions of one process."""
 
-    def __init__(self, store: Store, load: Load) -> None:
+    def __init__(self, store: Store, load: Load, context: TransactionContext) -> None:
+        self.context = context
         self._store = store
         self._load = load
         self._parsers = anyio.CapacityLimiter(1)
@@ -84,32 +89,30 @@ class LookupReader:
                 parts = await read_wanted(self._store, execution.thread_id, missing, new)
                 lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
             case OnceNeeded(wanted=missing):
-                refusals = {key.key: key.as_refusal() for key in await self._store.find_once(missing)}
-                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(missing), **refusals})
+                held = {key.key: key for key in await self._store.find_once(missing)}
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(missing), **held})
             case PathsNeeded(wanted=missing):
                 paths = await find_real_paths(missing)
                 lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
-            case ParsingNeeded():
-                await anyio.to_thread.run_sync(need.parse, limiter=self._parsers)
+            case ParsingNeeded(wanted=parsers):
+                # In a worker thread, one at a time, so that other requests go on.
+                for parse in parsers:
+                    await anyio.to_thread.run_sync(parse, limiter=self._parsers)
             case EarlierNeeded(wanted=missing):
-                lookups.earlier = {**lookups.earlier, **await self.find_thread_results(execution, missing)}
+                lookups.earlier = {**lookups.earlier, **await self._find_thread_results(execution, missing)}
+            case _:
+                raise need
 
-    async def resolve(
-        self, context: TransactionContext, execution: ExecutionState, judge: Callable[[LookedUp], Result]
-    ) -> Result:
+    async def resolve(self, execution: ExecutionState, judge: Callable[[LookedUp], Result]) -> Result:
         """Return the judgement. Whenever it lacks something, read that and judge again."""
-        lookups = LookedUp(context)
+        lookups = LookedUp(self.context)
         while True:
             try:
                 return judge(lookups)
-            except NEEDED as needed:
+            except Needed as needed:
                 await self.read(needed, execution, lookups)
 
-    async def run_parser(self, parse: Callable[[], Parsed]) -> Parsed:
-        """Parse large plans in a worker thread, one at a time, so that other requests go on."""
-        return await anyio.to_thread.run_sync(parse, limiter=self._parsers)
-
-    async def find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
+    async def _find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
         """Return each reference's result from the asking execution's thread and owner, or why there is none.
 
         The newest completed step with the id counts. The asking execution need not exist yet. What is found goes into

@@ -13,7 +13,7 @@ import anyio
 import anyio.lowlevel
 
 from planwarden.agent.approval.calls import describe_change
-from planwarden.agent.approval.context import CallRequest
+from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.questions import (
     ask_approval,
     ask_next_attempt,
@@ -40,7 +40,7 @@ from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question, rehearse_question
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader
 from planwarden.agent.runtime.transaction_builder import JobOutcome
 
 logger = logging.getLogger(__name__)
@@ -52,10 +52,10 @@ QUESTION_TIMEOUT_S = 60.0
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
-    def __init__(self, context: TransactionContext, model: Model, lookups: LookupReader) -> None:
-        """`context` has no parts of artifacts: none are read while a call runs."""
-        self._context = context
-        self._tools = context.approval.tools
+    def __init__(self, approval: ApprovalContext, model: Model, lookups: LookupReader) -> None:
+        """`approval` has no parts of artifacts: none are read while a call runs."""
+        self._approval = approval
+        self._tools = approval.tools
         self._model = model
         self._lookups = lookups
 
@@ -134,7 +134,7 @@ class Performer:
         return self._conclude(execution, job, arguments, result)
 
     def _request(self, execution: ExecutionState, job: CallJob) -> CallRequest:
-        return CallRequest(self._context.approval, execution, job.call, job.definition)
+        return CallRequest(self._approval, execution, job.call, job.definition)
 
     def _conclude(
         self,
@@ -181,7 +181,7 @@ class Performer:
         if faults:
             text = f"{error.message}; it no longer takes these arguments: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
-        request = CallRequest(self._context.approval, execution, call, definition)
+        request = CallRequest(self._approval, execution, call, definition)
         requirement = request.context.find_full_requirement(definition, arguments)
         return _end(call, ask_approval(request, arguments, requirement, (describe_change(request, job.definition),)))
 
@@ -207,7 +207,7 @@ class Performer:
         if not isinstance(reply, AskCaller):
             return await self._build_events(execution, prompt, reply)
         question = ev.Question(
-            suspension_id=self._context.approval.ids.new(),
+            suspension_id=self._approval.ids.new(),
             kind=next(kind for kind, traits in KINDS.items() if traits.purpose == prompt.purpose),
             message=_request_text(prompt),
             step_id=prompt.step_id,
@@ -222,7 +222,7 @@ class Performer:
             plans = lookups.build_plan_intake(execution)
             return build_reply_events(reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=plans)
 
-        return await self._lookups.resolve(self._context, execution, build)
+        return await self._lookups.resolve(execution, build)
 
 
 def _end(call: Call, *events: ev.Event, artifacts: tuple[Artifact, ...] = ()) -> JobOutcome:

@@ -6,11 +6,14 @@ rules on paths do not replace a sandbox.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+
+from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 
 LIMIT_S = 5.0
 MAX_THREADS = 4
@@ -18,7 +21,22 @@ MAX_THREADS = 4
 MAX_PATHS = 2_000
 """The most that one look follows; where the others lead counts as unknown."""
 
+Judgement = TypeVar("Judgement")
+
 _limiters = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("planwarden_real_paths")
+
+
+async def judge_with_paths(judge: Callable[[RealPaths], Judgement], *, in_thread: bool = False) -> Judgement:
+    """Return the judgement, which may raise `PathsNeeded`: find out where these paths lead and judge again.
+
+    With `in_thread`, a worker thread judges.
+    """
+    paths: RealPaths = {}
+    while True:
+        try:
+            return await anyio.to_thread.run_sync(judge, paths) if in_thread else judge(paths)
+        except PathsNeeded as needed:
+            paths = {**paths, **await find_real_paths(needed.wanted)}
 
 
 async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:

@@ -28,6 +28,7 @@ from planwarden.agent.common.errors import (
     GuardFailed,
     LeaseLost,
     LogUnreadable,
+    Needed,
     NotStorable,
     PlanwardenError,
     StartRefused,
@@ -42,7 +43,7 @@ from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.dispatch import CallJob
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
+from planwarden.agent.runtime.lookups import LookedUp, LookupReader
 from planwarden.agent.runtime.ownership import Ownership
 from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.transaction_builder import (
@@ -71,7 +72,6 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """What every run of one engine shares."""
 
     store: Store
-    transactions: TransactionContext
     performer: Performer
     lookups: LookupReader
     tasks: TaskGroup
@@ -189,7 +189,7 @@ class Run:
         observer, scope = self._context.observer, self._inflight[job.key]
         if isinstance(job, ListingJob):
             with scope:
-                await self._context.transactions.approval.tools.wait_for_tools(job.tools)
+                await self._context.lookups.context.approval.tools.wait_for_tools(job.tools)
             return JobOutcome(job.key, ())
         prompt = None if isinstance(job, CallJob) else job.prompt
         with nullcontext() if observer is None else observer.performing(self.execution, job.key, prompt) as report:
@@ -242,7 +242,7 @@ class Run:
                 await self._catch_up()
             if not (facts or self.execution.version):
                 return []
-            lookups = LookedUp(self._context.transactions)
+            lookups = LookedUp(self._context.lookups.context)
             for _ in range(MAX_RETRIES):
                 jobs = await self._try_to_commit(facts, lookups)
                 if jobs is not None:
@@ -264,9 +264,7 @@ class Run:
         """Return the announced jobs; None when another writer was first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
         self._follows = self._context.follows(self.execution)
-        # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
-        while (transaction := self._build_transaction(facts, arrived, lookups)).missing is not None:
-            await self._context.lookups.read(transaction.missing, self.execution, lookups, transaction.artifacts)
+        transaction = await self._build_transaction(facts, arrived, lookups)
         is_over = not self._follows and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
@@ -302,7 +300,7 @@ class Run:
             owner=self._context.owner,
             guards=transaction.guards,
             start=transaction.start,
-            policy=self._context.transactions.approval.policy.policy_digest,
+            policy=self._context.lookups.context.approval.policy.policy_digest,
             artifacts=transaction.artifacts,
             notifications=() if outbox is None else outbox.notifications(transaction.recorded, transaction.execution),
         )
@@ -364,22 +362,30 @@ class Run:
     def _remember_refusal(self, refusal: VersionConflict | GuardFailed, lookups: LookedUp) -> None:
         """Remember what the store refused, so that the next attempt asks for something else."""
         if isinstance(refusal, GrantUsedUp):
-            approval = self._context.transactions.approval
+            approval = self._context.lookups.context.approval
             approval.grants.refuse(refusal.grant_id, approval.clock.now())
         elif isinstance(refusal, BudgetSpent):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):
-            lookups.approval = replace(lookups.approval, once={**lookups.approval.once, refusal.key: refusal})
+            # Its holder is looked up again.
+            once = {key: held for key, held in lookups.approval.once.items() if key != refusal.key}
+            lookups.approval = replace(lookups.approval, once=once)
 
-    def _build_transaction(
+    async def _build_transaction(
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
-        inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
-        follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
-        is_gone, now = self._ownership.is_predecessor_gone, self._context.store.clock.now()
-        transaction = Transaction(self.execution, lookups, now, inflight, follow, is_gone)
-        transaction.build(facts)
-        return transaction
+        """Build a transaction; whenever it lacks something, read that and build it again."""
+        # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
+        while True:
+            inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
+            follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
+            is_gone, now = self._ownership.is_predecessor_gone, self._context.store.clock.now()
+            transaction = Transaction(self.execution, lookups, now, inflight, follow, is_gone)
+            try:
+                transaction.build(facts)
+                return transaction
+            except Needed as needed:
+                await self._context.lookups.read(needed, self.execution, lookups, transaction.artifacts)
 
     def _accept_commit(self, transaction: Transaction) -> None:
         """Take over the committed state, announce the jobs, and settle the commands."""
@@ -518,7 +524,7 @@ class Run:
                 facts[index] = self._build_report(fact)
 
     def _build_report(self, outcome: JobOutcome) -> Command:
-        return Command(commands.report_late(self._context.transactions.approval, outcome))
+        return Command(commands.report_late(self._context.lookups.context.approval, outcome))
 
     def _handle_store_error(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
         """Refuse the commands; keep the outcomes for another attempt, because nobody else knows them.

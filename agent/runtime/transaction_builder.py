@@ -18,7 +18,7 @@ from planwarden.agent.approval.context import BudgetRoom
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import DuplicateEffect, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.actions import (
     AskModel,
@@ -45,11 +45,11 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
 )
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.budgets_and_keys import name_holder
+from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
-from planwarden.agent.runtime.lookups import NEEDED, LookedUp, Needed
+from planwarden.agent.runtime.lookups import LookedUp
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ Job = CallJob | PromptJob | ListingJob
 
 @dataclass(eq=False)
 class Transaction:
-    """Call `build` once, then read `missing`. The other fields count only if that is None."""
+    """Call `build` once. The other fields count only if it returns."""
 
     execution: ExecutionState
     """The state after everything recorded here."""
@@ -134,8 +134,6 @@ class Transaction:
     _follow: bool
     _is_owner_gone: bool = True
     """The process that had the execution before ended or gave it up; False when it is only silent."""
-    missing: Needed | None = field(default=None, init=False)
-    """What must be read before another transaction can be built; None if nothing is missing."""
     recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
     guards: tuple[Guard, ...] = field(default=(), init=False)
     start: StartRequest | None = field(default=None, init=False)
@@ -152,12 +150,7 @@ class Transaction:
         self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
-        try:
-            self._build(facts)
-        except NEEDED as needed:
-            self.missing = needed
-
-    def _build(self, facts: list[JobOutcome | Command]) -> None:
+        """Raise `Needed` for what must be read before another one can be built; `artifacts` has those of the facts."""
         for fact in facts:
             self._apply(fact)
         if self._follow:
@@ -302,19 +295,10 @@ class Transaction:
                 if self._room is not None:
                     self._room.take(event.shares)
                 if event.once is not None:
-                    holder = self._name_holder(prepared.job.call, event.once)
-                    keys = {**self._approval.once, event.once.key: holder}
-                    self._approval = replace(self._approval, once=keys)
-
-    def _name_holder(self, call: Call, once: ev.OnceKey) -> DuplicateEffect:
-        """Return the refusal for another call of this transaction with the same key."""
-        return DuplicateEffect(
-            key=once.key,
-            holder=name_holder(self.execution, call),
-            principal=self.execution.principal,
-            taken_at=self._now,
-            ends_at=self._now + once.keep_s,
-        )
+                    # Another call of this transaction must not have the key too.
+                    holder, principal = name_holder(self.execution, prepared.job.call), self.execution.principal
+                    key = HeldKey.take(event.once, holder, self._now, prepared.job.call.tool_name, principal)
+                    self._approval = replace(self._approval, once={**self._approval.once, key.key: key})
 
     def _record(self, events: tuple[ev.Event, ...]) -> None:
         for event in events:

@@ -9,7 +9,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.retry_reuse import keep_version, take_over
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import Requester
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json
 from planwarden.agent.core.plan.plan_parser import read_tool_names
@@ -94,14 +94,8 @@ async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValu
     # What the host called may be called again.
     own_names = facts.keys() & source.pins.keys() if source.options.is_literal else ()
     own = {name: replace(facts[name], is_gated=False) for name in own_names}
-    return await starts.parse(
-        document,
-        {**unneeded, **facts, **own},
-        thread_id=source.thread_id,
-        principal=source.principal,
-        earlier=source.earlier,
-        earlier_plan=Plan(steps=completed),
-    )
+    asking = replace(new_execution("", source.thread_id, source.principal), earlier=source.earlier)
+    return await starts.parse(document, asking, {**unneeded, **facts, **own}, Plan(steps=completed))
 
 
 def _check_tools(starts: Starts, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:

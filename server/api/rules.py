@@ -8,10 +8,10 @@ budgets fill up as they would have. Nothing is changed. The risk of a tool is th
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 import msgspec
 
@@ -24,10 +24,10 @@ from planwarden.agent.core.binding.bindings import find_bindings
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.agent.ports.policy import PathsNeeded, Policy, RealPaths, Requirement
+from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.views.escaping import format_value
 
 PAGE = 100
@@ -37,7 +37,6 @@ MAX_CHANGES = 50
 """Calls that are listed; all of them are counted."""
 ARGUMENT_CHARS = 200
 _ASKED = ("approved", "rejected", "asked")
-Judgement = TypeVar("Judgement")
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,29 +63,17 @@ class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the file."""
 
 
-async def find_requirement(
-    policy: Policy, definition: ToolDefinition, arguments: Mapping[str, JsonValue]
-) -> tuple[Requirement, RealPaths]:
-    """Return what the policy asks of a call now, and where the paths in it lead, as far as rules had to know."""
-    paths: dict[str, str | None] = {}
-    return await _judge(lambda: policy.requirement(definition, arguments, paths), paths), paths
-
-
-async def _judge(judge: Callable[[], Judgement], paths: dict[str, str | None]) -> Judgement:
-    """Return the judgement, and add to the paths what it needs to know of them."""
-    while True:
-        try:
-            return judge()
-        except PathsNeeded as needed:
-            paths |= await find_real_paths(needed.wanted)
-
-
 async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, JsonValue]) -> tuple[RuleVerdict, ...]:
     """Return the rules for the tool up to the one that decides, in the order of the file."""
+    return await judge_with_paths(partial(_explain_rules, book, tool_name, arguments))
+
+
+def _explain_rules(
+    book: RuleBook, tool_name: str, arguments: Mapping[str, JsonValue], paths: RealPaths
+) -> tuple[RuleVerdict, ...]:
     rules: list[RuleVerdict] = []
-    paths: dict[str, str | None] = {}
     for rule in book.list_rules_for(tool_name):
-        conditions = await _judge(partial(_explain, rule, arguments, paths), paths)
+        conditions = _explain(rule, arguments, paths)
         answers = {condition.verdict for condition in conditions}
         verdict = "no" if answers & {"no", "missing"} else "unknown" if "unknown" in answers else "yes"
         rules.append(RuleVerdict(number=rule.number, words=rule.words, verdict=verdict, conditions=conditions))
@@ -249,7 +236,7 @@ async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolD
             definition = ToolDefinition(name=call.call.tool_name, description="", input_schema={})
         if definition.is_blocking:
             continue
-        requirement, _ = await find_requirement(policy, definition, call.arguments)
+        requirement = await judge_with_paths(partial(policy.requirement, definition, call.arguments))
         report.calls += 1
         number = None if requirement.rule is None else requirement.rule.number
         count = counts.setdefault(number, RuleCount(rule=number))

@@ -4,8 +4,6 @@ A question asked without a plan becomes a plan.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -22,15 +20,16 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, Path, leave_out_bindings
+from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
-from planwarden.agent.core.plan import plan_parser
-from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_earlier_results
+from planwarden.agent.core.plan.plan import Plan, ToolFacts
+from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.core.prompts import summarize
 from planwarden.agent.ports.store import Header, StartRequest
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.lookups import LookedUp
 from planwarden.agent.runtime.new_execution import ParsedPlan, PreparedThread, StartOptions
 from planwarden.server.api.limits import check_key, check_text
 from planwarden.server.plans.library import PlanLibrary
@@ -169,7 +168,6 @@ class Starts:
     ) -> None:
         self.engine = engine
         self._options = settings.options
-        self._max_steps = settings.tables.execution.max_steps
         self._downstream = downstream
         self.library = library
 
@@ -260,50 +258,35 @@ class Starts:
 
         Raises:
             InvalidPlan, LimitExceeded: the plan cannot run.
-            UnknownThread: it takes results from the thread, and the principal has no such thread.
+            UnknownThread: the principal has no such thread.
         """
+        if thread_id is not None:
+            await self.read_headers(thread_id, principal)
         if self._downstream is not None:
-            names = plan_parser.read_tool_names(plan)
+            names = read_tool_names(plan)
             if missing := names - self.engine.tool_facts().keys():
                 await self.wait_for_tools(missing)
                 self.check_servers(names)
-        return await self.parse(plan, self.engine.tool_facts(), thread_id=thread_id, principal=principal)
+        return await self.parse(plan, new_execution("", thread_id or "", principal))
 
     async def parse(
         self,
         document: JsonValue,
-        tools: Mapping[str, ToolFacts],
-        *,
-        thread_id: str | None,
-        principal: str,
-        earlier: Earlier = MappingProxyType({}),
+        asking: ExecutionState,
+        tools: Mapping[str, ToolFacts] | None = None,
         earlier_plan: Plan | None = None,
     ) -> ParsedPlan:
-        """Return the plan with what it takes from the thread. Another thread of the process parses a large plan.
+        """Return the plan with what it takes from the thread of `asking`, the execution that is to run it.
 
-        Raises:
-            UnknownThread: it takes results from the thread, and the principal has no such thread.
+        It may name `tools`; None for those that exist now.
         """
-        results = dict(earlier)
-        while True:
-            try:
-                parse = partial(
-                    plan_parser.parse_plan,
-                    document,
-                    author="caller",
-                    tools=dict(tools),
-                    max_steps=self._max_steps,
-                    earlier=None if thread_id is None else results,
-                    earlier_plan=earlier_plan,
-                )
-                is_large = plan_parser.is_large_plan(document)
-                plan, warnings = await self.engine.lookups.run_parser(parse) if is_large else parse()
-                return ParsedPlan(plan, warnings, list_earlier_results(plan, results))
-            except EarlierNeeded as needed:
-                assert thread_id is not None
-                await self.read_headers(thread_id, principal)
-                asking = new_execution("", thread_id, principal)
-                results |= await self.engine.lookups.find_thread_results(asking, needed.wanted)
+
+        def read(lookups: LookedUp) -> ParsedPlan:
+            plans = lookups.build_plan_intake(asking, tools)
+            plan, warnings = plans.read(document, author="caller", earlier_plan=earlier_plan)
+            return ParsedPlan(plan, warnings, plans.list_results(plan))
+
+        return await self.engine.lookups.resolve(asking, read)
 
     async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
         """Return the saved plan as a run that begins now would use it. Raises as `check`, and `UnknownPlan`."""

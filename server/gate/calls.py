@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING
@@ -41,7 +42,7 @@ from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.ports.watchers import Commit
 from planwarden.agent.runtime.log_reader import list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
-from planwarden.server.api.rules import find_requirement
+from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
 from planwarden.server.gate.answers import Answer, Result, build_text, has_run
@@ -139,7 +140,7 @@ class GatedCalls:
         properties = definition.input_schema.get("properties")
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
             return build_text("Not run, because an argument's name differs only in case from another or the schema's")
-        requirement, _ = await find_requirement(self._settings.policy, definition, call.arguments)
+        requirement = await judge_with_paths(partial(self._settings.policy.requirement, definition, call.arguments))
         current = self._rely_on(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)
         if relied is None:

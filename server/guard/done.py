@@ -26,8 +26,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.ports.policy import PathsNeeded
-from planwarden.agent.runtime.real_paths import find_real_paths
+from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call, read_object
 from planwarden.server.guard.protected_paths import FILES_OF_PATCH
 from planwarden.server.guard.quick import MAX_RECORD_BYTES, SESSIONS, STOPS, find_record, read_event_name, record_call
@@ -38,7 +37,6 @@ from planwarden.storage.sql.records import RecordStore, RecordTransaction
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 from planwarden.tools.guarded.promises import (
     OwedPromise,
-    Promise,
     PromiseVerdict,
     RecordedCall,
     describe_pattern,
@@ -184,21 +182,12 @@ async def judge_session(
     for trusted in await RecordStore(store, TrustedFolder).all():
         if Path(session.folder).is_relative_to(trusted.folder):
             groups.append((trusted.folder, read_promises(trusted.text, trusted.folder)))
-    verdicts = [await judge_with_paths(promises, calls, root) for root, promises in groups]
+    judges = [partial(judge_promises, promises, calls, root) for root, promises in groups]
+    verdicts = [await judge_with_paths(judge, in_thread=True) for judge in judges]
     return PromiseVerdict(
         owed=tuple(owed for verdict in verdicts for owed in verdict.owed),
         proven=tuple(proven for verdict in verdicts for proven in verdict.proven),
     )
-
-
-async def judge_with_paths(promises: Sequence[Promise], calls: Sequence[RecordedCall], root: str) -> PromiseVerdict:
-    """Judge as `judge_promises` does, and find out where paths lead."""
-    paths: dict[str, str | None] = {}
-    while True:
-        try:
-            return await anyio.to_thread.run_sync(judge_promises, promises, calls, root, paths)
-        except PathsNeeded as needed:
-            paths |= await find_real_paths(needed.wanted - paths.keys())
 
 
 def read_transcript(text: str, host: str) -> list[RecordedCall]:

@@ -73,7 +73,7 @@ def project_holdings(append: Append) -> Holdings | None:
                 for share in claims:
                     shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
                 if once is not None:
-                    row = _build_key(once, holder, recorded.at, call.tool_name, execution.principal)
+                    row = HeldKey.take(once, holder, recorded.at, call.tool_name, execution.principal)
                     keys[once.key] = _want_key(row, (holder, *freed), keys.get(once.key))
             case ev.ToolFailed(nothing_happened=True) | ev.CallAttemptFailed(nothing_happened=True) as event:
                 call = execution.call(event.call_id)
@@ -93,18 +93,6 @@ def _want_key(row: HeldKey, free: tuple[str, ...], other: WantedKey | None) -> W
     if other is not None and other.row.holder not in free:
         raise other.row.as_refusal()
     return WantedKey(row, free)
-
-
-def _build_key(once: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> HeldKey:
-    return HeldKey(
-        key=once.key,
-        tool_name=tool_name,
-        values=once.values,
-        holder=holder,
-        principal=principal,
-        taken_at=at,
-        ends_at=at + once.keep_s,
-    )
 
 
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
@@ -156,7 +144,7 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
 
 def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
     """Take a key for something other than a call; False when it is held."""
-    values = _list_values(_build_key(once, holder, now))
+    values = _list_values(HeldKey.take(once, holder, now))
     is_taken = transaction.execute("take_once_key", (*values, now)).rowcount == 1
     _sweep(transaction, now)
     return is_taken

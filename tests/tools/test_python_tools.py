@@ -54,7 +54,7 @@ async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
     assert registry.search("first", 5) == []
     with pytest.raises(StaleDefinition):
         await registry.call("g_a", {}, build_context(first.digest))
-    assert registry.earlier(first.digest) == first
+    assert registry.find_former(first.digest) == first
     registry.replace_group("g", [])
     with pytest.raises(ToolError, match="no longer exists"):
         await registry.call("g_a", {}, build_context(first.digest))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, cast
 
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import Needed
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
@@ -70,12 +71,10 @@ Earlier = Mapping[Reference, EarlierResult | str]
 """What the thread's earlier executions have for each binding, or a sentence that says why they have nothing."""
 
 
-class EarlierNeeded(Exception):
-    """Not an error: the plan can be checked again when these bindings have been looked up in the thread."""
+class EarlierNeeded(Needed):
+    """The plan can be checked again when these bindings have been looked up in the thread."""
 
-    def __init__(self, references: frozenset[Reference]) -> None:
-        super().__init__(f"{len(references)} binding(s) to earlier executions")
-        self.wanted = references
+    wanted: frozenset[Reference]
 
 
 class Binding(NamedTuple):

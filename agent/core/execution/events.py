@@ -292,7 +292,6 @@ class ModelReplied(Event, tag="MR"):
     step_id: str | None = None
     content: str | None = None
     calls: tuple[ProposedCall, ...] = ()
-    plan: JsonValue = None
     revise: JsonValue = None
     """Patch of the steps that have not begun, as the model wrote it; see `planwarden.agent.core.plan.revision`."""
     input_tokens: int = 0

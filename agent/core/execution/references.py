@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import measure_at_least
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, Needed
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
@@ -37,12 +37,10 @@ MAX_REFERENCES = 1_000
 """The most bindings in the arguments of one call."""
 
 
-class PartsNeeded(Exception):
-    """Not an error: the caller has to read these parts before the references can be resolved."""
+class PartsNeeded(Needed):
+    """These parts of artifacts have to be read before the references can be resolved."""
 
-    def __init__(self, addresses: frozenset[PartAddress]) -> None:
-        super().__init__(f"{len(addresses)} part(s) of artifacts")
-        self.wanted = addresses
+    wanted: frozenset[PartAddress]
 
 
 class AbsentValue(InvalidArguments):
@@ -121,7 +119,7 @@ def find_values(bindings: Iterable[Binding], sources: BindingSources) -> dict[Re
         for reference, state in steps
         if state is not None
     )
-    if missing := frozenset(part for part in addresses if part is not None and part not in sources.parts):
+    if missing := {part for part in addresses if part is not None and part not in sources.parts}:
         raise PartsNeeded(missing)
     texts = ParsedTexts()
     values: dict[Reference, JsonValue] = {}

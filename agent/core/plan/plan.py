@@ -4,7 +4,7 @@ A plan is a list of steps that form a directed acyclic graph. `plan_parser` make
 filled in and every dependency explicit.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -179,6 +179,17 @@ class Plan(StoredStruct):
 def list_step_tools(step: PlanStep) -> tuple[str, ...]:
     """Return the names of the tools that the step requires or calls, each once."""
     return tuple(dict.fromkeys([*step.required_tools, *[call.tool_name for call in step.tool_calls]]))
+
+
+def find_steps_before(steps: Iterable[PlanStep], step_id: str) -> set[str]:
+    """Return every step that the step depends on, directly or not."""
+    needs = {step.step_id: step.dependencies for step in steps}
+    before, waiting = set[str](), [*needs[step_id]]
+    while waiting:
+        if (name := waiting.pop()) not in before:
+            before.add(name)
+            waiting += needs[name]
+    return before
 
 
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, digest, exceeds, has_json_form, is_same_json
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, Needed
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.suggestions import describe_unknown_keys, did_you_mean
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
@@ -226,17 +226,10 @@ def read_tool_names(document: JsonValue) -> frozenset[str]:
     return frozenset([name for name in names if isinstance(name, str)])
 
 
-class ParsingNeeded(Exception):
-    """Not an error: the plan is large, so `parse` has to be called in a thread before the judgement is repeated."""
+class ParsingNeeded(Needed):
+    """The plan is large, so this function has to be called in a thread before the judgement is repeated."""
 
-    def __init__(self, parse: Callable[[], None]) -> None:
-        super().__init__()
-        self.parse = parse
-
-
-def is_large_plan(document: JsonValue) -> bool:
-    """Return whether parsing takes so long that nothing else should have to wait for it."""
-    return exceeds(document, MAX_VALUES, MAX_CHARS)
+    wanted: frozenset[Callable[[], None]]
 
 
 class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,7 +257,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             earlier=self.earlier,
             earlier_plan=earlier_plan,
         )
-        if not is_large_plan(document):
+        if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
         try:
             document_digest = digest(document, context="plan")
@@ -277,7 +270,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         request = (document_digest, author, digests, self.max_steps, results, earlier_plan)
         outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
         if outcome is None:
-            raise ParsingNeeded(partial(self._remember, request, parse))
+            raise ParsingNeeded({partial(self._remember, request, parse)})
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

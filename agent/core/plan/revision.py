@@ -10,7 +10,14 @@ from collections.abc import Collection, Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools, plan_to_json, step_to_json
+from planwarden.agent.core.plan.plan import (
+    Plan,
+    ToolFacts,
+    find_steps_before,
+    list_step_tools,
+    plan_to_json,
+    step_to_json,
+)
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 
 MAX_OPERATIONS = 50
@@ -151,16 +158,9 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
 
     Conditions, loops and what comes before them are part of what the person said yes to.
     """
-    by_id = {step.step_id: step for step in plan.steps}
-    confirming = [step for step in plan.steps if step.confirms and step.step_id not in pending]
-    pairs = [(name, name) for step in confirming for name in step.confirms]
-    confirmed: dict[str, str] = {}
-    while pairs:
-        step_id, covered = pairs.pop()
-        if step_id in by_id and step_id not in confirmed:
-            confirmed[step_id] = covered
-            pairs.extend((name, covered) for name in by_id[step_id].dependencies)
-    return confirmed
+    confirming = (step for step in plan.steps if step.confirms and step.step_id not in pending)
+    covered_ids = (name for step in confirming for name in step.confirms)
+    return {step_id: name for name in covered_ids for step_id in (name, *find_steps_before(plan.steps, name))}
 
 
 def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:

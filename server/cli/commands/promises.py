@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -9,13 +10,14 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import build_terminal, confirm, write_result
-from planwarden.server.guard.done import judge_with_paths, read_transcript
+from planwarden.server.guard.done import read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.settings.configuration import FILE
 from planwarden.server.settings.promises import PROMISES_FILE, read_folder_file, read_promises
@@ -23,7 +25,7 @@ from planwarden.server.views.encoding import to_json
 from planwarden.storage.hosts import HostSession, TrustedFolder
 from planwarden.storage.opening import CompleteStore
 from planwarden.storage.sql.records import RecordStore
-from planwarden.tools.guarded.promises import Promise, describe_pattern
+from planwarden.tools.guarded.promises import Promise, describe_pattern, judge_promises
 
 MAX_TRANSCRIPT_BYTES = 32 * 1024 * 1024
 
@@ -77,7 +79,8 @@ def handle_check(arguments: Namespace) -> int:
         raise InvalidArguments(f"cannot read {str(arguments.transcript)!r}: {error}") from None
     calls = read_transcript(text, arguments.host)
     root = calls[0].folder if calls else str(Path.cwd())
-    verdict = anyio.run(judge_with_paths, read_settings(arguments, has_servers=False).promises, calls, root)
+    promises = read_settings(arguments, has_servers=False).promises
+    verdict = anyio.run(judge_with_paths, partial(judge_promises, promises, calls, root))
     lines = describe_verdict(verdict, HostSession(session="", host=arguments.host, folder=root, expires_at=0.0))
     _write(arguments, {"verdict": to_json(verdict)}, lines or ["nothing was owed"])
     return FAILED if verdict.owed else DONE

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 import msgspec
@@ -11,6 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
+from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.api.home import Home
 from planwarden.server.api.rules import (
     ConditionVerdict,
@@ -18,7 +20,6 @@ from planwarden.server.api.rules import (
     RuleReplay,
     RuleVerdict,
     explain_rules,
-    find_requirement,
     list_open_ends,
     replay_rules,
 )
@@ -132,7 +133,7 @@ async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
         call_arguments, problems = home.tools.complete(name, call_arguments)
     book = home.settings.policy.rules or RuleBook()
     verdicts = await explain_rules(book, name, call_arguments) if not definition.is_blocking else ()
-    requirement, _ = await find_requirement(home.settings.policy, definition, call_arguments)
+    requirement = await judge_with_paths(partial(home.settings.policy.requirement, definition, call_arguments))
     looked_at = {verdict.number for verdict in verdicts}
     notes = [note for rule in book.rules if rule.number in looked_at for note in list_open_ends(rule)]
     decision = "deny" if requirement.denied is not None else "allow" if requirement.needs is None else "ask"

@@ -107,7 +107,7 @@ def _find_foreign_faults(
         yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
         return
     if missing := foreign.keys() - earlier.keys():
-        raise EarlierNeeded(frozenset(missing))
+        raise EarlierNeeded(missing)
     results = {reference: earlier[reference] for reference in foreign}
     for reference, why in results.items():
         right = suggest_binding(reference.step_id, names, reference.pointer) if isinstance(why, str) else None

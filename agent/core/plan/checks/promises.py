@@ -6,7 +6,7 @@ Such a plan is accepted, because it may be meant as it is. Its writer gets a war
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from planwarden.agent.core.plan.plan import PlanStep, ToolFacts, list_step_tools
+from planwarden.agent.core.plan.plan import PlanStep, ToolFacts, find_steps_before, list_step_tools
 
 EFFECTS: Mapping[str, tuple[str, str]] = {
     "book": ("booking", "booked"),
@@ -65,7 +65,7 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
     """Yield a warning for each confirmed step whose calls are not known when the confirmation asks."""
     by_id = {step.step_id: step for step in steps}
     for step in steps:
-        before = _find_steps_before(by_id, step) if step.confirms else set[str]()
+        before = find_steps_before(steps, step.step_id) if step.confirms else set[str]()
         for covered in (by_id[name] for name in step.confirms):
             asking = any(name in tools and tools[name].may_ask for name in list_step_tools(covered))
             advice = _advise(by_id, step, covered, before) if asking else None
@@ -74,17 +74,6 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
                     f"step {step.step_id!r} confirms step {covered.step_id!r}, whose calls are not known when it asks: "
                     f"each call that needs a person will still be asked about; to ask once, {advice}"
                 )
-
-
-def _find_steps_before(by_id: Mapping[str, PlanStep], step: PlanStep) -> set[str]:
-    """Return the steps that are over when the step begins."""
-    before, waiting = set[str](), [*step.dependencies]
-    while waiting:
-        name = waiting.pop()
-        if name not in before:
-            before.add(name)
-            waiting.extend(by_id[name].dependencies)
-    return before
 
 
 def _advise(by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str]) -> str | None:
