@@ -33,7 +33,6 @@ from planwarden.server.views.card_calls import (
     ToolNote,
     build_call,
     build_own_call,
-    find_call,
     list_planned_steps,
     list_rows,
     note_tool,
@@ -198,7 +197,7 @@ def build_card(
 ) -> Card:
     """Return the card of a question. Without `tools` it leaves out how they describe themselves."""
     question, note = suspension.question, cache(partial(note_tool, tools))
-    call = find_call(execution, question.call_id or "")
+    call = execution.find_call(question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     speaker, is_verified = _name_speaker(execution, question, call)
     steps, planned = tuple(list_planned_steps(plan, note)), list(execution.steps)

@@ -496,17 +496,28 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     def open_suspensions(self) -> tuple[SuspensionState, ...]:
         return tuple(suspension for suspension in self.suspensions.values() if suspension.is_open)
 
-    def call(self, call_id: str) -> Call:
-        """Return the call with that id; raises `IllegalTransition` when there is none."""
+    def find_call(self, call_id: str) -> Call | None:
+        """Return the call with that id; None if there is none."""
         step_id, _, number = call_id.rpartition(":")
         try:
             # Calls are numbered in their order, from 1.
             call = self.steps[step_id].calls[int(number) - 1]
         except (KeyError, ValueError, IndexError):
-            call = None
-        if call is None or call.call_id != call_id:
+            return None
+        return call if call.call_id == call_id else None
+
+    def call(self, call_id: str) -> Call:
+        """Return the call with that id; raises `IllegalTransition` when there is none."""
+        call = self.find_call(call_id)
+        if call is None:
             raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
         return call
+
+    @property
+    def only_call(self) -> Call | None:
+        """The one call of an execution that makes no other; None for every other execution."""
+        calls = [call for state in self.steps.values() for call in state.calls]
+        return calls[0] if len(calls) == 1 else None
 
 
 def new_execution(execution_id: str, thread_id: str, principal: str) -> ExecutionState:
