@@ -42,6 +42,7 @@ from planwarden.server.views.escaping import (
     GOAL_CHARS,
     ArgumentChange,
     ValueView,
+    capitalize,
     count_hidden_in,
     cut_text,
     escape_text,
@@ -245,7 +246,7 @@ def build_card(
         ),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         lineage=tuple(list_lineage_facts(execution)),
-        label=f"{_capitalize(escape_text(speaker))} says{'' if is_verified else ' (unverified)'}",
+        label=f"{capitalize(escape_text(speaker))} says{'' if is_verified else ' (unverified)'}",
         words=_cut_words(question),
         message=ValueView(question.message),
         form=None if question.form is None else ValueView(question.form),
@@ -264,7 +265,7 @@ def format_host(name: str) -> str:
 
 def _build_heading(question: Question) -> str:
     if question.asker:
-        return f"{_capitalize(escape_text(question.asker))} asks"
+        return f"{capitalize(escape_text(question.asker))} asks"
     if len(question.rows) > 1:
         return f"Run these {len(question.rows)} calls?"
     return question.traits.heading
@@ -314,7 +315,7 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
     for edit in question.edits:
         editor = describe_editor(edit)
         # A person's name stays as it is.
-        start = _capitalize(editor) if editor.startswith("the ") else editor
+        start = capitalize(editor) if editor.startswith("the ") else editor
         yield f"{start} edited after it was asked: {', '.join(map(_name_edited, edit.arguments))}."
     if question.revision > 1 and not question.found and not question.edits:
         yield f"This is revision {question.revision}: something changed since it was first asked."
@@ -354,7 +355,3 @@ def _map_arguments(question: Question) -> dict[str, JsonValue]:
         return question.arguments or {}
     rows = enumerate(question.rows, 1)
     return {f"row {number}: {name}": value for number, row in rows for name, value in row.arguments.items()}
-
-
-def _capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -22,13 +22,11 @@ from planwarden.server.plans.plan_file import PlanFault, SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.escaping import escape_text
-from planwarden.storage.schedules import MissedTicks, Overlap, ScheduleStore
+from planwarden.storage.schedules import ScheduleStore
 
 SHOWN_TIMES = 5
 DEFAULT_ZONE = "UTC"
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
-_OVERLAPS: Mapping[str, Overlap] = {"skip": "skip", "queue": "queue"}
-_MISSED: Mapping[str, MissedTicks] = {"latest": "latest", "none": "none"}
 
 ROUTES = PageRoutes()
 
@@ -56,8 +54,8 @@ async def add_schedule(request: InboxRequest) -> Response:
     form = fill_inputs_form(plan.inputs, fields, texts)
     if verdict == "times":
         return _render_form(request, plan, filled=keep_texts(fields, texts), faults=faults, times=times)
-    overlap, missed = _OVERLAPS.get(request.form_value("overlap")), _MISSED.get(request.form_value("missed"))
-    if overlap is None or missed is None:
+    overlap, missed = request.form_value("overlap"), request.form_value("missed")
+    if overlap not in OVERLAPS or missed not in MISSED:
         raise BadForm
     if faults or not form.is_usable:
         remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")

@@ -30,7 +30,7 @@ from planwarden.server.inbox.forms import (
     keep_texts,
 )
 from planwarden.server.inbox.questions import CHANNEL
-from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, Values, http_status
 from planwarden.server.inbox.saved.list_page import (
     LISTED_CHARS,
     REASON_CHARS,
@@ -41,7 +41,7 @@ from planwarden.server.inbox.saved.list_page import (
 )
 from planwarden.server.inbox.saved.schedule_page import build_schedule_cards, list_schedules
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan
-from planwarden.server.views.escaping import shorten_text
+from planwarden.server.views.escaping import capitalize, shorten_text
 from planwarden.server.views.forecast import Forecast, ForecastStep
 
 SHOWN_SCHEDULES = 25
@@ -49,7 +49,6 @@ MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
 """A form that comes again within this time was pressed twice; later, the person wants another run."""
-MAX_PERSON_CHARS = 100
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 ROUTES = PageRoutes()
@@ -81,7 +80,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
         return await _render_plan(request, plan, filled=form, inputs=form.values)
     try:
         person = request.session.principal
-        host, starter = f"{CHANNEL} ({person[:MAX_PERSON_CHARS]})", Starter(principal=person, channel=CHANNEL)
+        host, starter = f"{CHANNEL} ({person})", Starter(principal=person, channel=CHANNEL)
         start = StartOptions(
             requester=Requester(LOCAL, host=host, starter=starter),
             key=key,
