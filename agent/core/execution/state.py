@@ -386,12 +386,17 @@ class SuspensionState(FrozenStruct):
         return question.covers if question.kind != "review" or is_meant else ()
 
 
-class TokenUsage(FrozenStruct):
+class Usage(FrozenStruct):
+    """What an execution used."""
+
     model_calls: int = 0
+    """Replies of a model, including those of the caller."""
     input_tokens: int = 0
+    """As counted by the provider."""
     output_tokens: int = 0
+    """As counted by the provider."""
     tool_calls: int = 0
-    """Calls that were dispatched."""
+    """Calls of tools."""
 
 
 class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
@@ -425,7 +430,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     is_reviewed: bool = False
     """A person approved the plan as it is now, before it started."""
     synthesis: str | None = None
-    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
+    usage: Usage = msgspec.field(default_factory=Usage)
     sources: frozenset[str] = frozenset()
     """Names of the model replies already used."""
     cancel_requested: bool = False

@@ -46,14 +46,14 @@ async def add_schedule(request: InboxRequest) -> Response:
     if verdict == "add" and await ScheduleStore(request.service.store).find(schedule_id) is not None:
         return request.redirect(f"/schedules/{schedule_id}?did=added")
     plan = await _find_plan(request)
-    fields, texts = build_input_fields(plan.inputs), request.form_values()
+    typed = keep_texts(plan.inputs, request.form_values())
     if request.form_value("digest") != plan.digest:
-        return _render_form(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
+        return _render_form(request, plan, Remark(CHANGED, 409), filled=typed)
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
-    form = fill_inputs_form(plan.inputs, fields, texts)
+    form = fill_inputs_form(plan.inputs, request.form_values())
     if verdict == "times":
-        return _render_form(request, plan, filled=keep_texts(fields, texts), faults=faults, times=times)
+        return _render_form(request, plan, filled=typed, faults=faults, times=times)
     overlap, missed = request.form_value("overlap"), request.form_value("missed")
     if overlap not in OVERLAPS or missed not in MISSED:
         raise BadForm

@@ -70,10 +70,10 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     plan = await find_shown_plan(request.service, name)
     if isinstance(plan, PlanFault):
         return await _render_plan(request, plan, Remark(CHANGED, 409))
-    fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
-        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
-    form = fill_inputs_form(plan.inputs, fields, texts)
+        kept = keep_texts(plan.inputs, request.form_values())
+        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=kept)
+    form = fill_inputs_form(plan.inputs, request.form_values())
     if not form.is_usable:
         return await _render_plan(request, plan, build_fault_remark(form), filled=form)
     if verdict == "forecast":
@@ -109,9 +109,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     # A person who went back to an old page wants another run, and must not mistake the old one for it.
     text = "This form has started a run before; nothing more was started. The form below starts another."
     plan = await find_shown_plan(request.service, name)
-    filled = None
-    if isinstance(plan, SavedPlan):
-        filled = keep_texts(build_input_fields(plan.inputs), request.form_values())
+    filled = keep_texts(plan.inputs, request.form_values()) if isinstance(plan, SavedPlan) else None
     return await _render_plan(request, plan, Remark(text, 409), filled=filled, started=start.execution_id)
 
 
