@@ -12,11 +12,10 @@ from dev.reference.settings import model_table
 from planwarden.agent.common import errors
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import MatchedRule
-from planwarden.agent.core.execution.state import Usage
 from planwarden.agent.core.plan.plan_input import CallInput, StepInput
 from planwarden.server.mcp.results import INTERNAL_CODES
 from planwarden.server.views.encoding import HIDDEN_FIELDS, list_optional
-from planwarden.server.views.execution import Execution, SavedPlanRun, Step
+from planwarden.server.views.execution import Execution, SavedPlanRun, Step, Usage
 from planwarden.server.views.forecast import (
     Allowed,
     AllowedByRule,

@@ -59,8 +59,7 @@ class Rows:
         warden = _build_warden(self._home)
         try:
             async with warden:
-                service = warden.service
-                store = service.store
+                service, store = warden.service, warden.service.store
                 reads: list[Callable[[], Awaitable[object]]] = [
                     lambda: service.list_suspensions(limit=100, principal=None),
                     lambda: store.executions(None, 100),

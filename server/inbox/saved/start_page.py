@@ -71,8 +71,8 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     if isinstance(plan, PlanFault):
         return await _render_plan(request, plan, Remark(CHANGED, 409))
     if request.form_value("digest") != plan.digest:
-        kept = keep_texts(plan.inputs, request.form_values())
-        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=kept)
+        filled = keep_texts(plan.inputs, request.form_values())
+        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=filled)
     form = fill_inputs_form(plan.inputs, request.form_values())
     if not form.is_usable:
         return await _render_plan(request, plan, build_fault_remark(form), filled=form)
