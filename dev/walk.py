@@ -19,7 +19,7 @@ from tests.support.paths import DOCS
 from tests.support.wardens import open_service, plan, tool_step
 
 import planwarden
-from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.audit import verify_audit
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.mcp.server import PlanwardenServer
@@ -157,7 +157,7 @@ async def check_audit(taken: Walk) -> None:
 async def verdict(database: Path) -> str:
     store = SqliteStore.open(database)
     try:
-        found = await AuditReader(store).verify()
+        found = await verify_audit(store)
     finally:
         await store.close()
     return f"{found.rows} rows, whole" if found.is_whole else "; ".join(found.problems)

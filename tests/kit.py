@@ -28,6 +28,7 @@ from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings, load_settings
@@ -65,7 +66,7 @@ __all__ = ["NOWHERE", "Authority", "Browser", "CallerModel", "Cli", "Client", "D
 __all__ += ["ManualClock", "MemoryStore", "OperatorPolicy", "PausingTool", "Registry", "Requester", "Service"]
 __all__ += ["Settings", "SqliteStore", "StartOptions", "Store", "Suspension", "Warden", "apply", "calls", "confirm"]
 __all__ += ["ev", "find_engine", "inbox", "load_settings", "make_home", "model_step", "ok", "open_desk", "open_inbox"]
-__all__ += ["AuditEntry", "Engine", "Home", "ScriptedModel", "Tool", "define"]
+__all__ += ["AuditEntry", "Engine", "Home", "ScriptedModel", "Tool", "define", "read_audit_page", "verify_audit"]
 __all__ += ["parse_plan", "plan", "refused", "requirement", "says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {

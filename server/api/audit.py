@@ -22,6 +22,7 @@ from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.grant import Grant
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.grants import describe_grant
+from planwarden.server.api.limits import check_limit
 from planwarden.server.signatures.audit import SignatureCheck
 from planwarden.server.views.instants import to_utc
 from planwarden.storage.keys import KeyStore, SigningKey
@@ -274,36 +275,24 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
-class AuditReader:
-    """The audit of one store."""
+async def read_audit_page(
+    store: Store, *, thread_id: str | None = None, limit: int = 50, cursor: str | None = None
+) -> AuditPage:
+    """Return rows, oldest first: of the stored executions of a thread, or of the whole audit."""
+    check_limit(limit, PAGE)
+    after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
+    if after < 0:
+        raise InvalidArguments(f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor")
+    ids = [None] if thread_id is None else [header.execution_id for header in await store.thread(thread_id)]
+    rows = [row for name in ids for row in await store.audit_rows(after=after, execution_id=name, limit=limit + 1)]
+    rows.sort(key=lambda row: row.sequence)
+    following = str(rows[limit - 1].sequence) if len(rows) > limit else None
+    return AuditPage(rows=tuple(map(build_audit_line, rows[:limit])), next_cursor=following)
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
 
-    async def read_page(self, *, thread_id: str | None = None, limit: int = 50, cursor: str | None = None) -> AuditPage:
-        """Return rows, oldest first: of the stored executions of a thread, or of the whole audit."""
-        if not 1 <= limit <= PAGE:
-            raise InvalidArguments(f"'limit' must be between 1 and {PAGE}")
-        after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
-        if after < 0:
-            raise InvalidArguments(
-                f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor"
-            )
-        ids = [None] if thread_id is None else [header.execution_id for header in await self._store.thread(thread_id)]
-        rows = [
-            row for name in ids for row in await self._store.audit_rows(after=after, execution_id=name, limit=limit + 1)
-        ]
-        rows.sort(key=lambda row: row.sequence)
-        following = str(rows[limit - 1].sequence) if len(rows) > limit else None
-        return AuditPage(rows=tuple(map(build_audit_line, rows[:limit])), next_cursor=following)
-
-    def read_rows(self) -> AsyncGenerator[AuditRow]:
-        """Yield every row, oldest first."""
-        return read_rows(self._store)
-
-    async def verify(self, head: str | None = None) -> AuditVerdict:
-        """Verify the audit; `head` is the head that an earlier verification or export printed."""
-        return await Verification(self._store, _parse_head(head)).run()
+async def verify_audit(store: Store, head: str | None = None) -> AuditVerdict:
+    """Verify the audit; `head` is the head that an earlier verification or export printed."""
+    return await Verification(store, _parse_head(head)).run()
 
 
 def _parse_head(text: str | None) -> tuple[int, str] | None:

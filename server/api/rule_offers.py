@@ -18,13 +18,13 @@ import msgspec
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.path_and_host_rules import find_host
 from planwarden.agent.common.canonical import canonical_json, exceeds
-from planwarden.agent.common.errors import InvalidArguments, LogUnreadable
+from planwarden.agent.common.errors import InvalidArguments, LogUnreadable, UnknownThread
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups
-from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.settings.rules import build_rule_book
 
 MIN_APPROVALS = 10
@@ -104,12 +104,9 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
     for row in page.rows:
         if row.version > MAX_EVENTS:
             continue
-        header = await store.header(row.execution_id)
-        if header is None:
-            continue
         try:
-            state = await load_execution(store, header)
-        except LogUnreadable:
+            state = await find_execution(store, row.execution_id)
+        except (UnknownThread, LogUnreadable):
             continue
         for item in state.suspensions.values():
             if _counts(item, definition):

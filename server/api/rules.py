@@ -17,7 +17,7 @@ import msgspec
 
 from planwarden.agent.approval.conditions import MISSING, show_value
 from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
-from planwarden.agent.common.errors import LogUnreadable
+from planwarden.agent.common.errors import LogUnreadable, UnknownThread
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import find_bindings
@@ -26,7 +26,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.store import Lookups
-from planwarden.agent.runtime.log_reader import load_execution
+from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.views.escaping import format_value
 
@@ -292,11 +292,10 @@ async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> Async
                 report.is_whole = False
                 return
             report.executions += 1
-            header = await store.header(row.execution_id)
-            if header is None:
-                continue
             try:
-                execution = await load_execution(store, header)
+                execution = await find_execution(store, row.execution_id)
+            except UnknownThread:
+                continue
             except LogUnreadable:
                 report.unreadable += 1
                 continue

@@ -25,7 +25,6 @@ from planwarden.agent.core.plan.plan import MAX_ID_CHARS
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, StartOptions
-from planwarden.server.api.audit import AuditReader
 from planwarden.server.api.business_keys import OnceService
 from planwarden.server.api.grants import GrantService
 from planwarden.server.api.limits import (
@@ -117,8 +116,6 @@ class Service:
         """Standing approvals."""
         self.once = OnceService(engine.store)
         """Business keys of calls that happen once."""
-        self.audit = AuditReader(engine.store)
-        """The record of questions, decisions and grants."""
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None

@@ -26,7 +26,6 @@ from planwarden.server.inbox.questions import (
 )
 from planwarden.server.inbox.request import BadForm, InboxRequest
 from planwarden.server.inbox.row_choice import split_rows
-from planwarden.server.views.card_calls import find_call
 from planwarden.server.views.decisions import (
     describe_names,
     describe_proof,
@@ -77,7 +76,7 @@ def find_step_tool(record: QuestionRecord) -> str | None:
     tools = {tool_name for _, tool_name in calls}
     if len(tools) != 1 or len(split_rows(question.covers)) > 1:
         return None
-    planned = [find_call(record.execution, call_id) for call_id, _ in calls]
+    planned = [record.execution.find_call(call_id) for call_id, _ in calls]
     return None if any(call is None or call.by_model for call in planned) else tools.pop()
 
 

@@ -20,7 +20,7 @@ from planwarden.server.inbox.questions import (
     list_unavailable_tools,
     record_decision,
 )
-from planwarden.server.inbox.request import InboxRequest, Remark, Values, capitalize, describe_refusal, http_status
+from planwarden.server.inbox.request import InboxRequest, Remark, Values, describe_refusal, http_status
 from planwarden.server.inbox.row_choice import RowChoice, build_rows_view, read_page_number, split_rows
 from planwarden.server.inbox.signing_keys import (
     can_sign,
@@ -29,7 +29,7 @@ from planwarden.server.inbox.signing_keys import (
     take_signature,
 )
 from planwarden.server.signatures.signature import SignatureRefused
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import capitalize, escape_text
 from planwarden.server.views.fields import Field, format_editable_json
 from planwarden.server.views.status_words import WHOM
 

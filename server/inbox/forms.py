@@ -135,9 +135,12 @@ def build_input_fields(
     return (*fields, replace(_MORE, is_present=bool(others), value=others))
 
 
-def fill_inputs_form(inputs: JsonSchema | None, fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
-    """Return what the form holds, without defaults and checked against the plan's schema; a fault is at its field if it
-    has one."""
+def fill_inputs_form(
+    inputs: JsonSchema | None, form_texts: Mapping[str, str], values: Mapping[str, JsonValue] = MappingProxyType({})
+) -> FilledForm:
+    """Return what the form of `build_input_fields` holds, without defaults and checked against the plan's schema; a
+    fault is at its field if it has one."""
+    fields = build_input_fields(inputs, values)
     declared = [field for field in fields if field.key != MORE_KEY]
     filled = fill_form(declared, form_texts)
     more = fill_form([field for field in fields if field.key == MORE_KEY], form_texts)
@@ -149,16 +152,16 @@ def fill_inputs_form(inputs: JsonSchema | None, fields: Sequence[Field], form_te
     doubled = next((name for name in undeclared if name in names), None)
     if doubled is not None:
         faults[MORE_KEY] = f"{escape_text(doubled)} has a field of its own"
-    values = {**filled.values, **undeclared}
+    inputs_sent = {**filled.values, **undeclared}
     try:
         if not faults:
-            fill_inputs(inputs, values)
+            fill_inputs(inputs, inputs_sent)
     except (InvalidArguments, LimitExceeded) as error:
         listed = (error.details or {}).get("problems")
         problems = [str(problem) for problem in listed] if isinstance(listed, list) else [error.message]
         faults, others = _place_faults(declared, problems)
     texts = {**filled.texts, **more.texts}
-    return replace(filled, values=values, texts=texts, faults=faults, other_faults=others)
+    return replace(filled, values=inputs_sent, texts=texts, faults=faults, other_faults=others)
 
 
 def build_fault_remark(inputs: FilledForm) -> Remark:
@@ -167,9 +170,10 @@ def build_fault_remark(inputs: FilledForm) -> Remark:
     return Remark(f"Some inputs need another look; nothing was started.{details}", 422, "bad")
 
 
-def keep_texts(fields: Sequence[Field], form_texts: Mapping[str, str]) -> FilledForm:
-    """Return what was typed into the fields that are still there, without a check."""
-    return FilledForm(texts={field.key: form_texts[field.key] for field in fields if field.key in form_texts})
+def keep_texts(inputs: JsonSchema | None, form_texts: Mapping[str, str]) -> FilledForm:
+    """Return what was typed into the fields of the plan's inputs that are still there, without a check."""
+    keys = (field.key for field in build_input_fields(inputs))
+    return FilledForm(texts={key: form_texts[key] for key in keys if key in form_texts})
 
 
 def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:

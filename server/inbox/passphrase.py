@@ -1,6 +1,6 @@
 """The optional passphrase of the inbox: a secret that a person needs in addition to a one-time code.
 
-What is stored is one line, `scrypt:N:R:P:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
+What is stored is one line, `PARAMETERS:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
 With SQLite it is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that all
 inboxes ask for the same passphrase; there it counts without the setting, which only makes sure that one is stored.
 """
@@ -20,17 +20,16 @@ from planwarden.server.settings.secrets import PASSPHRASE
 
 COST, BLOCK_BYTES, LANES = 2**15, 8, 1
 """Each guess costs 32 MiB of memory and about 100 ms."""
-MAX_COST, MAX_BLOCK_BYTES, MAX_LANES = 2**20, 32, 16
+PARAMETERS = f"scrypt:{COST}:{BLOCK_BYTES}:{LANES}"
+"""The beginning of the stored line; a line that begins otherwise is not the hash of a passphrase."""
+SALT_BYTES, HASH_BYTES = 16, 32
 MEMORY_BYTES = 64 * 1024 * 1024
 MIN_CHARS, MAX_CHARS = 8, 1_000
 
 
 class Passphrase(msgspec.Struct, frozen=True):
-    """The stored hash of a passphrase, with its scrypt parameters."""
+    """The stored hash of a passphrase."""
 
-    cost: int
-    block: int
-    lanes: int
     salt: bytes
     hash: bytes
 
@@ -38,17 +37,16 @@ class Passphrase(msgspec.Struct, frozen=True):
     def parse(cls, data: bytes) -> "Passphrase | None":
         """Read the stored line; None when it is not one."""
         try:
-            name, cost, block, lanes, salt, digest = data.decode("ascii").strip().split(":")
-            value = cls(int(cost), int(block), int(lanes), bytes.fromhex(salt), bytes.fromhex(digest))
+            parameters, salt, derived = data.decode("ascii").strip().rsplit(":", 2)
+            value = cls(bytes.fromhex(salt), bytes.fromhex(derived))
         except ValueError:
             return None
-        fits = 2 <= value.cost <= MAX_COST and 1 <= value.block <= MAX_BLOCK_BYTES and 1 <= value.lanes <= MAX_LANES
-        return value if name == "scrypt" and fits and len(value.salt) >= 8 and len(value.hash) >= 16 else None
+        fits = len(value.salt) == SALT_BYTES and len(value.hash) == HASH_BYTES
+        return value if fits and parameters == PARAMETERS else None
 
     def matches(self, text: str) -> bool:
         """Return whether the text is the passphrase. Slow on purpose; call it in a thread."""
-        derived = _derive(text, self.salt, self.cost, self.block, self.lanes, len(self.hash))
-        return hmac.compare_digest(derived, self.hash)
+        return hmac.compare_digest(_derive(text, self.salt), self.hash)
 
 
 class InboxPassphrase:
@@ -90,9 +88,9 @@ class InboxPassphrase:
         """
         if not MIN_CHARS <= len(text) <= MAX_CHARS:
             raise UsageError(f"a passphrase has {MIN_CHARS} to {MAX_CHARS} characters")
-        salt = token_bytes(16)
-        derived = await anyio.to_thread.run_sync(_derive, text, salt, COST, BLOCK_BYTES, LANES, 32)
-        line = f"scrypt:{COST}:{BLOCK_BYTES}:{LANES}:{salt.hex()}:{derived.hex()}\n"
+        salt = token_bytes(SALT_BYTES)
+        derived = await anyio.to_thread.run_sync(_derive, text, salt)
+        line = f"{PARAMETERS}:{salt.hex()}:{derived.hex()}\n"
         await self._secrets.replace(PASSPHRASE, line.encode())
 
     async def forget(self) -> bool:
@@ -106,8 +104,7 @@ class InboxPassphrase:
         return self._is_possible and await self._secrets.delete(PASSPHRASE)
 
 
-def _derive(text: str, salt: bytes, cost: int, block: int, lanes: int, length: int) -> bytes:
+def _derive(text: str, salt: bytes) -> bytes:
     # Unicode normalization, because another keyboard may produce the same passphrase in another form.
     data = unicodedata.normalize("NFKC", text).encode("utf-8", "surrogatepass")
-    memory = max(MEMORY_BYTES, 256 * cost * block)
-    return hashlib.scrypt(data, salt=salt, n=cost, r=block, p=lanes, maxmem=memory, dklen=length)
+    return hashlib.scrypt(data, salt=salt, n=COST, r=BLOCK_BYTES, p=LANES, maxmem=MEMORY_BYTES, dklen=HASH_BYTES)

@@ -42,7 +42,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.sessions import derive_csrf_token
 from planwarden.server.inbox.site import InboxSite, render
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import capitalize, escape_text
 from planwarden.storage.sessions import InboxSession
 
 logger = logging.getLogger(__name__)
@@ -275,10 +275,6 @@ def render_error_page(error: PlanwardenError) -> Response:
 
 def http_status(error: PlanwardenError) -> int:
     return next((status for status, kinds in _ERRORS.items() if isinstance(error, kinds)), 500)
-
-
-def capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def describe_refusal(error: PlanwardenError, outcome: str = "") -> Remark:

@@ -117,9 +117,9 @@ class StandardInput:
         return "", build_refusal(find_request_id(line[:EDGE_BYTES], tail[-EDGE_BYTES:]), why)
 
 
-def read_trace_context(meta: Mapping[str, Any] | None) -> dict[str, str]:
+def read_trace_context(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return those of `traceparent` and `tracestate` that are well-formed."""
-    values = {name: (meta or {}).get(name) for name in _TRACE_CONTEXT}
+    values = {name: meta.get(name) for name in _TRACE_CONTEXT}
     return {
         name: value
         for name, value in values.items()

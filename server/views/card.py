@@ -33,7 +33,6 @@ from planwarden.server.views.card_calls import (
     ToolNote,
     build_call,
     build_own_call,
-    find_call,
     list_planned_steps,
     list_rows,
     note_tool,
@@ -43,6 +42,7 @@ from planwarden.server.views.escaping import (
     GOAL_CHARS,
     ArgumentChange,
     ValueView,
+    capitalize,
     count_hidden_in,
     cut_text,
     escape_text,
@@ -198,7 +198,7 @@ def build_card(
 ) -> Card:
     """Return the card of a question. Without `tools` it leaves out how they describe themselves."""
     question, note = suspension.question, cache(partial(note_tool, tools))
-    call = find_call(execution, question.call_id or "")
+    call = execution.find_call(question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     speaker, is_verified = _name_speaker(execution, question, call)
     steps, planned = tuple(list_planned_steps(plan, note)), list(execution.steps)
@@ -246,7 +246,7 @@ def build_card(
         ),
         expires_at=None if question.expires_at is None else to_utc(question.expires_at),
         lineage=tuple(list_lineage_facts(execution)),
-        label=f"{_capitalize(escape_text(speaker))} says{'' if is_verified else ' (unverified)'}",
+        label=f"{capitalize(escape_text(speaker))} says{'' if is_verified else ' (unverified)'}",
         words=_cut_words(question),
         message=ValueView(question.message),
         form=None if question.form is None else ValueView(question.form),
@@ -265,7 +265,7 @@ def format_host(name: str) -> str:
 
 def _build_heading(question: Question) -> str:
     if question.asker:
-        return f"{_capitalize(escape_text(question.asker))} asks"
+        return f"{capitalize(escape_text(question.asker))} asks"
     if len(question.rows) > 1:
         return f"Run these {len(question.rows)} calls?"
     return question.traits.heading
@@ -315,7 +315,7 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
     for edit in question.edits:
         editor = describe_editor(edit)
         # A person's name stays as it is.
-        start = _capitalize(editor) if editor.startswith("the ") else editor
+        start = capitalize(editor) if editor.startswith("the ") else editor
         yield f"{start} edited after it was asked: {', '.join(map(_name_edited, edit.arguments))}."
     if question.revision > 1 and not question.found and not question.edits:
         yield f"This is revision {question.revision}: something changed since it was first asked."
@@ -355,7 +355,3 @@ def _map_arguments(question: Question) -> dict[str, JsonValue]:
         return question.arguments or {}
     rows = enumerate(question.rows, 1)
     return {f"row {number}: {name}": value for number, row in rows for name, value in row.arguments.items()}
-
-
-def _capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]

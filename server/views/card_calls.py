@@ -7,7 +7,6 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
 from planwarden.agent.core.execution.question import Question
@@ -101,14 +100,6 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     """What else the step says, by the keys of a plan, without what is usual."""
 
 
-def find_call(execution: ExecutionState, call_id: str) -> Call | None:
-    """Return the call with that id; None if there is none."""
-    try:
-        return execution.call(call_id)
-    except IllegalTransition:
-        return None
-
-
 def note_tool(tools: Definitions | None, name: str) -> ToolNote:
     """Return what is known of the tool with that name, whether it is registered or not; without `tools`, its name."""
     definition, label = None if tools is None else tools.get(name), escape_text(name)
@@ -160,7 +151,7 @@ def list_rows(
             place, _, name = path.partition("/")
             editors.setdefault(place, {})[name] = describe_editor(edit)
     for place, row in enumerate(question.rows):
-        call = find_call(execution, row.call_id)
+        call = execution.find_call(row.call_id)
         end, tone = ("", "busy") if suspension.is_open else _describe_end(call, is_over=is_over)
         yield build_call(
             note(row.tool_name),

@@ -234,6 +234,11 @@ def format_once(values: Mapping[str, JsonValue]) -> str:
     return f"once per {', '.join(listed)}"
 
 
+def capitalize(text: str) -> str:
+    """Return the text with a large first letter; the others stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def name_some(names: Sequence[str], most: int) -> str:
     """Return the first names of a list, at most so many, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
-from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, Usage
 from planwarden.agent.core.execution.synopsis import describe_edits
 from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
@@ -78,19 +78,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The step whose result was missing, or `when`; left out if this step was not skipped."""
     skipped_reason: str | None = None
     """Which condition did not hold, and why, after `when`; left out otherwise."""
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What an execution used."""
-
-    model_calls: int
-    """Replies of a model, including those of the caller."""
-    input_tokens: int
-    """As counted by the provider."""
-    output_tokens: int
-    """As counted by the provider."""
-    tool_calls: int
-    """Calls of tools."""
 
 
 class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +171,6 @@ def build_execution_view(
         error=_build_error(state),
         steps=tuple(map(_build_step, state.steps.values())),
         suspensions=suspensions,
-        usage=copy_fields(Usage, state.usage),
         saved_plan=None
         if state.saved_plan is None
         else SavedPlanRun(

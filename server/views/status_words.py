@@ -147,5 +147,3 @@ STATUSES = cast(
     {words.word: status for status, words in WORDS["execution"].items() if status != "new"},
 )
 """The words for states by which people choose executions, each with its status."""
-FORMER: Mapping[str, str] = {"done": "completed"}
-"""What a state was called before."""

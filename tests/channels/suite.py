@@ -15,7 +15,7 @@ from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution
 from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
-from tests.kit import confirm, ev, governed, plan, tool_step
+from tests.kit import confirm, ev, governed, plan, read_audit_page, tool_step
 from tests.server.mcp.support import text_of
 
 Json = dict[str, JsonValue]
@@ -155,7 +155,7 @@ async def time_out_is_observed(stage: Stage) -> None:
 
 
 async def votes_are_audited(stage: Stage) -> None:
-    kinds = [row.kind for row in (await stage.warden.service.audit.read_page()).rows]
+    kinds = [row.kind for row in (await read_audit_page(stage.warden.service.store)).rows]
     assert [kind for kind in kinds if kind in ("asked", "endorsed", "decided")] == ["asked", "endorsed", "decided"]
 
 
@@ -164,7 +164,7 @@ async def edit_stays_the_models(stage: Stage) -> None:
     assert [edit.assurance for edit in suspension.question.edits] == ["claimed"]
     revised = [seen.data for seen in (await stage.look()).observations or () if seen.data.get("revision") == 2]
     assert (["to"], "claimed") in [(data.get("edited"), data.get("assurance")) for data in revised]
-    [facts] = [row.facts for row in (await stage.warden.service.audit.read_page()).rows if row.kind == "revised"]
+    [facts] = [row.facts for row in (await read_audit_page(stage.warden.service.store)).rows if row.kind == "revised"]
     assert (facts["assurance"], facts["channel"], facts["principal"]) == ("claimed", "mcp", "local")
 
 
@@ -189,7 +189,7 @@ async def it_is_said_who_decided(stage: Stage) -> None:
         assert [text for text in told if is_claim and ("not today" in text or "a person rejected" in text)] == []
         assert is_claim or "not today" in page
         assert ("no person did" in view.next_action) == is_claim
-        rows = (await stage.warden.service.audit.read_page()).rows
+        rows = (await read_audit_page(stage.warden.service.store)).rows
         [facts] = [row.facts for row in rows if row.kind == "decided"]
         assert (facts.get("claim"), facts.get("reason")) == (("not today", None) if is_claim else (None, "not today"))
 

@@ -9,7 +9,7 @@ from planwarden.server.mcp.elicitation import compute_form_digest
 from planwarden.server.views.question_text import hash_question
 from tests.channels.channels import CHANNELS, Channel, Outcome, Stage, build_decision, open_stage
 from tests.channels.suite import CASES, UNSEEN, WORTH_CLIENT, Cannot, Case, Turn
-from tests.kit import Suspension, by, decide, ev, governed, plan
+from tests.kit import Suspension, by, decide, ev, governed, plan, read_audit_page, verify_audit
 
 PAIRS = [
     pytest.param(
@@ -47,7 +47,7 @@ async def test_a_decision_does_what_it_must_or_the_channel_does_not_take_it(
             await check_turn(stage, case, channel, turn, outcomes)
         if cannot is None:
             await check_record(stage, case, channel, asked)
-        assert (await stage.warden.service.audit.verify()).problems == ()
+        assert (await verify_audit(stage.warden.service.store)).problems == ()
 
 
 async def check_turn(stage: Stage, case: Case, channel: Channel, turn: Turn, outcomes: list[Outcome]) -> None:
@@ -67,7 +67,7 @@ async def check_refusal(stage: Stage, channel: Channel, cannot: Cannot, outcomes
     decided = await stage.events(ev.SuspensionDecided)
     approvals = [event for event in decided if event.decision.approved and event.channel == channel.recorded_as]
     assert cannot.ledger or approvals == []
-    claims = [row.facts for row in (await stage.warden.service.audit.read_page()).rows if row.kind == "refused"]
+    claims = [row.facts for row in (await read_audit_page(stage.warden.service.store)).rows if row.kind == "refused"]
     assert all(facts == {"assurance": "claimed", "channel": "mcp", "principal": "local"} for facts in claims)
     assert claims or channel.assurance != "claimed" or "must decide" not in outcomes[0].said
 
@@ -97,7 +97,7 @@ async def check_record(stage: Stage, case: Case, channel: Channel, asked: Suspen
             )
         resumed = [seen.data for seen in execution.observations or () if seen.type == "AGENT_RESUMED"]
         assert [(data["assurance"], data["channel"]) for data in resumed] == [(worth, channel.recorded_as)]
-    kinds = [row.kind for row in (await stage.warden.service.audit.read_page()).rows]
+    kinds = [row.kind for row in (await read_audit_page(stage.warden.service.store)).rows]
     assert kinds.count("decided") == len(decided)
     if case.check is not None:
         await case.check(stage)

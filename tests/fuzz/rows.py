@@ -11,7 +11,7 @@ from typing import Any, cast
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error
@@ -59,8 +59,7 @@ class Rows:
         warden = _build_warden(self._home)
         try:
             async with warden:
-                service = warden.service
-                store, audit = service.store, AuditReader(service.store)
+                service, store = warden.service, warden.service.store
                 reads: list[Callable[[], Awaitable[object]]] = [
                     lambda: service.list_suspensions(limit=100, principal=None),
                     lambda: store.executions(None, 100),
@@ -68,8 +67,8 @@ class Rows:
                     store.list_hosts,
                     lambda: store.decided(limit=20),
                     lambda: store.grants(only_open=False),
-                    audit.verify,
-                    lambda: audit.read_page(thread_id=None, limit=100, cursor=None),
+                    lambda: verify_audit(store),
+                    lambda: read_audit_page(store, limit=100),
                 ]
                 for thread in threads:
                     reads.append(lambda t=thread: service.get_execution(t, observations_after=0, principal=LOCAL))

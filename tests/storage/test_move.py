@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreReplaced
-from planwarden.server.api.audit import AuditReader, AuditVerdict
+from planwarden.server.api.audit import AuditVerdict, verify_audit
 from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.moved_marker import MoveMark
@@ -113,7 +113,7 @@ async def make_one(location: StoreLocation, execution_id: str = "e1") -> None:
 
 async def verify(location: StoreLocation, head: str | None = None) -> AuditVerdict:
     async with open_store(location) as store:
-        return await AuditReader(store).verify(head)
+        return await verify_audit(store, head)
 
 
 @requirement("move:whole")

@@ -386,12 +386,17 @@ class SuspensionState(FrozenStruct):
         return question.covers if question.kind != "review" or is_meant else ()
 
 
-class TokenUsage(FrozenStruct):
+class Usage(FrozenStruct):
+    """What an execution used."""
+
     model_calls: int = 0
+    """Replies of a model, including those of the caller."""
     input_tokens: int = 0
+    """As counted by the provider."""
     output_tokens: int = 0
+    """As counted by the provider."""
     tool_calls: int = 0
-    """Calls that were dispatched."""
+    """Calls of tools."""
 
 
 class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
@@ -425,7 +430,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     is_reviewed: bool = False
     """A person approved the plan as it is now, before it started."""
     synthesis: str | None = None
-    usage: TokenUsage = msgspec.field(default_factory=TokenUsage)
+    usage: Usage = msgspec.field(default_factory=Usage)
     sources: frozenset[str] = frozenset()
     """Names of the model replies already used."""
     cancel_requested: bool = False
@@ -496,23 +501,28 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     def open_suspensions(self) -> tuple[SuspensionState, ...]:
         return tuple(suspension for suspension in self.suspensions.values() if suspension.is_open)
 
-    @property
-    def only_call(self) -> Call | None:
-        """The call of an execution that makes one; None for every other."""
-        calls = [call for state in self.steps.values() for call in state.calls]
-        return calls[0] if len(calls) == 1 else None
-
-    def call(self, call_id: str) -> Call:
-        """Return the call with that id; raises `IllegalTransition` when there is none."""
+    def find_call(self, call_id: str) -> Call | None:
+        """Return the call with that id; None if there is none."""
         step_id, _, number = call_id.rpartition(":")
         try:
             # Calls are numbered in their order, from 1.
             call = self.steps[step_id].calls[int(number) - 1]
         except (KeyError, ValueError, IndexError):
-            call = None
-        if call is None or call.call_id != call_id:
+            return None
+        return call if call.call_id == call_id else None
+
+    def call(self, call_id: str) -> Call:
+        """Return the call with that id; raises `IllegalTransition` when there is none."""
+        call = self.find_call(call_id)
+        if call is None:
             raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
         return call
+
+    @property
+    def only_call(self) -> Call | None:
+        """The one call of an execution that makes no other; None for every other execution."""
+        calls = [call for state in self.steps.values() for call in state.calls]
+        return calls[0] if len(calls) == 1 else None
 
 
 def new_execution(execution_id: str, thread_id: str, principal: str) -> ExecutionState:

@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,15 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.api.audit import AuditPage, AuditReader, AuditVerdict, build_audit_line
+from planwarden.agent.ports.store import Store
+from planwarden.server.api.audit import (
+    AuditPage,
+    AuditVerdict,
+    build_audit_line,
+    read_audit_page,
+    read_rows,
+    verify_audit,
+)
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
@@ -43,13 +52,13 @@ def add_audit(parser: CommandParser) -> None:
 def handle_show(arguments: Namespace) -> int:
     page = _read(
         read_settings(arguments),
-        lambda audit: audit.read_page(thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor),
+        partial(read_audit_page, thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor),
     )
     return write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
 
 
 def handle_verify(arguments: Namespace) -> int:
-    verdict = _read(read_settings(arguments), lambda audit: audit.verify(arguments.head))
+    verdict = _read(read_settings(arguments), partial(verify_audit, head=arguments.head))
     document: dict[str, JsonValue] = {"isWhole": verdict.is_whole, **to_json(verdict)}
     write_result(arguments, document, lambda terminal: draw_verdict(terminal, verdict))
     return DONE if verdict.is_whole else FAILED
@@ -60,10 +69,10 @@ def handle_export(arguments: Namespace) -> int:
     try:
         with nullcontext(sys.stdout) if str(arguments.file) == "-" else target.open("x", encoding="ascii") as file:
 
-            async def export(audit: AuditReader) -> AuditVerdict:
-                async for row in audit.read_rows():
+            async def export(store: Store) -> AuditVerdict:
+                async for row in read_rows(store):
                     file.write(json.dumps(to_json(build_audit_line(row)), ensure_ascii=True) + "\n")
-                return await audit.verify()
+                return await verify_audit(store)
 
             verdict = _read(settings, export)
     except FileExistsError:
@@ -76,11 +85,11 @@ def handle_export(arguments: Namespace) -> int:
     return DONE if verdict.is_whole else FAILED
 
 
-def _read(settings: Settings, read: Callable[[AuditReader], Awaitable[Result]]) -> Result:
+def _read(settings: Settings, read: Callable[[Store], Awaitable[Result]]) -> Result:
     """Return what the function reads from the audit. Raise `StoreError` if there is no database."""
     if not settings.store.is_made:
         raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
-    return use_store(settings, lambda store: read(AuditReader(store)))
+    return use_store(settings, read)
 
 
 def draw_rows(terminal: Terminal, page: AuditPage) -> None:

@@ -29,7 +29,7 @@ from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_age
 from planwarden.server.views.listing import ExecutionLine, ExecutionLines, build_line
-from planwarden.server.views.status_words import FORMER, STATUSES
+from planwarden.server.views.status_words import STATUSES
 from planwarden.server.views.suspension import Suspension, SuspensionPage, build_suspension_view
 from planwarden.server.views.tools import build_tool_call
 
@@ -51,14 +51,10 @@ def add_list(parser: CommandParser) -> None:
     text = "list only executions that are calls through a gate, with arguments and results"
     parser.add_argument("--calls", action="store_true", help=text)
     parser.add_argument("--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id")
-    parser.add_argument("--state", type=_read_state, choices=tuple(STATUSES), help="only those in this state")
+    parser.add_argument("--state", choices=tuple(STATUSES), help="only those in this state")
     parser.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
     parser.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
     parser.add_argument("--plan", metavar="NAME", help="only the runs of this saved plan")
-
-
-def _read_state(word: str) -> str:
-    return FORMER.get(word, word)
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -10,7 +10,6 @@ from markupsafe import Markup
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.ports.store import Header
@@ -72,10 +71,9 @@ async def download_artifact(request: InboxRequest) -> Response:
 async def download_call(request: InboxRequest) -> Response:
     """Return what a call was given and what it returned, as a JSON file."""
     execution = await find_execution(request)
-    try:
-        call = execution.call(request.path("call_id"))
-    except IllegalTransition:
-        raise NotFound("this execution has no such call") from None
+    call = execution.find_call(request.path("call_id"))
+    if call is None:
+        raise NotFound("this execution has no such call")
     return _send_file(msgspec.json.encode({"arguments": call.arguments, "result": call.value}))
 
 

@@ -18,7 +18,6 @@ from planwarden.server.inbox.request import (
     InboxRequest,
     PageRoutes,
     Remark,
-    capitalize,
     describe_refusal,
     hash_draft,
 )
@@ -35,9 +34,8 @@ from planwarden.server.plans.keeping import (
 from planwarden.server.plans.library import PlanCatalogue
 from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
 from planwarden.server.settings.configuration import PLAN_FOLDER
-from planwarden.server.views.escaping import ValueView, escape_text
+from planwarden.server.views.escaping import ValueView, capitalize, escape_text
 
-MAX_PERSON_CHARS = 100
 OTHER_FILE = (
     "You changed something since this page showed the file. It shows the file as it is now; nothing was written."
 )
@@ -110,8 +108,7 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
     proposed = propose_inputs(plan, execution.goal)
     inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]
     document = build_document(plan, title, execution.inputs, inputs)
-    who = request.session.principal[:MAX_PERSON_CHARS]
-    comment = escape_text(f"Kept in the inbox by {who} from thread {execution.thread_id}.")
+    comment = escape_text(f"Kept in the inbox by {request.session.principal} from thread {execution.thread_id}.")
     return _Draft(
         name=name,
         title=title,

@@ -102,8 +102,7 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     verdict = request.read_verdict("check", "run")
     execution = await find_execution(request)
     schema = None if execution.plan is None else execution.plan.inputs
-    fields = build_input_fields(schema, execution.inputs)
-    form_inputs = fill_inputs_form(schema, fields, request.form_values())
+    form_inputs = fill_inputs_form(schema, request.form_values(), execution.inputs)
     if not form_inputs.is_usable:
         remark = build_fault_remark(form_inputs)
         return await _render_inputs(request, execution, remark, filled=form_inputs)

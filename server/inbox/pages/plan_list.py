@@ -20,7 +20,7 @@ from planwarden.server.views.decisions import describe_decision, find_decided
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.listing import ExecutionLine, build_line
-from planwarden.server.views.status_words import FORMER, STATUSES, WORDS
+from planwarden.server.views.status_words import STATUSES, WORDS
 from planwarden.tools.downstream.config import build_slug
 from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 
@@ -102,8 +102,7 @@ async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) ->
 
 def _read_filter(request: InboxRequest) -> dict[str, str]:
     """Return what the address asks for, as it was written. Raises `BadForm` for an unknown state."""
-    state = request.query("state")
-    selection = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": FORMER.get(state, state)}
+    selection = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": request.query("state")}
     selection |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
     if selection["state"] not in ("", *STATUSES):
         raise BadForm(f"there is no such state; choose one of {', '.join(STATUSES)}")

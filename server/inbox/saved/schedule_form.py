@@ -22,13 +22,11 @@ from planwarden.server.plans.plan_file import PlanFault, SavedPlan
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.schedule_commands import ScheduleRequest
 from planwarden.server.views.escaping import escape_text
-from planwarden.storage.schedules import MissedTicks, Overlap, ScheduleStore
+from planwarden.storage.schedules import ScheduleStore
 
 SHOWN_TIMES = 5
 DEFAULT_ZONE = "UTC"
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
-_OVERLAPS: Mapping[str, Overlap] = {"skip": "skip", "queue": "queue"}
-_MISSED: Mapping[str, MissedTicks] = {"latest": "latest", "none": "none"}
 
 ROUTES = PageRoutes()
 
@@ -48,16 +46,16 @@ async def add_schedule(request: InboxRequest) -> Response:
     if verdict == "add" and await ScheduleStore(request.service.store).find(schedule_id) is not None:
         return request.redirect(f"/schedules/{schedule_id}?did=added")
     plan = await _find_plan(request)
-    fields, texts = build_input_fields(plan.inputs), request.form_values()
+    typed = keep_texts(plan.inputs, request.form_values())
     if request.form_value("digest") != plan.digest:
-        return _render_form(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
+        return _render_form(request, plan, Remark(CHANGED, 409), filled=typed)
     cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
     times, faults = _find_times(request, cron, zone)
-    form = fill_inputs_form(plan.inputs, fields, texts)
+    form = fill_inputs_form(plan.inputs, request.form_values())
     if verdict == "times":
-        return _render_form(request, plan, filled=keep_texts(fields, texts), faults=faults, times=times)
-    overlap, missed = _OVERLAPS.get(request.form_value("overlap")), _MISSED.get(request.form_value("missed"))
-    if overlap is None or missed is None:
+        return _render_form(request, plan, filled=typed, faults=faults, times=times)
+    overlap, missed = request.form_value("overlap"), request.form_value("missed")
+    if overlap not in OVERLAPS or missed not in MISSED:
         raise BadForm
     if faults or not form.is_usable:
         remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")

@@ -4,7 +4,7 @@ After a button was pressed, the page says what that did, but only while it is st
 that the button led to, at any time. Other pages list schedules with the same cards.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from starlette.responses import Response
 
@@ -17,13 +17,13 @@ from planwarden.server.schedules.schedule_commands import ScheduleBook
 from planwarden.server.views.escaping import ValueView, escape_text, format_name
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS
-from planwarden.storage.schedules import MAX_RECENT, PlanSchedule, ScheduleStore
+from planwarden.storage.schedules import MAX_RECENT, MissedTicks, Overlap, PlanSchedule, ScheduleStore
 from planwarden.storage.sql.records import HasRecords
 
 MAX_VERSION_DIGITS = 18
 STALE = "This schedule has changed since you looked at it. This page shows it as it is now; nothing more was started."
-OVERLAPS: Mapping[str, str] = {"skip": "start nothing", "queue": "wait until it has ended"}
-MISSED: Mapping[str, str] = {"latest": "start once, as soon as one runs", "none": "leave it out"}
+OVERLAPS: dict[Overlap, str] = {"skip": "start nothing", "queue": "wait until it has ended"}
+MISSED: dict[MissedTicks, str] = {"latest": "start once, as soon as one runs", "none": "leave it out"}
 
 _PAUSED = "Paused: it starts nothing until you resume it. Runs that it started go on."
 _ADDED = "Added: it starts the plan at the times below, while a planwarden server runs."
@@ -162,8 +162,8 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
     return {
         **card,
         "inputs": [(format_name(name), ValueView(value)) for name, value in view.inputs.items()],
-        "overlap": OVERLAPS[view.overlap],
-        "missed": MISSED[view.missed],
+        "overlap": OVERLAPS[schedule.overlap],
+        "missed": MISSED[schedule.missed],
         "created_at": view.created_at,
         "paused_at": view.paused_at,
         "next_ticks": view.next_ticks,

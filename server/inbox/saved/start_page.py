@@ -30,7 +30,7 @@ from planwarden.server.inbox.forms import (
     keep_texts,
 )
 from planwarden.server.inbox.questions import CHANNEL
-from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, Values, capitalize, http_status
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, Values, http_status
 from planwarden.server.inbox.saved.list_page import (
     LISTED_CHARS,
     REASON_CHARS,
@@ -41,7 +41,7 @@ from planwarden.server.inbox.saved.list_page import (
 )
 from planwarden.server.inbox.saved.schedule_page import build_schedule_cards, list_schedules
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan
-from planwarden.server.views.escaping import shorten_text
+from planwarden.server.views.escaping import capitalize, shorten_text
 from planwarden.server.views.forecast import Forecast, ForecastStep
 
 SHOWN_SCHEDULES = 25
@@ -49,7 +49,6 @@ MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
 """A form that comes again within this time was pressed twice; later, the person wants another run."""
-MAX_PERSON_CHARS = 100
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 ROUTES = PageRoutes()
@@ -71,17 +70,17 @@ async def start_saved_plan(request: InboxRequest) -> Response:
     plan = await find_shown_plan(request.service, name)
     if isinstance(plan, PlanFault):
         return await _render_plan(request, plan, Remark(CHANGED, 409))
-    fields, texts = build_input_fields(plan.inputs), request.form_values()
     if request.form_value("digest") != plan.digest:
-        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=keep_texts(fields, texts))
-    form = fill_inputs_form(plan.inputs, fields, texts)
+        filled = keep_texts(plan.inputs, request.form_values())
+        return await _render_plan(request, plan, Remark(CHANGED, 409), filled=filled)
+    form = fill_inputs_form(plan.inputs, request.form_values())
     if not form.is_usable:
         return await _render_plan(request, plan, build_fault_remark(form), filled=form)
     if verdict == "forecast":
         return await _render_plan(request, plan, filled=form, inputs=form.values)
     try:
         person = request.session.principal
-        host, starter = f"{CHANNEL} ({person[:MAX_PERSON_CHARS]})", Starter(principal=person, channel=CHANNEL)
+        host, starter = f"{CHANNEL} ({person})", Starter(principal=person, channel=CHANNEL)
         start = StartOptions(
             requester=Requester(LOCAL, host=host, starter=starter),
             key=key,
@@ -110,9 +109,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     # A person who went back to an old page wants another run, and must not mistake the old one for it.
     text = "This form has started a run before; nothing more was started. The form below starts another."
     plan = await find_shown_plan(request.service, name)
-    filled = None
-    if isinstance(plan, SavedPlan):
-        filled = keep_texts(build_input_fields(plan.inputs), request.form_values())
+    filled = keep_texts(plan.inputs, request.form_values()) if isinstance(plan, SavedPlan) else None
     return await _render_plan(request, plan, Remark(text, 409), filled=filled, started=start.execution_id)
 
 

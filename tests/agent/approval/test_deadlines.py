@@ -213,7 +213,7 @@ async def test_reminders_and_the_escalation_fire_once_each_and_change_nothing_of
         assert await asked.after(600) == [(1, "remind"), (2, "remind"), (3, "escalate")]
         assert len(await asked.after(1e6)) == 3
         view = await w.get_execution(asked.thread_id, observations_after=0)
-        rows = (await w.service.audit.read_page(thread_id=asked.thread_id)).rows
+        rows = (await kit.read_audit_page(w.service.store, thread_id=asked.thread_id)).rows
         done = await asked.approve()
     reminders = [seen for seen in view.observations or () if seen.type == "AGENT_SUSPENDED" and "reminder" in seen.data]
     assert [seen.data["reminder"] for seen in reminders] == [

@@ -86,8 +86,8 @@ async def test_a_call_of_the_step_runs_without_a_question_so_often_a_day(tmp_pat
         runs += [await w.run_plan("weekly") for _ in range(2)]
         clock.advance(DAY_S)
         runs.append(await w.run_plan("weekly"))
-        rows = (await w.service.audit.read_page()).rows
-        assert (await w.service.audit.verify()).problems == ()
+        rows = (await kit.read_audit_page(w.service.store)).rows
+        assert (await kit.verify_audit(w.service.store)).problems == ()
     assert [run.status for run in runs] == ["completed"] * 2 + ["suspended"] * 3 + ["completed"]
     assert ledger.lines == ["erase [1, 2, 3]"] * 3
     assert (spent.uses_left, spent.is_open) == (0, True)
@@ -269,7 +269,7 @@ async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_s
         made = await allow(w, 2, ids=[1])
         ended = [(await w.execute_plan(erase(1))).status for _ in range(3)]
         [shown] = await w.service.grants.list()
-        rows = [row for row in (await w.service.audit.read_page()).rows if row.kind != "policy"]
+        rows = [row for row in (await kit.read_audit_page(w.service.store)).rows if row.kind != "policy"]
     assert ended == ["completed", "completed", "suspended"]
     assert ledger.lines == ["erase [1]"] * 2 and (shown.uses_left, shown.is_open) == (0, False)
     assert [row.kind for row in rows] == ["grant_made", "granted", "granted", "asked"]

@@ -78,7 +78,7 @@ async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_one
         assert (question.step_id, ledger.lines) == ("bound", ["note hello", "erase [7]"])
         assert question.tool_call is not None and question.tool_call.arguments == {"ids": [1, 2, 3]}
         done = await answer(w, going, kit.YES)
-        rows = (await w.service.audit.read_page(thread_id=done.thread_id)).rows
+        rows = (await kit.read_audit_page(w.service.store, thread_id=done.thread_id)).rows
         assert done.status == "completed" and await find_faults(w, done) == ()
     assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
 

@@ -45,7 +45,7 @@ async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None
         # Nobody can edit a call into one that is denied.
         with pytest.raises(InvalidArguments, match="rule 2 of the operator denies it"):
             await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"ids": [100]}))
-        rows = (await w.service.audit.read_page()).rows
+        rows = (await kit.read_audit_page(w.service.store)).rows
     assert (passed.status, asked.status, denied.status) == ("completed", "suspended", "failed")
     assert ledger.lines == ["erase [1]"]
     [call] = passed.steps[0].actual_tool_calls

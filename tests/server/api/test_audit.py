@@ -17,7 +17,7 @@ import planwarden
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
 from planwarden.agent.core.execution.requester import Requester
-from planwarden.server.api.audit import AuditReader
+from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.api.grants import GrantRequest
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
@@ -71,11 +71,11 @@ class Stored:
             await w.service.grants.make(request, by(channel="inbox"))
             done = await decide_all(w, STEPS)
             self.execution_id, self.thread_id = done.execution_id, done.thread_id
-            self.head = (await w.service.audit.verify()).head
+            self.head = (await verify_audit(w.service.store)).head
 
     async def verify(self, head: str | None = None) -> tuple[str, ...]:
         async with self.open() as store:
-            return (await AuditReader(store).verify(head)).problems
+            return (await verify_audit(store, head)).problems
 
     def edit(self, *statements: str) -> None:
         with closing(sqlite3.connect(self.path)) as connection, connection:
@@ -156,12 +156,11 @@ def stored(filled: Stored, tmp_path: Path) -> Stored:
 @requirement("store:audit", "audit:proves-the-log")
 async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what_was_shown(stored: Stored) -> None:
     async with stored.open() as store:
-        audit = AuditReader(store)
-        rows = (await audit.read_page(thread_id=stored.thread_id)).rows
-        policy = (await audit.read_page(limit=1)).rows[0]
-        verdict = await audit.verify(stored.head)
+        rows = (await read_audit_page(store, thread_id=stored.thread_id)).rows
+        policy = (await read_audit_page(store, limit=1)).rows[0]
+        verdict = await verify_audit(store, stored.head)
         await store.prune(store.clock.now() + 1)
-        after = await audit.verify()
+        after = await verify_audit(store)
     assert [row.kind for row in rows] == KINDS
     asked, decided = rows[3], rows[4]
     assert asked.facts["tool"] == "erase" and asked.facts["needs"] == "human"
@@ -323,7 +322,7 @@ async def test_a_store_is_whole_while_others_ask_decide_and_prune(tmp_path: Path
                     await store.prune(store.clock.now() + 1)
                     asked = await w.execute_plan(plan(tool_step("a", "erase", {"ids": [turns]})))
 
-        verdict = await AuditReader(WatchedStore(store, meddle)).verify()
+        verdict = await verify_audit(WatchedStore(store, meddle))
         assert verdict.problems == () and turns >= 4
 
 
@@ -332,9 +331,9 @@ async def test_impossible_times_and_events_are_damage_that_is_named_and_no_inter
         stored.edit(f"UPDATE audit SET at = {at} WHERE sequence = {sequence}")
     stored.forge("SB", {(1,): "z"}, 1)
     async with stored.open() as store:
-        page = await AuditReader(store).read_page(thread_id=None, limit=100, cursor=None)
+        page = await read_audit_page(store, thread_id=None, limit=100, cursor=None)
         assert [line.at.year for line in page.rows[1:3]] == [9999, 1970]
-        assert not (await AuditReader(store).verify()).is_whole
+        assert not (await verify_audit(store)).is_whole
         async with warden(Ledger(), store=store) as w:
             with pytest.raises(StoreError, match="damaged"):
                 await w.get_execution(stored.thread_id)

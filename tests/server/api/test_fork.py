@@ -9,6 +9,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.core.control import retry_reuse
+from planwarden.server.api.audit import verify_audit
 from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 
@@ -68,7 +69,7 @@ async def test_a_step_and_what_depends_on_it_runs_again_and_is_asked_again(back_
         assert taken == {"find": done.execution_id, "write": None, "send": None, "aside": done.execution_id}
         again = await decide(made, question)
         assert again.status == "completed"
-        assert (await made.service.audit.verify()).is_whole
+        assert (await verify_audit(made.service.store)).is_whole
     assert sorted(ledger.lines) == ["erase [1, 2, 3]"] * 2 + ["note aside"] + ["note kind"] * 2
 
 
@@ -189,7 +190,7 @@ async def test_items_of_a_loop_that_succeeded_are_not_done_again() -> None:
         forked = await made.retry(failed.thread_id, from_step="last")
         assert forked.status == "completed" and forked.steps[0].taken_from == done.execution_id
         assert forked.steps[0].result == done.steps[0].result and ledger.lines[7:] == ["note b"]
-        assert (await made.service.audit.verify()).is_whole
+        assert (await verify_audit(made.service.store)).is_whole
 
 
 @requirement("retry:calls")

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, NotRetryable, ThreadBusy, UnknownThread
 from planwarden.agent.core.prompts import build_step_prompt
-from tests.kit import NO, Decision, decide, requirement
+from tests.kit import NO, Decision, decide, requirement, verify_audit
 from tests.storage.suite import BackEnd
 from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
 
@@ -74,7 +74,7 @@ async def test_a_failed_execution_goes_on_with_the_rest_in_any_process(back_end:
         assert shop.ledger.lines == ["note owls", "mend owls", "note owls"]
         assert taken_by(done) == {"find": failed.execution_id, "note": failed.execution_id, "mend": None, "last": None}
         assert [step.result for step in done.steps][:2] == [step.result for step in failed.steps][:2]
-        assert (await two.service.audit.verify()).is_whole
+        assert (await verify_audit(two.service.store)).is_whole
 
 
 @requirement("retry:calls")

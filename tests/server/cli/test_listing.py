@@ -52,7 +52,7 @@ def test_executions_are_listed_with_state_progress_and_title_and_the_next_page_i
         (("--search", "x"), 0),
         (("--state", "waiting"), 1),
         (("--tool", "erase"), 1),
-        (("--tool", "erase", "--state", "done"), 0),
+        (("--tool", "erase", "--state", "completed"), 0),
         (("--host", "Claude"), 0),
         (("--plan", "monthly"), 0),
     ):

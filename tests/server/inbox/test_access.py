@@ -8,19 +8,18 @@ import anyio
 import pytest
 
 from planwarden.agent.common.errors import RateLimited, UsageError
-from planwarden.server.api.audit import AuditReader
 from planwarden.server.inbox import sessions
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.storage.sessions import RunningInboxes
-from tests.kit import ManualClock, Settings, SqliteStore, Store, requirement
+from tests.kit import ManualClock, Settings, SqliteStore, Store, read_audit_page, requirement, verify_audit
 from tests.storage.suite import mainly
 
 pytestmark = pytest.mark.anyio
 
 
 async def _list_kinds(store: Store) -> list[str]:
-    return [row.kind for row in (await AuditReader(store).read_page()).rows]
+    return [row.kind for row in (await read_audit_page(store)).rows]
 
 
 async def _redeem_refused(access: sessions.InboxAccess, code: str, passphrase: str = "") -> type[UsageError]:
@@ -44,11 +43,11 @@ async def test_a_code_opens_one_session_once_as_people_type_it_and_the_audit_say
     for token in (None, "", "x", "y" * 5_000, "\udcff"):
         assert await access.find_session(token) is None
     await access.end_session(opened.token, "ann")
-    page = await AuditReader(store).read_page()
+    page = await read_audit_page(store)
     refused = ["code_refused"] * 2
     assert [row.kind for row in page.rows] == ["code_made", "code_refused", "session_opened", *refused, "session_ended"]
     assert page.rows[0].facts == {"principal": "ann", "channel": "terminal"}
-    assert (await AuditReader(store).verify()).is_whole
+    assert (await verify_audit(store)).is_whole
     assert not any(secret in repr(page) for secret in (codes.link, codes.typed, opened.token))
 
 

@@ -15,6 +15,7 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
+from planwarden.server.api.audit import read_audit_page
 from planwarden.tools.base import Tool, define
 from tests.kit import Authority, Ledger, ManualClock, MemoryStore, Settings, decide, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
@@ -103,7 +104,7 @@ async def test_a_value_that_was_unchecked_may_be_anything_until_the_grant_is_end
         assert (await found.warden.execute_plan(plan(OTHER))).status == "completed"
         assert (await browser.submit(listed.form("/revoke"))).status == 303
         assert (await found.warden.execute_plan(plan(OTHER))).status == "suspended"
-        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
+        kinds = [row.kind for row in (await read_audit_page(found.warden.service.store)).rows]
         assert "grant_made" in kinds and "grant_revoked" in kinds
 
 
@@ -177,7 +178,7 @@ async def test_a_form_that_comes_twice_or_from_two_tabs_at_once_allows_once() ->
         assert grant.grant_id == asked and grant.uses in (3, 4) and found.ledger.lines == ["erase [1, 2]"]
         words = (await browser.open(f"/inbox/suspensions/{asked}")).said
         assert f"Also allowed: At most {grant.uses} calls with exactly these values" in words
-        kinds = [row.kind for row in (await found.warden.service.audit.read_page()).rows]
+        kinds = [row.kind for row in (await read_audit_page(found.warden.service.store)).rows]
         assert kinds.count("grant_made") == 1
 
 

@@ -200,7 +200,7 @@ async def test_search_and_filters_find_runs_and_say_when_nothing_fits() -> None:
         for query, expected in (
             ("q=AROUND", ["Look around"]),
             ("q=erase&state=waiting", ["Erase it"]),
-            ("q=erase&state=done", []),
+            ("q=erase&state=completed", []),
             ("tool=find", ["Look around"]),
             ("host=Claude%20Code", ["Report"]),
             ("plan=month+%26+end", ["Report"]),

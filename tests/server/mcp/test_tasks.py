@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.tasks.state import TASKS
-from tests.kit import Client, PausingTool, model_step, plan, requirement, tool_step
+from tests.kit import Client, PausingTool, model_step, plan, requirement, tool_step, verify_audit
 from tests.server.mcp.http_support import TAKES, wired
 from tests.server.mcp.support import Desk, Document, decide_on_page, ok, open_desk, question_of
 from tests.server.mcp.tasks_support import TERMINAL, TakesTasks, Task, code_of, listen, run, start, take_tasks
@@ -111,7 +111,7 @@ async def test_a_form_that_came_back_undecided_is_not_asked_again_even_after_a_r
     async with take_tasks(tmp_path, on_disk=True) as desk:
         task = task.seen_by(desk.client)
         assert (await task.over())["awaiting"] == "human" and desk.ledger.lines == []
-        assert (await desk.warden.service.audit.verify()).problems == ()
+        assert (await verify_audit(desk.warden.service.store)).problems == ()
         await decide_on_page(desk)
         assert (await task.over())["status"] == "completed" and desk.ledger.lines == ["send ann 1 False"]
 

@@ -8,6 +8,7 @@ import pytest
 from mcp.types import INVALID_PARAMS
 from pydantic import JsonValue
 
+from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.mcp.tasks import state as tasks_state
 from planwarden.server.mcp.tasks.state import PAGE_S
 from tests.kit import ManualClock, MemoryStore, PausingTool, confirm, model_step, plan, requirement, tool_step
@@ -29,7 +30,7 @@ async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
 
 
 async def kinds(desk: Desk, task: Task) -> list[str]:
-    rows = (await desk.warden.service.audit.read_page(limit=500)).rows
+    rows = (await read_audit_page(desk.warden.service.store, limit=500)).rows
     return [row.kind for row in rows if row.execution_id == task.task_id]
 
 
@@ -75,7 +76,7 @@ async def test_a_task_that_comes_to_wait_for_a_person_who_cannot_be_asked_ends_a
         assert desk.ledger.lines == ["erase [1]", "note x"]
         assert (await desk.ok("get_execution", threadId=shown["threadId"]))["status"] == "completed"
         assert (await kinds(desk, task)).count("task_ended") == 1
-        assert (await desk.warden.service.audit.verify()).problems == ()
+        assert (await verify_audit(desk.warden.service.store)).problems == ()
 
 
 @requirement("tasks:waiting")
@@ -135,7 +136,7 @@ async def test_a_dangerous_call_is_asked_as_an_address_and_opening_it_decides_no
     assert (await desk.ok("list_suspensions"))["total"] == 1
     await decide_on_page(desk)
     assert ((await task.over())["status"], desk.ledger.lines) == ("completed", ["erase [1]"])
-    assert (await desk.warden.service.audit.verify()).problems == ()
+    assert (await verify_audit(desk.warden.service.store)).problems == ()
 
 
 @requirement("tasks:link")
@@ -268,4 +269,4 @@ async def test_the_task_of_a_pruned_execution_is_not_found_and_nothing_comes_bac
         assert await store.prune(store.clock.now() + 1) == 1
         for call in (task.get(), task.update(a={"action": "accept"}), task.cancel()):
             assert await code_of(call) == INVALID_PARAMS
-        assert (await desk.warden.service.audit.verify()).problems == ()
+        assert (await verify_audit(desk.warden.service.store)).problems == ()

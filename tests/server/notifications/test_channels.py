@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import GuardFailed, InvalidArguments
 from planwarden.agent.core.execution.notifications import Notification
-from planwarden.server.api.audit import AuditReader
 from planwarden.storage.sql.notifications import MAX_WAITING, HasNotifications, NotificationQueue
-from tests.kit import ManualClock, SqliteStore, Store, ev, load_settings, requirement
+from tests.kit import ManualClock, SqliteStore, Store, ev, load_settings, requirement, verify_audit
 from tests.storage.suite import BackEnd, Scribe, decided, guard, question
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -171,7 +170,7 @@ async def test_what_an_outdated_claim_says_changes_nothing(store: Store, clock: 
 
 async def is_whole(store: Store) -> bool:
     """Whether the audit fits together and the log; the digest of the scribe's question is invented."""
-    verdict = await AuditReader(store).verify()
+    verdict = await verify_audit(store)
     return verdict.problems == ("execution 'e1': revision 1 of suspension 's1' does not fit its digest",)
 
 

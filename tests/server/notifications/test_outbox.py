@@ -26,7 +26,7 @@ from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest
 from planwarden.server.notifications.sender import CLAIM_S, GIVE_UP_AFTER_S, MAX_ATTEMPTS, NotificationSender, Post
 from planwarden.server.notifications.settings import NotificationChannel, NotifySettings, build_channels
-from tests.kit import Authority, ManualClock, MemoryStore, OperatorPolicy, Settings, decide, requirement
+from tests.kit import Authority, ManualClock, MemoryStore, OperatorPolicy, Settings, decide, requirement, verify_audit
 from tests.support.fakes import WatchedStore
 from tests.support.loop_time import pass_time
 from tests.support.paths import DOCS
@@ -307,7 +307,7 @@ async def test_a_dead_receiver_is_given_up_in_the_end_and_the_audit_says_so(capl
             desk.clock.advance(2 * 3600)
         assert await desk.store.notifications.waiting() == {}
         [failure] = await desk.failures()
-        verdict = await desk.warden.service.audit.verify()
+        verdict = await verify_audit(desk.warden.service.store)
         done = await desk.answer(asked)
     assert (failure["attempts"], failure["reason"], failure["event"]) == (12, "does not accept connections", "asked")
     assert verdict.is_whole and done.status == "completed"

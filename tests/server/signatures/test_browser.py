@@ -13,7 +13,7 @@ from planwarden.server.inbox.browser import build_pairing_url
 from planwarden.server.inbox.inbox_port import InboxSockets, open_sockets
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
-from tests.kit import Ledger, OperatorPolicy, Settings, SqliteStore, requirement, warden
+from tests.kit import Ledger, OperatorPolicy, Settings, SqliteStore, requirement, verify_audit, warden
 from tests.server.inbox.support import Inbox
 from tests.server.inbox.test_accessibility import Tour
 from tests.server.signatures.support import WIPE, wipe
@@ -105,7 +105,7 @@ async def open_browser(folder: Path) -> AsyncGenerator[BrowserTester]:
                 page.on("pageerror", lambda error: found.complaints.append(str(error)))
                 yield found
                 assert found.complaints == []
-                verdict = await made.service.audit.verify()
+                verdict = await verify_audit(made.service.store)
                 assert verdict.is_whole and verdict.signatures == len(ledger.lines), verdict.problems
                 tasks.cancel_scope.cancel()
         await store.close()

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.core.execution.audit import DIGEST_CHARS, AuditEntry
-from planwarden.server.api.audit import AuditReader, AuditVerdict
+from planwarden.server.api.audit import AuditVerdict, read_audit_page, verify_audit
 from planwarden.server.signatures.signature import EXTRA
 from planwarden.storage.keys import KeyStore
 from planwarden.storage.location import StoreLocation
@@ -32,13 +32,13 @@ async def test_a_critical_call_runs_once_after_its_owner_signed(tmp_path: Path) 
         assert plain.status == 409 and ledger.lines == []
         done = await ann.sign(asked.suspension_id, reason="checked")
         assert done.status == 303 and ledger.lines == ["wipe old 1"]
-        rows = (await found.warden.service.audit.read_page(thread_id=asked.thread_id)).rows
+        rows = (await read_audit_page(found.warden.service.store, thread_id=asked.thread_id)).rows
         assert [row.kind for row in rows] == ["asked", "signature", "decided"]
         decided = rows[-1].facts
         assert (decided["assurance"], decided["channel"], decided["principal"]) == ("signed", "inbox", "ann")
         assert rows[1].facts["digest"] == asked.digest and decided["rendered"]
         assert decided["digest"] == asked.digest[:DIGEST_CHARS]
-        verdict = await found.warden.service.audit.verify()
+        verdict = await verify_audit(found.warden.service.store)
         assert verdict.is_whole and (verdict.signatures, verdict.unverified) == (1, 0), verdict.problems
         shown = await ann.open(f"/inbox/suspensions/{asked.suspension_id}")
         assert "(a person with a key, in the inbox)" in shown.words
@@ -68,10 +68,10 @@ async def test_edited_arguments_are_kept_first_and_signed_as_the_new_revision() 
         assert stale.status == 409 and "revised" in stale.words
         assert (await ann.sign(asked.suspension_id)).status == 303
         assert ledger.lines == ["wipe older 1"]
-        kinds = {row.kind: row.facts for row in (await found.warden.service.audit.read_page()).rows}
+        kinds = {row.kind: row.facts for row in (await read_audit_page(found.warden.service.store)).rows}
         signed = str(kinds["signature"]["digest"])[:DIGEST_CHARS]
         assert signed == kinds["revised"]["digest"] == kinds["decided"]["digest"] != asked.digest[:DIGEST_CHARS]
-        assert (await found.warden.service.audit.verify()).is_whole
+        assert (await verify_audit(found.warden.service.store)).is_whole
 
 
 @requirement("signed:page")
@@ -96,7 +96,7 @@ async def test_a_signature_about_an_answer_counts_for_that_answer_only() -> None
         assert swapped.status == 422 and "another answer" in swapped.words
         assert (await ann.send(page.action, await ann.prepare(page, **{field: ["yes"]}))).status == 303
         assert (await found.current_execution(asked)).status == "completed"
-        verdict = await found.warden.service.audit.verify()
+        verdict = await verify_audit(found.warden.service.store)
         assert verdict.is_whole and verdict.signatures >= 1
 
 
@@ -113,13 +113,13 @@ async def test_a_quorum_of_two_is_the_owners_signature_and_a_second_person() -> 
         assert ("decision", "approve", False) in page.form("/decision").buttons
         assert (await bob.decide(asked.suspension_id, "approve")).status == 303
         assert ledger.lines == ["wipe old 1"]
-        rows = (await found.warden.service.audit.read_page(thread_id=asked.thread_id)).rows
+        rows = (await read_audit_page(found.warden.service.store, thread_id=asked.thread_id)).rows
         assert [(row.kind, row.facts.get("assurance")) for row in rows[1:]] == [
             ("signature", None),
             ("endorsed", "signed"),
             ("decided", "second"),
         ]
-        assert (await found.warden.service.audit.verify()).is_whole
+        assert (await verify_audit(found.warden.service.store)).is_whole
 
 
 @requirement("signed:page")
@@ -166,7 +166,7 @@ async def test_behind_a_proxy_keys_belong_to_the_public_name() -> None:
         for foreign in ("https://plan.example.com.evil.example", "https://localhost", "http://127.0.0.1:8765"):
             assert (await ann.send(form.action, {**form.fields, "decision": ["reject"]}, origin=foreign)).status == 403
         assert (await ann.sign(asked.suspension_id)).status == 303 and ledger.lines == ["wipe old 1"]
-        verdict = await found.warden.service.audit.verify()
+        verdict = await verify_audit(found.warden.service.store)
         assert verdict.is_whole and verdict.signatures == 1
         local = found.browser("http://127.0.0.1:8765")
         await local.log_in("ann")
@@ -199,10 +199,10 @@ async def test_keys_are_listed_added_with_a_known_one_only_and_removed() -> None
         assert "Removed" in page.words and not [form for form in page.forms if form.action.endswith("/remove")]
         unscripted = await ann.submit(page.form("/add"), label="green key")
         assert unscripted.status == 422 and "needs JavaScript" in unscripted.words
-        rows = [row for row in (await found.warden.service.audit.read_page()).rows if row.kind.startswith("key_")]
+        rows = [row for row in (await read_audit_page(found.warden.service.store)).rows if row.kind.startswith("key_")]
         assert [row.kind for row in rows] == ["key_added", "key_added", "key_removed"]
         assert rows[1].facts["confirmedBy"] == rows[0].facts["key"] == rows[2].facts["key"]
-        assert (await found.warden.service.audit.verify()).is_whole
+        assert (await verify_audit(found.warden.service.store)).is_whole
 
 
 @requirement("signed:audit")
@@ -212,7 +212,7 @@ async def test_a_decision_that_only_says_signed_is_found_out() -> None:
         said = Authority(assurance="signed", channel="inbox", principal="ann", digest=asked.digest)
         yes = Decision(approved=True)
         await decide(found.warden, (asked.thread_id, asked.suspension_id), yes, said)
-        [problem] = (await found.warden.service.audit.verify()).problems
+        [problem] = (await verify_audit(found.warden.service.store)).problems
     assert "claims a signature, and no earlier row holds it" in problem
 
 
@@ -233,7 +233,7 @@ async def append_and_verify(path: Path, change: Facts | None = None, *before: Au
         [true] = [row.entry for row in await store.audit_rows() if row.entry.kind == "signature"]
         again = [] if change is None else [AuditEntry(kind="signature", facts={**true.facts, **change})]
         await store.audit([*before, *again])
-        return await AuditReader(store).verify()
+        return await verify_audit(store)
 
 
 @requirement("signed:audit")

@@ -6,7 +6,7 @@ from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.plans import make_call
 from planwarden.agent.core.execution.folds.transitions import FieldChanges, check_is_rehearsal, find_step, move_step
-from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, ModelTurn, TokenUsage
+from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, ModelTurn, Usage
 
 
 def apply_created(execution: ExecutionState, event: ev.ExecutionCreated, at: float) -> FieldChanges:
@@ -100,7 +100,7 @@ def apply_model_failed(execution: ExecutionState, event: ev.ModelFailed, at: flo
     return changes | move_step(execution, event, state, outage=None, **fault)
 
 
-def _add_tokens(usage: TokenUsage, event: ev.ModelReplied | ev.ModelFailed) -> TokenUsage:
+def _add_tokens(usage: Usage, event: ev.ModelReplied | ev.ModelFailed) -> Usage:
     return replace(
         usage,
         input_tokens=usage.input_tokens + event.input_tokens,
