@@ -44,7 +44,6 @@ def find_chromium() -> str | None:
 
 CHROMIUM = find_chromium()
 NEEDS_CHROMIUM = [
-    pytest.mark.anyio,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine; `make browser` installs it"),
 ]
 DRIVES_CHROMIUM = [

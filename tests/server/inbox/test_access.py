@@ -16,8 +16,6 @@ from planwarden.storage.sessions import RunningInboxes
 from tests.kit import ManualClock, Settings, SqliteStore, Store, requirement
 from tests.storage.suite import mainly
 
-pytestmark = pytest.mark.anyio
-
 
 async def _list_kinds(store: Store) -> list[str]:
     return [row.kind for row in (await AuditReader(store).read_page()).rows]
