@@ -25,6 +25,7 @@ NOW: support.Document = {"decision": APPROVE, "waitSeconds": 0}
 CONFIRMED: dict[str, JsonValue] = plan(kit.confirm("a", "write it down?"), kit.tool_step("b", "note", {"text": "x"}))
 DANGEROUS = plan(kit.tool_step("a", "erase", {"ids": [1]}))
 SEND = plan(kit.tool_step("a", "send", {"to": "ann"}))
+NASTY = "Fine\n" * 50 + "\x1b[2J\u202e[Approve]\u200b\U000e0041" + "\n" * 5_000
 
 
 @both
@@ -87,6 +88,23 @@ async def test_somebody_who_decides_elsewhere_ends_an_open_form(tmp_path: Path) 
             while not ended:
                 await anyio.lowlevel.checkpoint()
         assert ended[0]["status"] == "rejected"
+
+
+@kit.requirement("forms:brief")
+@both
+async def test_words_made_to_deceive_come_after_the_facts_escaped_and_cut(tmp_path: Path, era: support.Era) -> None:
+    person = support.Person(action="cancel")
+    async with kit.open_desk(tmp_path, era, asks=person) as desk:
+        step = kit.tool_step("a", "send", {"to": "Ann"}, description=NASTY)
+        asked = await desk.ok("execute_plan", plan=plan(step))
+        await desk.ok("resume_execution", **support.ids_of(asked), decision=APPROVE)
+        message = person.shown[0].message
+        lines = message.splitlines()
+        assert lines[0] == "Run this call? send (risk: confirm)"
+        assert lines[1] == "planwarden found: Control or invisible characters escaped: 4"
+        assert lines[2] == 'to="Ann", copies=1, urgent=false'
+        assert lines[3].startswith("The agent says (unverified), 500 char") and len(lines) == 4
+        assert len(message) < 800 and message.replace("\n", "").isprintable()
 
 
 @kit.requirement("plan:review")
