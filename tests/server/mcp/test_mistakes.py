@@ -211,7 +211,7 @@ def _list_other_languages(table: Table) -> None:
     )
     for written, right in bindings:
         step: Arguments = {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": written}}]}
-        document = {"todoList": [FIND, step], "inputs": {"properties": {"who": {}}}}
+        document: Arguments = {"todoList": [FIND, step], "inputs": {"properties": {"who": {}}}}
         table.plan(document, f"write {json.dumps(right)}", "step 'a'")
     condition = '[{"value": {"$from": "find", "pointer": "/amount"}, "matches": {"exclusiveMinimum": 5000}}]'
     table.plan({"todoList": [FIND, {**STEP, "when": "amount > 5000"}]}, condition)
