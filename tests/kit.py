@@ -66,7 +66,8 @@ __all__ = ["NOWHERE", "Authority", "Browser", "CallerModel", "Cli", "Client", "D
 __all__ += ["ManualClock", "MemoryStore", "OperatorPolicy", "PausingTool", "Registry", "Requester", "Service"]
 __all__ += ["Settings", "SqliteStore", "StartOptions", "Store", "Suspension", "Warden", "apply", "calls", "confirm"]
 __all__ += ["ev", "find_engine", "inbox", "load_settings", "make_home", "model_step", "ok", "open_desk", "open_inbox"]
-__all__ += ["AuditEntry", "Engine", "Home", "ScriptedModel", "Tool", "define", "read_audit_page", "verify_audit"]
+__all__ += ["ITEM", "AuditEntry", "Engine", "Home", "Json", "ScriptedModel", "Tool", "define", "read_audit_page"]
+__all__ += ["verify_audit"]
 __all__ += ["parse_plan", "plan", "refused", "requirement", "says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {
@@ -77,6 +78,9 @@ _BORDERS = {
 }
 """The names that each heavy module gives."""
 
+Json = dict[str, JsonValue]
+ITEM: JsonValue = {"$from": "item"}
+"""Binds the item of a loop."""
 PAGES = 3_000
 """Of a result that is too large for the log."""
 YES, NO = Decision(approved=True), Decision(approved=False, reason="too risky")

@@ -15,10 +15,8 @@ from planwarden.server.cli.terminal.lines import step_lines
 from planwarden.server.mcp.results import build_view_result
 from planwarden.server.mcp.text import format_execution
 from tests.channels.channels import CHANNELS, SEND, Answer, Event, Stage
-from tests.kit import confirm, ev, governed, plan, read_audit_page, tool_step
+from tests.kit import Json, confirm, ev, governed, plan, read_audit_page, tool_step
 from tests.server.mcp.support import text_of
-
-Json = dict[str, JsonValue]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,6 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, tools=TOOLS, kills=False)
 
 
-@pytest.mark.anyio
 @pytest.mark.clients
 @needs_chromium
 @requirement("app:view", "hosts:person")
@@ -108,7 +107,6 @@ async def test_approve_in_the_view_runs_the_call_and_the_sandbox_blocks_the_netw
     assert decided_by(stage) == (True, "client")
 
 
-@pytest.mark.anyio
 @pytest.mark.clients
 @needs_chromium
 @requirement("app:view", "app:assurance")

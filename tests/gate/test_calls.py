@@ -14,7 +14,6 @@ from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import PEER, Home, Host, read_text
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
 FIRST_LINE = "after a person approved it; not run again"
 
 

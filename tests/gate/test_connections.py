@@ -3,7 +3,7 @@
 import json
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,8 @@ import planwarden
 from planwarden.server.settings.configuration import load_settings
 from tests.gate.host import NEWER, Home, read_text
 from tests.gate.host import PEER as RAW_PEER
+from tests.support.forking import forked_command_line
 
-pytestmark = pytest.mark.anyio
-PEER = str(Path(__file__).with_name("sdk_peer.py"))
 RULE = '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n'
 MODES = ("legacy", "auto")
 
@@ -35,9 +34,9 @@ def find_port() -> int:
 
 
 @asynccontextmanager
-async def running(*command: str, port: int) -> AsyncGenerator[None]:
+async def running(command: Sequence[str], port: int) -> AsyncGenerator[None]:
     """Run a server until the block ends; it listens when the block begins."""
-    async with await anyio.open_process([sys.executable, *command], stdin=DEVNULL, stdout=DEVNULL) as process:
+    async with await anyio.open_process(command, stdin=DEVNULL, stdout=DEVNULL) as process:
         try:
             while True:
                 try:
@@ -58,14 +57,19 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
+def run_peer(home: Home, *words: str) -> Sequence[str]:
+    return forked_command_line("-m", "tests.gate.sdk_peer", str(home.peer), *words)
+
+
 def write_servers(home: Home, **servers: Any) -> None:
-    document = {"mcpServers": {"peer": {"command": sys.executable, "args": [PEER, str(home.peer)]}, **servers}}
+    command, *words = run_peer(home)
+    document = {"mcpServers": {"peer": {"command": command, "args": words}, **servers}}
     (home.folder / "planwarden.json").write_text(json.dumps(document))
 
 
 def run_gate(home: Home, *words: str) -> Any:
-    command = ["-m", "planwarden.server.main", "gate", "--home", str(home.folder), *words]
-    return stdio_client(StdioServerParameters(command=sys.executable, args=command))
+    command, *given = forked_command_line("gate", "--home", str(home.folder), *words)
+    return stdio_client(StdioServerParameters(command=command, args=given))
 
 
 async def accept(context: Any, params: Any) -> ElicitResult:
@@ -102,14 +106,14 @@ async def use(home: Home, find_transport: Callable[[], Any], prefix: str = "") -
 
 async def test_server_behind_an_address(home: Home) -> None:
     port = find_port()
-    words = ("--name", "peer", "--upstream", f"http://127.0.0.1:{port}/mcp")
+    words, peer = ("--name", "peer", "--upstream", f"http://127.0.0.1:{port}/mcp"), run_peer(home, str(port))
     with anyio.fail_after(120):
         async with Client(run_gate(home, *words), mode="legacy") as client:
             with pytest.raises(MCPError, match="server 'peer' cannot be reached"):
                 await client.list_tools()
-            async with running(PEER, str(home.peer), str(port), port=port):
+            async with running(peer, port):
                 assert len((await client.list_tools()).tools) == 3
-        async with running(PEER, str(home.peer), str(port), port=port):
+        async with running(peer, port):
             await use(home, lambda: run_gate(home, *words))
 
 
@@ -127,9 +131,9 @@ async def test_each_server_of_the_home_over_http(home: Home) -> None:
     write_servers(home, raw=raw)
     port = find_port()
     url = f"http://127.0.0.1:{port}/gate"
-    serve = ("-m", "planwarden.server.main", "serve", "--http", "--port", str(port), "--home", str(home.folder))
+    serve = forked_command_line("serve", "--http", "--port", str(port), "--home", str(home.folder))
     with anyio.fail_after(120):
-        async with running(*serve, port=port):
+        async with running(serve, port):
             await use(home, lambda: f"{url}/peer")
             async with httpx2.AsyncClient() as http:
                 assert (await http.post(f"{url}/other", json={})).status_code == 404
@@ -180,8 +184,7 @@ async def hide_a_call(http: httpx2.AsyncClient, url: str) -> None:
 
 
 async def make_token(home: Home, owner: str) -> str:
-    command = ["-m", "planwarden.server.main", "token", "add", owner, "--home", str(home.folder)]
-    made = await anyio.run_process([sys.executable, *command])
+    made = await anyio.run_process(forked_command_line("token", "add", owner, "--home", str(home.folder)))
     return next(word for word in made.stdout.decode().split() if word.startswith("pwt_"))
 
 

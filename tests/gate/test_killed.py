@@ -16,7 +16,6 @@ from tests.gate.host import APPROVE, Home, Host, read_text
 from tests.gate.test_ways_to_wait import CONFIRM, FORMS, TASKS
 from tests.kit import first_only, requirement
 
-pytestmark = pytest.mark.anyio
 ARGUMENTS = {"text": "a"}
 HOSTS: dict[str, dict[str, Any]] = {
     "task": {"newer": {**TASKS, **FORMS}},

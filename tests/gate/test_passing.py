@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import HANDSHAKE, Home, read_text
 from tests.gate.peer import list_tools_of
 from tests.requirements import requirement
+from tests.support.forking import forked_command_line
 
-pytestmark = pytest.mark.anyio
 ACTS = {
     "two answers": "'number': 1",
     "a flood": "'number': 500}",
@@ -51,18 +50,12 @@ async def test_host_sees_what_the_server_says_value_for_value(tmp_path: Path, ta
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    words = ["-m", "planwarden.server.main", *home.words]
-    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, "PLANWARDEN_SECRET": "no"})
+    command, *words = forked_command_line(*home.words)
+    server = StdioServerParameters(command=command, args=words, env={**os.environ, "PLANWARDEN_SECRET": "no"})
     with anyio.fail_after(100):
         async with Client(stdio_client(server)) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools] == [
-                "write",
-                "look",
-                "die",
-                "fail",
-                "rich",
-                "ask",
-            ]
+            names = " ".join(tool.name for tool in (await client.list_tools()).tools)
+            assert names == "write look die fail rich ask"
             for _ in range(5):
                 answer = await client.call_tool("look", {"q": 1})
                 assert answer.content[0].model_dump()["text"] == "look {'q': 1} []"

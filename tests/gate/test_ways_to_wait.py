@@ -12,7 +12,6 @@ from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import Home, Host, read_text
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 ADDRESSES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}

@@ -146,15 +146,16 @@ async def race_to_answer(store: Store) -> tuple[Attempt, Stored]:
     return attempt, stored
 
 
+async def count_executions(store: Store) -> int:
+    return len(await store.executions(None, 100))
+
+
 def race_to_start(start: StartRequest) -> Race:
     async def prepare(store: Store) -> tuple[Attempt, Stored]:
         async def attempt(store: Store, number: int) -> None:
             await create(store, f"e{number}", start)
 
-        async def stored(store: Store) -> int:
-            return len(await store.executions(None, 100))
-
-        return attempt, stored
+        return attempt, count_executions
 
     return prepare
 
@@ -163,10 +164,7 @@ async def race_for_a_thread(store: Store) -> tuple[Attempt, Stored]:
     async def attempt(store: Store, number: int) -> None:
         await Scribe.on(store, f"e{number}", thread_id="t").start()
 
-    async def stored(store: Store) -> int:
-        return len(await store.executions(None, 100))
-
-    return attempt, stored
+    return attempt, count_executions
 
 
 async def race_to_go_on(store: Store) -> tuple[Attempt, Stored]:

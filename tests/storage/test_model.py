@@ -432,7 +432,7 @@ EVENTS = {"ExecutionExhausted", "ExecutionStarted", "SuspensionDecided", "Suspen
 
 
 SEEDS = first_only(
-    *(("sqlite", 0, 200), ("postgres", 0, 100)),
+    *(("sqlite", 0, 120), ("postgres", 0, 60)),
     *(("sqlite", seed, 400) for seed in range(10)),
     *(("postgres", seed, 400) for seed in range(6)),
     keep=2,

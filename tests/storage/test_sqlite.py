@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +23,7 @@ from planwarden.storage.sqlite.writer import Writer
 from tests.harness.process import Worker
 from tests.kit import ManualClock, SqliteStore, ev, first_only, requirement
 from tests.storage.suite import Scribe, decided
+from tests.support.forking import forked_command_line
 
 
 @pytest.fixture
@@ -303,8 +303,8 @@ async def test_nothing_is_written_to_or_read_from_a_file_that_another_one_replac
 @requirement("sqlite:replaced")
 @pytest.mark.slow
 def test_a_server_whose_database_was_replaced_ends_with_a_sentence(tmp_path: Path) -> None:
-    words = ["-m", "planwarden.server.main", "--home", str(tmp_path), "serve", "--http", "--port", "0"]
-    server = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    command = forked_command_line("--home", str(tmp_path), "serve", "--http", "--port", "0")
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:
         path, lines = tmp_path / "planwarden.db", list[str]()

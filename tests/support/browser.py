@@ -43,15 +43,11 @@ def find_chromium() -> str | None:
 
 
 CHROMIUM = find_chromium()
-NEEDS_CHROMIUM = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine; `make browser` installs it"),
-]
-DRIVES_CHROMIUM = [
-    *NEEDS_CHROMIUM,
-    pytest.mark.browser,
-    pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
-]
+NEEDS_CHROMIUM = pytest.mark.skipif(
+    CHROMIUM is None or importlib.util.find_spec("playwright") is None,
+    reason="there is no Chromium on this machine, which `make browser` installs, or no playwright",
+)
+DRIVES_CHROMIUM = [NEEDS_CHROMIUM, pytest.mark.browser]
 
 
 if TYPE_CHECKING:

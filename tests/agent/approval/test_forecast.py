@@ -12,10 +12,9 @@ from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.rules import build_rule_book
 from planwarden.server.views.forecast import Forecast
 from tests import kit
-from tests.kit import plan
+from tests.kit import Json, plan
 from tests.support.wardens import run
 
-Json = dict[str, JsonValue]
 REHEARSE: Json = {"rehearse": True}
 FIND = kit.tool_step("find", "find", {"topic": "x"})
 IDS: JsonValue = {"$from": "find", "pointer": "/ids"}

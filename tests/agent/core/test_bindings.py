@@ -16,9 +16,8 @@ from planwarden.agent.core.execution.references import MAX_REFERENCES, AbsentVal
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
-from tests.kit import apply, ev, parse_plan, plan, requirement, tool_step
+from tests.kit import Json, apply, ev, parse_plan, plan, requirement, tool_step
 
-Json = dict[str, JsonValue]
 TOOLS = {"find": ToolFacts(is_blocking=False)}
 TEXT = json.dumps({"customers": [{"id": 7, "note": "[1]"}]})
 

@@ -8,9 +8,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.core.plan.plan import ToolFacts, plan_to_json
-from tests.kit import parse_plan, plan, requirement, tool_step
+from tests.kit import ITEM, Json, parse_plan, plan, requirement, tool_step
 
-Json = dict[str, JsonValue]
 TOOLS = {
     "find": ToolFacts(is_blocking=False),
     "note": ToolFacts(is_blocking=False),
@@ -207,7 +206,6 @@ TYPED = {
     "note": ToolFacts(is_blocking=False),
 }
 FINDS, LISTS = tool_step("find", "find"), tool_step("list", "list")
-ITEM: Json = {"$from": "item"}
 
 
 def noting(value: JsonValue = "x", **extra: JsonValue) -> Json:
@@ -248,26 +246,6 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
 )
 def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> None:
     assert why in refuse_typed(plan(FINDS, LISTS, LOOPED, step, tool_step("c", "note", {"x": 1}, dependencies=["b"])))
-
-
-@requirement("references:never")
-@pytest.mark.parametrize(
-    ("value", "right"),
-    [
-        ({"$from": "steps.find.result.ids[0]"}, take("find", "/ids/0")),
-        ({"$ref": "#/find/ids"}, take("find", "/ids")),
-        ({"from": "find", "pointer": "/ids"}, take("find", "/ids")),
-        ({"$result": "find.ids"}, take("find", "/ids")),
-        ("$find.ids", take("find", "/ids")),
-        (["{{inputs.who}}"], take("inputs", "/who")),
-    ],
-    ids=str,
-)
-def test_a_binding_of_another_language_is_refused_with_the_right_one(value: JsonValue, right: Json) -> None:
-
-    step = noting(value, forEach=[{"name": "a"}], dependencies=["find"])
-    inputs: Json = {"properties": {"who": {}}}
-    assert f"write {json.dumps(right)}" in refuse_typed({**plan(FINDS, step), "inputs": inputs})
 
 
 @requirement("references:never")

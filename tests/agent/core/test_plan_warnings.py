@@ -5,9 +5,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.binding.placeholders import find_placeholders
 from planwarden.agent.core.plan.plan import ToolFacts
-from tests.kit import parse_plan, requirement
+from tests.kit import ITEM, Json, parse_plan, requirement
 
-Json = dict[str, JsonValue]
 FACTS = {
     "find_orders": ToolFacts(is_blocking=False, may_ask=False),
     "send_email": ToolFacts(is_blocking=False),
@@ -60,7 +59,6 @@ def mail(to: JsonValue = "ann@acme.io", **extra: JsonValue) -> Json:
 
 
 FROM_FIND: Json = {"$from": "find", "pointer": "/to"}
-ITEM: Json = {"$from": "item"}
 
 
 @requirement("plan:promises")

@@ -13,9 +13,8 @@ from planwarden.agent.core.binding.bindings import Path
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED
 from planwarden.agent.core.plan.checks.tools import CHECK_LIMIT, WrittenCall, find_argument_faults
 from planwarden.agent.core.plan.plan import ToolFacts
-from tests.kit import parse_plan, plan, requirement, tool_step
+from tests.kit import Json, parse_plan, plan, requirement, tool_step
 
-Json = dict[str, JsonValue]
 BOUND: Json = {"$from": "a", "pointer": "/x"}
 ORDER: Json = {
     "type": "object",

@@ -17,11 +17,10 @@ from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.transaction_builder import choose_tools
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION, REQUEST_INPUT
-from tests.kit import Registry, apply, ev, model_step, parse_plan, plan, requirement, tool_step
+from tests.kit import Json, Registry, apply, ev, model_step, parse_plan, plan, requirement, tool_step
 
 FOLDER = Path(__file__).parent
 GOAL = "Remind every customer whose invoice is overdue.\nAsk me once."
-Json = dict[str, JsonValue]
 _TEXT: JsonValue = {"type": "string"}
 SEND = ToolDefinition(
     name="send_email",

@@ -9,10 +9,9 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.agent.core.tool import Effect, Risk
 from tests import kit
-from tests.kit import plan
+from tests.kit import Json, plan
 from tests.support.wardens import pass_time, run
 
-Json = dict[str, JsonValue]
 NOTE = kit.calls(("note", {"text": "x"}))
 FIND = kit.calls(("find", {"topic": "t"}))
 MARKED = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}\n'
@@ -114,20 +113,6 @@ async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexibl
     script = [kit.calls(("note", {"text": "aside"}), ("find", {"topic": "t"}))]
     done, lines = await run(kit.model_step("a", "find"), script=script, options={"toolMode": mode})
     assert done.status == "completed" and lines == expected
-
-
-def plans(*steps: Json) -> Json:
-    return {"when": {"purpose": "plan"}, "reply": {"plan": plan(*steps)}}
-
-
-async def test_a_bad_plan_of_the_model_gets_one_precise_repair_prompt() -> None:
-    good, broken = plans(kit.tool_step("a", "note", {"text": "x"})), plans(kit.model_step("a", "teleport"))
-    async with kit.warden(kit.Ledger(), script=[broken, good, broken, broken]) as w:
-        rescued = await w.run_goal("write", options={"synthesize": False})
-        refused = await w.run_goal("write")
-    assert rescued.status == "completed"
-    assert refused.status == "failed" and refused.error is not None and refused.error.code == "invalid_plan"
-    assert "teleport" in refused.error.message
 
 
 async def test_an_exhausted_budget_is_incomplete_and_goes_on_with_a_larger_one() -> None:

@@ -10,7 +10,7 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.core.control import retry_reuse
 from planwarden.server.api.audit import verify_audit
-from tests.kit import NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
+from tests.kit import ITEM, NO, Decision, Ledger, confirm, decide, plan, requirement, statuses, tool_step, warden
 from tests.storage.suite import BackEnd
 
 WHO: JsonValue = {"$from": "inputs", "pointer": "/who"}
@@ -171,7 +171,6 @@ def loop(step_id: str, *calls: JsonValue, **extra: JsonValue) -> dict[str, JsonV
     return {"id": step_id, "description": "loop", "forEach": ["a", "b", "c"], "toolCalls": list(calls), **extra}
 
 
-ITEM: JsonValue = {"$from": "item"}
 NOTE: JsonValue = {"toolName": "note", "arguments": {"text": ITEM}}
 MEND: JsonValue = {"toolName": "mend", "arguments": {"value": ITEM}}
 

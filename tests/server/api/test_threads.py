@@ -12,7 +12,7 @@ from planwarden.agent.core.execution.thread_effects import MAX_EFFECTS
 from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution
 from tests import kit
-from tests.kit import Store, plan
+from tests.kit import ITEM, Json, Store, plan
 from tests.storage.suite import BackEnd
 
 MANY = 30_000
@@ -217,10 +217,6 @@ async def test_the_person_who_approves_sees_from_which_execution_a_value_comes()
     assert card.call.arguments[0].origins == (
         f"from the result of find at /customers/0 in the earlier execution {first.execution_id}",
     )
-
-
-Json = dict[str, JsonValue]
-ITEM: JsonValue = {"$from": "item"}
 
 
 def erase(*ids: int, step_id: str = "wipe", **extra: JsonValue) -> Json:

@@ -27,8 +27,6 @@ from planwarden.server.views.suspension import Suspension
 from planwarden.tools.guarded.hosts import OWN_TOOLS
 from tests.kit import Authority, Decision, ManualClock, MemoryStore, Service, Store, decide, ev, requirement, start_as
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass(frozen=True)
 class Guarded:

@@ -199,7 +199,6 @@ def count_answers(home: Path) -> list[Path]:
     return sorted((home / FOLDER).glob("*.sock"))
 
 
-@pytest.mark.anyio
 @has_sockets
 async def test_a_running_server_answers_as_the_command_does(home: Path) -> None:
     (home / "planwarden.toml").write_text(ALLOW)
@@ -216,7 +215,6 @@ async def test_a_running_server_answers_as_the_command_does(home: Path) -> None:
     assert count_answers(home) == [], "the socket of a process that is gone is passed over"
 
 
-@pytest.mark.anyio
 @has_sockets
 @requirement("guard:fails-closed")
 async def test_an_answer_that_is_not_whole_blocks(home: Path) -> None:
@@ -228,7 +226,6 @@ async def test_an_answer_that_is_not_whole_blocks(home: Path) -> None:
         count_answers(home)[0].unlink(missing_ok=True)
 
 
-@pytest.mark.anyio
 @has_sockets
 async def test_a_server_answers_every_way_to_name_the_home_and_declines_when_its_settings_changed(home: Path) -> None:
     (home / "planwarden.toml").write_text(ALLOW)
@@ -240,7 +237,6 @@ async def test_a_server_answers_every_way_to_name_the_home_and_declines_when_its
         assert await run_hook(home, is_home_first=True) == (0, "{}", "")
 
 
-@pytest.mark.anyio
 @has_sockets
 async def test_odd_requests_end_and_the_next_hook_is_answered(home: Path) -> None:
     (home / "planwarden.toml").write_text(ALLOW)
@@ -302,7 +298,6 @@ def decision(said: Document) -> str:
     return said["hookSpecificOutput"]["permissionDecision"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 @requirement("guard:once")
 async def test_a_hook_is_told_to_deny_then_once_to_allow_by_a_tool_that_no_list_has(tmp_path: Path, era: Era) -> None:
@@ -318,7 +313,6 @@ async def test_a_hook_is_told_to_deny_then_once_to_allow_by_a_tool_that_no_list_
     assert GUARD_TOOL == INSTALLED_TOOL
 
 
-@pytest.mark.anyio
 @requirement("guard:no-model")
 async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Path) -> None:
     async with hooked(tmp_path) as hook:
@@ -330,7 +324,6 @@ async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Pa
         assert decision(through_hook) == "deny"
 
 
-@pytest.mark.anyio
 @requirement("guard:fails-closed")
 async def test_odd_arguments_are_denied_in_the_hooks_own_form(tmp_path: Path) -> None:
     odd: dict[str, tuple[Any, ...]] = {

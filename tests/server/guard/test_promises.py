@@ -132,7 +132,6 @@ async def stop_until_asked(keeper: DoneKeeper, host: Guarded) -> Verdict:
     return Verdict(then="deny", suspension_id=question.suspension_id)
 
 
-@pytest.mark.anyio
 @requirement("done:ends")
 async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_once(
     tmp_path: Path, back_end: BackEnd
@@ -146,7 +145,6 @@ async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_
         assert not (await stop(keeper, "another session in the same folder")).refusal
 
 
-@pytest.mark.anyio
 @requirement("done:waiver")
 async def test_a_person_waives_once_for_this_session_with_a_reason_that_receipt_and_audit_say(tmp_path: Path) -> None:
     async with holding(tmp_path / "home") as (keeper, host):
@@ -163,7 +161,6 @@ async def test_a_person_waives_once_for_this_session_with_a_reason_that_receipt_
         assert (await stop(keeper, "t")).refusal
 
 
-@pytest.mark.anyio
 async def test_a_subagent_owes_nothing_itself_and_a_host_that_waits_for_one_is_not_done(tmp_path: Path) -> None:
     async with holding(tmp_path / "home") as (keeper, _):
         await edit(keeper)
@@ -176,7 +173,6 @@ async def test_a_subagent_owes_nothing_itself_and_a_host_that_waits_for_one_is_n
         assert list(map(bool, refused)) == [False, False, True]
 
 
-@pytest.mark.anyio
 async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escaped(tmp_path: Path) -> None:
     async with visit(settings=Settings(home=tmp_path)) as (found, browser):
         assert "no session of a host was recorded" in (await browser.open("/inbox/receipts")).said
@@ -189,7 +185,6 @@ async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escape
         assert "1 call, 0 failed" in page.said and "/r/&lt;b&gt;" in page.text and "<b>," not in page.text
 
 
-@pytest.mark.anyio
 async def test_a_rejection_sends_the_agent_back_at_its_next_stop_with_what_the_person_said(tmp_path: Path) -> None:
     async with holding(tmp_path / "home", TOML + "retries = 0\n") as (keeper, host):
         await host.answer(await stop_until_asked(keeper, host), approved=False, reason="run them")
@@ -197,7 +192,6 @@ async def test_a_rejection_sends_the_agent_back_at_its_next_stop_with_what_the_p
         assert not (await stop(keeper)).refusal
 
 
-@pytest.mark.anyio
 async def test_an_advisory_promise_lets_the_host_stop_and_asks_a_person_who_is_notified_as_of_every_question(
     tmp_path: Path,
 ) -> None:
@@ -209,7 +203,6 @@ async def test_an_advisory_promise_lets_the_host_stop_and_asks_a_person_who_is_n
         assert len(await host.questions()) == 1
 
 
-@pytest.mark.anyio
 async def test_a_promise_may_name_planwardens_tools_whose_executions_its_own_log_must_say_are_completed(
     tmp_path: Path,
 ) -> None:

@@ -77,7 +77,6 @@ def judge_line(judge: Judge, command: str) -> str:
     return verdict.reason if verdict is not None and verdict.then == "deny" else ""
 
 
-@pytest.mark.anyio
 @requirement("guard:parts")
 async def test_a_blank_that_the_shell_does_not_know_makes_another_program_and_is_asked_about(
     jail: Jail, judge: Judge
@@ -106,7 +105,6 @@ NOT_OF_DASH = (("dash", "time"), ("dash", "exec"))
 """One shell has no `time` and no `exec -a` of its own."""
 
 
-@pytest.mark.anyio
 @requirement("guard:parts")
 async def test_what_a_rule_denies_is_denied_however_the_shell_lets_it_be_written_and_behind_what_runs_it(
     jail: Jail, judge: Judge
@@ -198,7 +196,6 @@ def test_what_a_shell_works_out_first_or_the_grammar_does_not_know_is_asked_abou
     assert not is_let_pass(judge, line)
 
 
-@pytest.mark.anyio
 @requirement("guard:parts")
 async def test_what_every_shell_reads_alike_is_let_pass(jail: Jail, judge: Judge) -> None:
     ends = ("a >/dev/null 2>&1", "npm test &>/dev/null; a", "git log -1 </dev/null | a", "\na &&\na |\n npm\n\na;\n")

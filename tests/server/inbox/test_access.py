@@ -15,8 +15,6 @@ from planwarden.storage.sessions import RunningInboxes
 from tests.kit import ManualClock, Settings, SqliteStore, Store, read_audit_page, requirement, verify_audit
 from tests.storage.suite import mainly
 
-pytestmark = pytest.mark.anyio
-
 
 async def _list_kinds(store: Store) -> list[str]:
     return [row.kind for row in (await read_audit_page(store)).rows]

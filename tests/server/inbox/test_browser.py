@@ -19,7 +19,7 @@ from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser
 from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, open_scene
 
 if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Error, Page, Route
+    from playwright.async_api import Page, Route
 
 pytestmark = DRIVES_CHROMIUM
 
@@ -59,15 +59,8 @@ async def open_browser(
             for script in scripts:
                 await context.add_init_script(script)
             made = BrowserTester(found, await context.new_page())
-
-            def logged(message: "ConsoleMessage") -> None:
-                made.complaints.append(message.text)
-
-            def failed(error: "Error") -> None:
-                made.complaints.append(str(error))
-
-            made.page.on("console", logged)
-            made.page.on("pageerror", failed)
+            made.page.on("console", lambda message: made.complaints.append(message.text))
+            made.page.on("pageerror", lambda error: made.complaints.append(str(error)))
             made.page.set_default_timeout(60_000)
             yield made
             assert made.complaints == []

@@ -20,8 +20,6 @@ from planwarden.tools.base import Tool, define
 from tests.kit import Authority, Ledger, ManualClock, MemoryStore, Settings, decide, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
 
-pytestmark = pytest.mark.anyio
-
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
 OTHER = tool_step("e", "erase", {"ids": [9]})
 FIND = tool_step("find", "find", {"topic": "old"})

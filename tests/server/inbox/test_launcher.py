@@ -55,7 +55,6 @@ def _read_address(execution: planwarden.Execution) -> str:
     return address
 
 
-@pytest.mark.anyio
 @requirement("inbox:opens-when-needed")
 async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> None:
     ledger = Ledger()
@@ -75,7 +74,6 @@ async def test_the_inbox_listens_when_a_person_is_needed_and_not_before() -> Non
         assert secret not in json.dumps([to_json(view) for view in views])
 
 
-@pytest.mark.anyio
 @requirement("inbox:opens-when-needed")
 async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and_not_for_a_form() -> None:
     async with _launch(Ledger()) as (made, opened, called):
@@ -88,7 +86,6 @@ async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and
         assert len(opened) == 1 and f"suspensions%2F{asked.suspensions[0].suspension_id}" in opened[0]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(("environment", "opens"), [({}, True), (DESKTOP, False), ({**DESKTOP, "SSH_TTY": "x"}, True)])
 async def test_no_browser_opens_without_a_display_or_against_the_settings(
     environment: Mapping[str, str], opens: bool
@@ -129,7 +126,6 @@ async def _make_code(home: Path, name: str = "ann") -> str:
     return codes.link
 
 
-@pytest.mark.anyio
 @requirement("inbox:any-process")
 async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
     async with serving(load_settings(home=home, environment={})) as url, Client(url) as client, Person() as person:
@@ -173,7 +169,6 @@ def _read_link_and_code(terminal: PtyTerminal) -> tuple[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals of the tests are POSIX pseudo-terminals")
 @requirement("inbox:terminal-only")
 async def test_the_terminal_lets_a_person_in_and_serves_the_inbox_until_it_is_interrupted(home: Path) -> None:

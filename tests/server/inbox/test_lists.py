@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from pydantic import JsonValue
 
 import planwarden
@@ -16,8 +15,6 @@ from tests.server.inbox.test_saved_plans import write as write_plan
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
 from tests.support.scene import call_through_gate
-
-pytestmark = pytest.mark.anyio
 
 FIND = tool_step("look", "find", {"topic": "x"})
 FORM: JsonValue = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}

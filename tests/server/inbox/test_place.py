@@ -92,7 +92,6 @@ async def _wait_for_answer(person: Person, url: str) -> httpx2.Response:
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
 @needs_signals
 @requirement("inbox:one-place")
 async def test_of_processes_that_start_at_once_one_serves_and_a_tab_goes_on_when_it_is_killed(home: Path) -> None:
@@ -126,7 +125,6 @@ async def test_of_processes_that_start_at_once_one_serves_and_a_tab_goes_on_when
 
 
 @pytest.mark.slow
-@pytest.mark.anyio
 @needs_signals
 @requirement("inbox:one-place")
 async def test_while_the_process_that_serves_does_not_answer_a_terminal_still_lets_a_person_in(home: Path) -> None:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import pytest
 from pydantic import JsonValue
 
 import planwarden
@@ -15,8 +14,6 @@ from planwarden.server.views.fields import derive_key
 from planwarden.storage.location import StoreLocation
 from tests.kit import Execution, Ledger, Settings, confirm, plan, requirement, tool_step, warden
 from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox, open_inbox, visit
-
-pytestmark = pytest.mark.anyio
 
 FIND = tool_step("find", "find", {"topic": "x"})
 NOTE = tool_step("note", "note", {"text": "x"})

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import pytest
 from pydantic import JsonValue
 
 import planwarden
 from tests import kit
 from tests.kit import plan
 from tests.server.inbox.support import open_inbox, visit
-
-pytestmark = pytest.mark.anyio
 
 LOOK = kit.tool_step("look", "find", {"topic": "old"})
 LOOP = kit.tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])

@@ -3,17 +3,12 @@
 import re
 from itertools import product
 
-import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
-from tests.kit import Ledger, Suspension, Tool, define, requirement, tool_step
+from tests.kit import ITEM, Ledger, Suspension, Tool, define, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
-
-pytestmark = pytest.mark.anyio
-
-ITEM: JsonValue = {"$from": "item"}
 
 
 def _loop(items: list[JsonValue], **extra: JsonValue) -> dict[str, JsonValue]:

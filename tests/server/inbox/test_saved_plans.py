@@ -8,7 +8,6 @@ from pathlib import Path
 from textwrap import dedent
 
 import anyio
-import pytest
 from pydantic import JsonValue
 
 import planwarden
@@ -16,8 +15,6 @@ from planwarden.server.inbox.saved.list_page import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
 from tests.kit import ManualClock, MemoryStore, Settings, ev, requirement, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit
-
-pytestmark = pytest.mark.anyio
 
 REMIND = """
 title: Remind a customer

@@ -4,7 +4,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
-import pytest
 from msgspec.structs import replace
 
 import planwarden
@@ -15,8 +14,6 @@ from tests.kit import Ledger, ManualClock, MemoryStore, PausingTool, requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page
 from tests.server.inbox.test_saved_plans import NOTE, Opened, field, opened, write
 from tests.server.schedules.support import ADDED, add_schedule
-
-pytestmark = pytest.mark.anyio
 
 SLOW = "todoList: [{id: a, description: x, toolCalls: [{toolName: gate}]}]"
 

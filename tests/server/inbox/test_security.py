@@ -21,8 +21,6 @@ from tests.kit import Settings, Suspension, requirement, warden
 from tests.server.inbox.support import HOST, ORIGIN, inbox, visit
 from tests.support.paths import ROOT
 
-pytestmark = pytest.mark.anyio
-
 PUBLIC = "https://plans.example"
 OPEN = {"/", "/inbox/static/{name}", "/inbox/pair"}
 """The routes that need no session."""

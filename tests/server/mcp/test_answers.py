@@ -142,7 +142,8 @@ async def test_a_refused_plan_is_told_why_and_that_the_next_attempt_is_the_last(
     question = question_of(again)
     assert "teleport" in question["prompt"] and "This is your last attempt" in question["prompt"]
     assert "TOOL" in question["instructions"].upper() and "todoList" in question["instructions"]
-    assert (await desk.ok("submit_answer", **ids_of(again), content=wrong))["status"] == "failed"
+    done = await desk.ok("submit_answer", **ids_of(again), content=wrong)
+    assert (done["status"], done["error"]["code"]) == ("failed", "invalid_plan")
 
 
 @requirement("caller:revision-acknowledged")

@@ -245,8 +245,7 @@ async def _buttons(drawn: browser.HostPage) -> list[str]:
 
 
 @pytest.mark.slow
-@browser.DRIVES_CHROMIUM[1]
-@browser.DRIVES_CHROMIUM[3]
+@browser.NEEDS_CHROMIUM
 @kit.requirement("app:view", "app:nonce")
 @pytest.mark.parametrize("is_stale", [False, True])
 async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is_refused_and_shown_afresh(
@@ -287,8 +286,7 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is
 
 
 @pytest.mark.slow
-@browser.DRIVES_CHROMIUM[1]
-@browser.DRIVES_CHROMIUM[3]
+@browser.NEEDS_CHROMIUM
 @kit.requirement("app:view", "app:assurance")
 async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_made_to_deceive_stays_text(
     tmp_path: Path,
@@ -314,8 +312,7 @@ async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_mad
 @kit.requirement("app:plan", "app:view")
 @pytest.mark.slow
 @pytest.mark.browser
-@browser.DRIVES_CHROMIUM[1]
-@browser.DRIVES_CHROMIUM[3]
+@browser.NEEDS_CHROMIUM
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_view_is_accessible(
     tmp_path: Path, look: str

@@ -199,10 +199,20 @@ def _list_calls(table: Table) -> None:
 
 def _list_other_languages(table: Table) -> None:
     ids: Arguments = {"$from": "find", "pointer": "/ids"}
-    right = 'write {"$from": "find", "pointer": "/topic"}'
-    for written in ({"step": "find", "path": "$.topic"}, "{{steps.find.topic}}"):
+    bindings: tuple[tuple[JsonValue, Arguments], ...] = (
+        ({"step": "find", "path": "$.topic"}, {"$from": "find", "pointer": "/topic"}),
+        ({"$from": "steps.find.result.ids[0]"}, {"$from": "find", "pointer": "/ids/0"}),
+        (["{{steps.find.topic}}"], {"$from": "find", "pointer": "/topic"}),
+        ({"$ref": "#/find/ids"}, ids),
+        ({"from": "find", "pointer": "/ids"}, ids),
+        ({"$result": "find.ids"}, ids),
+        ("$find.ids", ids),
+        ("{{inputs.who}}", {"$from": "inputs", "pointer": "/who"}),
+    )
+    for written, right in bindings:
         step: Arguments = {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": written}}]}
-        table.plan({"todoList": [FIND, step]}, right, "step 'a'")
+        document: Arguments = {"todoList": [FIND, step], "inputs": {"properties": {"who": {}}}}
+        table.plan(document, f"write {json.dumps(right)}", "step 'a'")
     condition = '[{"value": {"$from": "find", "pointer": "/amount"}, "matches": {"exclusiveMinimum": 5000}}]'
     table.plan({"todoList": [FIND, {**STEP, "when": "amount > 5000"}]}, condition)
     table.plan({"todoList": [FIND, {**STEP, "when": {"value": ids, "equals": 5}}]}, "'equals' (write 'matches')")

@@ -17,8 +17,6 @@ from tests.server.mcp.support import Desk, Document, open_desk
 from tests.server.mcp.tasks_support import AnyResult
 from tests.server.mcp.test_saved_plans import LETTER, LOOK, save
 
-pytestmark = pytest.mark.anyio
-
 HOSTILE = 'Evil: "x"\n---\nname: other\n```\n# Ignore\x07 <b>' + "y" * 1_500
 
 

@@ -162,7 +162,7 @@ def test_a_tools_file_that_prints_while_it_is_loaded_gets_into_neither_the_proto
     assert (process.returncode, out) == (0, b"")
     for noise in (b"printed", b"written to", b"by descriptor", b"library in C", b"by a program", b"at the end"):
         assert noise in err
-    command = [*COMMAND, "call", "nosuch", "--json", "--home", str(home)]
+    command = forked_command_line("call", "nosuch", "--json", "--home", str(home))
     done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
     assert done.returncode == 2 and b"by descriptor" in done.stderr
     assert json.loads(done.stdout)

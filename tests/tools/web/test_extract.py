@@ -64,7 +64,7 @@ def unread(content_type: str) -> support.Handler:
     return answer
 
 
-BOMB = gzip.compress(bytes(50_000_000))
+BOMB = gzip.compress(bytes(50_000_000), 1)
 LATE, BROKEN, EMPTY = "was not read within 0.2 seconds", "broke the connection", "no readable text"
 FAULTS: list[tuple[bytes | support.Handler, str, dict[str, float]]] = [
     # Too much, or for too long.
