@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import re
-import resource
 import sys
 import time
 from pathlib import Path
@@ -32,7 +31,6 @@ async def main(module: str, variant: str, place: str) -> None:
 
 async def _perform(side: Side, do: str, **arguments: object) -> None:
     gc.collect()
-    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
     cpu, start = time.process_time(), time.monotonic()
     value = await getattr(side, do)(**arguments) if do != "look" else None
     end = time.monotonic()
@@ -43,7 +41,6 @@ async def _perform(side: Side, do: str, **arguments: object) -> None:
         seconds=end - start,
         cpu=time.process_time() - cpu,
         total_cpu=time.process_time(),
-        switches=resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - switches,
         peak_bytes=read_memory("self", "VmHWM"),
     )
 

@@ -2,8 +2,8 @@
 
 * Call: a tool that only reads, called by the SDK's client through the gate and straight at the server, in turns.
 * Start: from `fork` to the answer to `initialize`, in turns too, and the memory of the idle gate.
-* Effect: from a decision to the moment at which the server did the call, by the clock of the machine. The host's person
-  decides in a form; or a program does in another process, which the gate learns when it looks, twice a second.
+* Effect: from a person's answer to the host's form to the moment at which the server did the call, by the clock of the
+  machine.
 * Memory: that of a gate while 100 calls wait, two for each of the 50 questions that may be open.
 
 The store is a SQLite database on the disk where planwarden keeps its data by default.
@@ -27,7 +27,6 @@ import planwarden
 from benchmarks.child import read_memory
 from benchmarks.harness import describe_machine, make_folder, write_result
 from benchmarks.startup import ENVIRONMENT, PROGRAM, measure_server
-from planwarden.agent.approval.answers import Decision
 
 CALLS, STARTS, DECISIONS, HELD, QUESTIONS = 1_000, 11, 200, 100, 50
 WARM = 50
@@ -47,7 +46,7 @@ LIMITS = {
     ("call", "added_ms"): 2.0,
     ("start", "later_ms"): 300.0,
     ("start", "idle_mb"): 70.0,
-    ("effect by form", "p99_ms"): 25.0,
+    ("effect", "p99_ms"): 25.0,
     ("held", "mb"): 150.0,
 }
 """What each figure may be at most."""
@@ -64,10 +63,10 @@ def main() -> None:
             result[name] = anyio.run(measure, home)
     write_result("gate", result)
     for name, row in result.items():
-        print(f"{name:>17}: {', '.join(f'{key} {value}' for key, value in row.items() if key != 'libraries')}")
+        print(f"{name:>6}: {', '.join(f'{key} {value}' for key, value in row.items() if key != 'libraries')}")
     for (name, key), limit in LIMITS.items():
         verdict = "" if result[name][key] <= limit else ", which is too much"
-        print(f"{name:>17}: {key} {result[name][key]} of {limit}{verdict}")
+        print(f"{name:>6}: {key} {result[name][key]} of {limit}{verdict}")
 
 
 def build_command(home: Path) -> tuple[str, ...]:
@@ -125,32 +124,6 @@ async def measure_forms(home: Path) -> dict[str, float]:
     return summarise([(done - decided) / 1e9 for decided, done in zip(decided_at, done_at, strict=True)])
 
 
-async def measure_programs(home: Path) -> dict[str, float]:
-    """Return milliseconds from a decision in another process to the call."""
-    seconds: list[float] = []
-    async with connect(build_command(home)) as client:
-        # The gate has listed its tools before the other process opens the home.
-        await call(client, "look", 0)
-        async with planwarden.Warden(home) as warden:
-            for number in range(WARM + DECISIONS):
-                decided_at = done_at = 0
-
-                async def decide() -> None:
-                    nonlocal decided_at
-                    # Another process asks.
-                    while not (questions := (await warden.list_suspensions()).suspensions):  # noqa: ASYNC110
-                        await anyio.sleep(0.005)
-                    decided_at = time.time_ns()
-                    ids = questions[0].thread_id, questions[0].suspension_id
-                    await warden.resume_execution(*ids, Decision(approved=True), wait_seconds=0)
-
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(decide)
-                    done_at = await call(client, "write", number)
-                seconds.append((done_at - decided_at) / 1e9)
-    return summarise(seconds)
-
-
 async def measure_memory(home: Path) -> dict[str, float]:
     """Return the most that a gate has held, while calls wait."""
     memory = 0
@@ -181,8 +154,7 @@ def summarise(seconds: list[float]) -> dict[str, float]:
 MEASURES = {
     "call": measure_calls,
     "start": measure_starts,
-    "effect by form": measure_forms,
-    "effect by program": measure_programs,
+    "effect": measure_forms,
     "held": measure_memory,
 }
 

@@ -1,24 +1,22 @@
 """The same job on LangGraph: SQLite (write-ahead log, synchronous=FULL) or PostgreSQL, durability "sync".
 
-Four forms of it, from the one that does most to the one that does least:
+Three forms of it, from the one that does most to the one that does least:
 
 * `plan-executor`: the plan is data. A node reads the next planned call from the state and emits an `AIMessage` with
   `tool_calls`; `ToolNode` validates the arguments and runs the `@tool`; a conditional edge loops. It is the only form
   that, like planwarden, takes any plan at run time, stores it, and records which tool was called with what.
 * `step-nodes`: the plan is compiled into the graph, one node per step, each calling `ToolNode` inside. Arguments are
   validated; the plan is not data any more.
-* `bare`: the plan is compiled into five plain functions; no tools, no messages, no validation. The leanest graph.
 * `functional`: `@entrypoint` and `@task` over a plan given at run time; no tools, no messages, no validation. The
   leanest LangGraph program of all.
 
-The confirmation is `interrupt()` in place of the third call, answered with `Command(resume=...)`, in all four. On
+The confirmation is `interrupt()` in place of the third call, answered with `Command(resume=...)`, in all three. On
 PostgreSQL a saver lets one statement run at a time, so a process has several, each with a connection of its own.
 """
 
 # LangGraph ships no stubs for pyright and leaves some of its generics open.
 # pyright: reportMissingTypeStubs=false
 
-import operator
 import os
 import uuid
 from collections.abc import AsyncGenerator, Callable
@@ -68,13 +66,6 @@ class StepState(TypedDict, total=False):
     messages: Annotated[list[AnyMessage], add_messages]
 
 
-class BareState(TypedDict, total=False):
-    """What the five plain functions keep."""
-
-    order: str
-    results: Annotated[list[Any], operator.add]
-
-
 async def confirm(action: str) -> Any:
     """Ask a person to approve an action before it happens."""
     return interrupt({"action": action})
@@ -115,16 +106,8 @@ def plan_executor(saver: Any) -> Form:
     return graph.compile(checkpointer=saver), lambda: {"plan": make_plan()}
 
 
-def build_chain(saver: Any, state: Any, node: Callable[[int], Any], key: str) -> Form:
-    """Build a graph of one node per step."""
-    graph: Any = StateGraph(state)
-    graph.add_sequence([(f"s{number}", node(number)) for number in STEPS])
-    graph.add_edge(START, "s0")
-    return graph.compile(checkpointer=saver), lambda: {"order": make_order(), key: []}
-
-
 def step_nodes(saver: Any) -> Form:
-    """Build steps that each have a `ToolNode` inside."""
+    """Build a graph of one node per step, each with a `ToolNode` inside."""
     tools = make_tools()
 
     def node(number: int) -> Any:
@@ -132,23 +115,12 @@ def step_nodes(saver: Any) -> Form:
             call = plan_job(state["order"])[number]
             return await tools.ainvoke(request(number, call.tool, call.arguments), config)
 
-        return step
+        return f"s{number}", step
 
-    return build_chain(saver, StepState, node, "messages")
-
-
-def bare(saver: Any) -> Form:
-    """Build steps that are plain functions."""
-    functions: dict[str, Any] = {function.__name__: function for function in FUNCTIONS} | {CONFIRMATION: confirm}
-
-    def node(number: int) -> Any:
-        async def step(state: Any) -> Any:
-            call = plan_job(state["order"])[number]
-            return {"results": [await functions[call.tool](**call.arguments)]}
-
-        return step
-
-    return build_chain(saver, BareState, node, "results")
+    graph: Any = StateGraph(StepState)
+    graph.add_sequence(list(map(node, STEPS)))
+    graph.add_edge(START, "s0")
+    return graph.compile(checkpointer=saver), lambda: {"order": make_order(), "messages": []}
 
 
 def functional(saver: Any) -> Form:
@@ -165,7 +137,7 @@ def functional(saver: Any) -> Form:
     return cast("Any", entrypoint(checkpointer=saver)(job)), make_plan
 
 
-VARIANTS = {"plan-executor": plan_executor, "step-nodes": step_nodes, "bare": bare, "functional": functional}
+VARIANTS = {"plan-executor": plan_executor, "step-nodes": step_nodes, "functional": functional}
 
 
 class LangGraph(Side):

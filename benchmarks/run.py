@@ -75,7 +75,7 @@ class Side:
     times: int = 1
     child: Any = None
     samples: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    """Seconds, seconds of CPU and switches of an execution; a switch is when it gives the processor up to wait."""
+    """Seconds of an execution."""
     figures: dict[str, float] = field(default_factory=dict[str, float])
 
     def start(self, stack: ExitStack, folder: Path) -> None:
@@ -101,8 +101,7 @@ class Side:
         """Run executions one after the other, and at once."""
         for mode, number in (("sequential", SEQUENTIAL * self.times), ("concurrent", IN_FLIGHT * self.times)):
             answer = self.child.call(mode, count=number)
-            for key in ("seconds", "cpu", "switches"):
-                self.samples.setdefault(f"{mode}_{key}", []).append(answer[key] / number)
+            self.samples.setdefault(f"{mode}_seconds", []).append(answer["seconds"] / number)
             self.figures["peak_bytes"] = answer["peak_bytes"]
 
     def measure_sizes(self) -> list[tuple[str, str]]:
@@ -123,7 +122,7 @@ class Side:
 
 def make_sides() -> tuple[Side, ...]:
     """Return planwarden, its peers and the floor."""
-    forms = ("step-nodes", "plan-executor", "bare", "functional")
+    forms = ("step-nodes", "plan-executor", "functional")
     return (
         Side("planwarden", "planwarden_side", planwarden_side.DATABASE, 2_000, 10_000, QUICK),
         *(Side(f"langgraph {form}", "langgraph_side", "langgraph.db", 200, 200) for form in forms),

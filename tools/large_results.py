@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import anyio
 import anyio.to_thread
-from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import SchemaSerializer, core_schema
 
 from planwarden.agent.common.artifact import (
     MAX_ARTIFACT_VALUES,
@@ -29,7 +29,7 @@ _AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_INTEGER = b"0" * 4_301
 """Python reads integers of at most 4,300 digits; `_AS_ZEROS` makes each digit a zero."""
 _PIECE_BYTES = 256 * 1024
-_PLAIN = TypeAdapter[object](object, config=ConfigDict(ser_json_inf_nan="constants")).serializer
+_PLAIN = SchemaSerializer(core_schema.any_schema(), {"ser_json_inf_nan": "constants"})
 """Makes JSON of dates, dataclasses and the like. NaN, which has no JSON form, stays a constant, so that `encode` can
 refuse it; otherwise it would silently become null."""
 

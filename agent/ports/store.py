@@ -269,14 +269,6 @@ class Lookups(Protocol):
         """
         ...
 
-    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        """Return pending suspensions with an alarm that is due or a deadline that has passed.
-
-        First the earliest of each principal, earliest first, then the second of each, and so on: nobody waits until
-        all of somebody else's are done.
-        """
-        ...
-
     async def close(self) -> None: ...
 
 
@@ -301,6 +293,14 @@ class Store(Lookups, Protocol):
     * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
     * Every failure of the medium is a `StoreError` that says what to do.
     """
+
+    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
+        """Return pending suspensions with an alarm that is due or a deadline that has passed.
+
+        First the earliest of each principal, earliest first, then the second of each, and so on: nobody waits until
+        all of somebody else's are done.
+        """
+        ...
 
     async def append(self, append: Append) -> Lease | None:
         """Commit. Returns the lease that the writer now holds, or None when it holds none."""

@@ -1,15 +1,10 @@
-"""The results, the table and the picture of the durable question."""
+"""The results and the tables of the durable question."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import matplotlib
-
-matplotlib.use("svg")
-from matplotlib import pyplot
 
 COUNTS: dict[str, Callable[[Any], bool]] = {
     "effects lost": lambda job: job["verdict"] == "lost",
@@ -26,7 +21,6 @@ TIMES = {
     "answer to effect, ms": "answered by another process",
     "new process to effect, ms": "answered after a restart",
 }
-COLOURS = {"right": "#d7efd7", "asked": "#fdf3c4", "contradicted": "#f9cfa0", "doubled": "#f2a7a0", "lost": "#f2a7a0"}
 
 
 def count(version: str, jobs: list[Any]) -> dict[str, Any]:
@@ -44,35 +38,28 @@ def describe(job: Any) -> str:
     return asked if job["verdict"] == "right" else job["verdict"].partition(":")[0]
 
 
-def draw(path: Path, systems: list[str], outcomes: list[Any]) -> None:
-    """Draw a cell for each scenario and system, with the worst of its jobs."""
+def list_worst(systems: Iterable[str], outcomes: list[Any]) -> list[list[str]]:
+    """Return a row for each scenario, with the worst of the jobs of each system."""
     cells: dict[str, dict[str, str]] = {job["scenario"]: {} for job in outcomes}
     for job in sorted(outcomes, key=lambda job: job["verdict"] != "right"):
         cells[job["scenario"]][job["system"]] = describe(job)
-    text = [[line[system] for system in systems] for line in cells.values()]
-    colours = [[COLOURS.get(word.split()[0].rstrip(":"), "#cccccc") for word in line] for line in text]
-    matplotlib.rcParams.update({"svg.hashsalt": "durable", "svg.fonttype": "none", "font.size": 9})
-    figure, axes = pyplot.subplots(figsize=(12.5, 4.6), layout="constrained")
-    axes.axis("off")
-    axes.set_title("What became of one refund that a person approves, by what happened to its job")
-    heads = [system.replace(", ", "\n") for system in systems]
-    table = axes.table(text, colours, "center", rowLabels=list(cells), colLabels=heads, bbox=(0.0, 0.0, 1.0, 1.0))
-    table.auto_set_font_size(False)
-    figure.savefig(path, metadata={"Date": None})
+    return [[scenario, *(row[system] for system in systems)] for scenario, row in cells.items()]
 
 
 def write(folder: Path, about: str, versions: dict[str, str], outcomes: list[Any]) -> None:
-    """Write the results, the picture, and the table in the README."""
+    """Write the results, and the tables in the README."""
     systems = {name: count(versions[name], [job for job in outcomes if job["system"] == name]) for name in versions}
     sums = ",\n".join(f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in systems.items())
     jobs = ",\n".join(f"  {json.dumps(job)}" for job in outcomes)
     text = f'{{\n "about": {json.dumps(about)},\n "systems": {{\n{sums}\n }},\n "outcomes": [\n{jobs}\n ]\n}}\n'
     (folder / "results.json").write_text(text, encoding="utf-8")
-    draw(folder / "durable.svg", list(systems), outcomes)
-    rows = [["", *systems], ["---", *["---:"] * len(systems)]]
-    rows += [[words, *(figures[words] for figures in systems.values())] for words in next(iter(systems.values()))]
-    table = "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows)
+    figures = [[words, *(sums[words] for sums in systems.values())] for words in next(iter(systems.values()))]
+    tables = [
+        [["", *systems], ["---", *["---:"] * len(systems)], *rows] for rows in (figures, list_worst(systems, outcomes))
+    ]
+    parts = ["\n".join(f"| {' | '.join(map(str, row))} |" for row in table) for table in tables]
     readme = folder / "README.md"
     before, _, rest = readme.read_text(encoding="utf-8").partition("<!-- table -->\n")
     after = rest.partition("<!-- end -->")[2]
-    readme.write_text(f"{before}<!-- table -->\n{table}\n\n{about}.\n<!-- end -->{after}", encoding="utf-8")
+    content = "\n\n".join([*parts, f"{about}."])
+    readme.write_text(f"{before}<!-- table -->\n{content}\n<!-- end -->{after}", encoding="utf-8")

@@ -1,8 +1,8 @@
 """Ask every system the same durable question: `python run.py [URL]`.
 
 The URL is that of a PostgreSQL server on which databases may be made and dropped; without it, no job runs on one.
-Each job has a folder, a database and processes of its own; processes die by SIGKILL. Writes `results.json`,
-`durable.svg` and the table of `README.md`. Linux, because the ledger's clock is compared between processes.
+Each job has a folder, a database and processes of its own; processes die by SIGKILL. Writes `results.json`
+and the tables of `README.md`. Linux, because the ledger's clock is compared between processes.
 """
 
 import json

@@ -31,7 +31,7 @@ from planwarden.server.plans.library import PlanLibrary, build_library
 from planwarden.server.settings.configuration import PLAN_FOLDER, ProcessRole, Settings, load_settings
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.telemetry.settings import TelemetrySettings
-from planwarden.server.views.escaping import escape_text, shorten_id
+from planwarden.server.views.escaping import MAX_NAMED_IDS, complete_id, escape_text, shorten_id
 from planwarden.server.views.suspension import Program, name_program
 from planwarden.storage.opening import CompleteStore, open_at_once, open_store
 from planwarden.storage.sqlite.store import MemoryStore
@@ -81,8 +81,6 @@ DUTIES: dict[Role, Duties] = {
     "reader": Duties(has_engine=False, has_servers=False),
 }
 
-CANDIDATES = 5
-"""How many ids an error names when several begin with what the user wrote."""
 _EXTRA_PACKAGES = frozenset({"opentelemetry", "grpc", "google"})
 """Top-level packages that the extras for telemetry install."""
 
@@ -241,31 +239,27 @@ class Home:
         Raises:
             UsageError: several ids begin so, or it is an id of another kind.
         """
-        entries = await store.find_ids(beginning, CANDIDATES + 1) if beginning else ()
+        entries = await store.find_ids(beginning, MAX_NAMED_IDS + 1) if beginning else ()
         ids = [entry.id for entry in entries if entry.kind == kind]
-        if beginning in ids or len(ids) == 1:
-            return beginning if beginning in ids else ids[0]
-        if ids:
-            names = ", ".join(map(escape_text, ids[:CANDIDATES])) + (", …" if len(ids) > CANDIDATES else "")
-            raise UsageError(f"several ids begin with {beginning[:64]!r}: {names}; write more of the one that you mean")
-        if entries:
+        if entries and not ids:
             entry, nouns = entries[0], {"thread": "a thread", "execution": "an execution", "suspension": "a question"}
             raise UsageError(
                 f"{entry.id!r} is the id of {nouns[entry.kind]}, and this command wants {nouns[kind]}; its thread is "
                 f"{entry.thread_id!r}: `{escape_text(self.command('show', entry.thread_id))}`"
             )
-        return beginning
+        return complete_id(beginning, ids)
 
-    async def find_thread(self, store: Lookups, beginning: str, advice: str) -> tuple[Header, ...]:
+    async def find_thread(self, store: Lookups, beginning: str, advice: str = "") -> tuple[Header, ...]:
         """Return the executions of the thread whose id begins so, oldest first.
 
         Raises:
-            UnknownThread: there is none; `advice` ends the sentence.
+            UnknownThread: there is none; `advice` ends the sentence instead of the command that lists threads.
             UsageError: as for `find_id`.
         """
         thread_id = await self.find_id(store, "thread", beginning)
         headers = await store.thread(thread_id)
         if not headers:
+            advice = advice or f"`{self.command('list')}` shows the newest ones"
             raise UnknownThread(f"there is no thread {thread_id[:64]!r}; {advice}")
         return headers
 

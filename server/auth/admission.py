@@ -121,11 +121,6 @@ class FailedTokenLimiter:
 
         await self._app(scope, receive, send_or_slow_down)
 
-    @property
-    def size(self) -> int:
-        """Entries in memory; at most `MAX_ADDRESSES`."""
-        return len(self._failures)
-
     def _wait(self, address: str) -> float:
         """Return the seconds until the address may try again."""
         times = self._failures.get(address)
@@ -188,7 +183,7 @@ class AllowedNamesMiddleware:
 
 
 def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, accepts_trust: bool) -> None:
-    """Raise `UsageError` unless the server may listen there; `check_access` looks at the tokens."""
+    """Raise `UsageError` unless the server may listen there; `needs_token` looks at the tokens."""
     if is_loopback(host):
         return
     if not settings.names:
@@ -204,13 +199,20 @@ def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, acc
         )
 
 
-def check_access(host: str, *, needs_token: bool, has_issuer: bool, has_tokens: bool) -> None:
-    """Raise `UsageError` if requests need a token and nobody can have one."""
-    if needs_token and not (has_issuer or has_tokens):
+def needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
+    """Return whether requests need a token. Revoked tokens count, so revoking the last one opens nothing.
+
+    Raises:
+        UsageError: they need one, and nobody can have one.
+    """
+    has_issuer = settings.issuer is not None
+    needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
+    if needs and not (has_issuer or may_use):
         raise UsageError(
             f"will not listen on {host!r}: nobody could use it, because authentication is required and there is no "
             "valid token; make one with `planwarden token add NAME`, or set [http] issuer in planwarden.toml"
         )
+    return needs
 
 
 def format_host(host: str) -> str:

@@ -55,15 +55,9 @@ def say_unknown(name: str, where: str) -> Result:
     return _add_meta(build_text(text), DISPOSITION, "outcome-unknown")
 
 
-def find_call(execution: ExecutionState) -> Call | None:
-    """Return the one call of the execution."""
-    calls = [call for state in execution.steps.values() for call in state.calls]
-    return calls[0] if len(calls) == 1 else None
-
-
 def has_run(execution: ExecutionState) -> bool:
     """Return whether the call was sent to its server, and ended."""
-    call = find_call(execution)
+    call = execution.only_call
     return call is not None and call.status in ("succeeded", "failed") and call.attempts > 0
 
 
@@ -88,7 +82,7 @@ def add_facts(execution: ExecutionState, result: Mapping[str, Value | JsonValue]
 
 def _find_disposition(execution: ExecutionState) -> str:
     """Return what became of the call of a finished execution, in the words of SEP-2848."""
-    call = find_call(execution)
+    call = execution.only_call
     if call is not None and call.status == "succeeded":
         return "approved-executed"
     return "execution-error" if has_run(execution) else "denied-not-executed"
@@ -101,7 +95,7 @@ def _add_meta(result: Mapping[str, Value | JsonValue], key: str, value: JsonValu
 
 
 def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
-    call, rejection = find_call(execution), find_rejection(execution)
+    call, rejection = execution.only_call, find_rejection(execution)
     if rejection is not None:
         reason = rejection.decision.reason if rejection.decision is not None else None
         text = f": {escape_text(reason[:MAX_REASON_CHARS])}" if reason else ""

@@ -45,7 +45,7 @@ from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, Pre
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
-from planwarden.server.gate.answers import Answer, Result, build_text, find_call, has_run
+from planwarden.server.gate.answers import Answer, Result, build_text, has_run
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.gate.tools import GatedTools
@@ -178,7 +178,7 @@ class GatedCalls:
         params = read if isinstance(read, dict) else {}
         with suppress(UnknownThread):
             execution = await self._service.find(str(params.get("taskId")).removeprefix(TASK_PREFIX))
-            own_call, slug = find_call(execution), f"{self._relay.config.slug}_"
+            own_call, slug = execution.only_call, f"{self._relay.config.slug}_"
             is_own = execution.principal == self._principal and execution.thread_id.startswith(THREAD_PREFIX)
             if own_call is not None and is_own and own_call.tool_name.startswith(slug):
                 name = own_call.tool_name.removeprefix(slug)
@@ -282,7 +282,7 @@ class GatedCalls:
         # Only the question whether a call happened has no time limit.
         for row in rows if definition.effect == "effect" else ():
             execution = None if row.expires_at is not None else await self._service.find(row.execution_id)
-            other = None if execution is None or not _is_unknown(execution) else find_call(execution)
+            other = None if execution is None or not _is_unknown(execution) else execution.only_call
             if other is not None and other.tool_name == definition.name:
                 return f"Nobody knows yet whether an earlier call of {definition.name} happened; settle that first."
         return None
@@ -379,7 +379,7 @@ class GatedCalls:
 
     async def _deliver(self, execution: ExecutionState, name: str, request_id: RequestId | None) -> Result:
         """Return the answer of a finished execution, with the whole result of its call."""
-        own_call = find_call(execution)
+        own_call = execution.only_call
         whole = None if own_call is None else own_call.value
         if own_call is not None and own_call.artifact is not None:
             artifact = await self._service.read_artifact(
@@ -489,7 +489,7 @@ class GatedCalls:
 
     async def _note_approval(self, execution: ExecutionState) -> None:
         """Rely on the definition of the call from now on if a person approved it as it is."""
-        own_call = find_call(execution)
+        own_call = execution.only_call
         suspension = None if own_call is None else execution.suspensions.get(own_call.suspension_id or "")
         if own_call is None or suspension is None or suspension.decision is None or not suspension.decision.approved:
             return

@@ -16,7 +16,7 @@ from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
-from planwarden.agent.core.execution.state import Call, ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
 from planwarden.agent.ports.store import Store
@@ -70,7 +70,7 @@ class Judge(msgspec.Struct, frozen=True):
 
     def is_released(self, execution: ExecutionState, call: GuardedCall, now: float) -> bool:
         """Return whether the call was released within the last hour, as the current policy requires."""
-        tool_call, required = find_made_call(execution), self.find_requirement(call)
+        tool_call, required = execution.only_call, self.find_requirement(call)
         if tool_call is None or tool_call.status != "succeeded" or tool_call.origin or tool_call.arguments is None:
             return False
         if required.denied is not None or canonical_json(tool_call.arguments) != canonical_json(call.arguments):
@@ -122,9 +122,3 @@ def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
         return False
     planned = plan.steps[0].tool_calls[0]
     return planned.tool_name == call.name and canonical_json(planned.arguments) == canonical_json(call.arguments)
-
-
-def find_made_call(execution: ExecutionState) -> Call | None:
-    """Return the one call of an execution of the guard."""
-    calls = [call for state in execution.steps.values() for call in state.calls]
-    return calls[0] if len(calls) == 1 else None

@@ -22,6 +22,7 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticker
 from planwarden.server.schedules.cron import CronTimes, find_zone
 from planwarden.server.schedules.ticker import PlanRunner, ScheduleTicker, find_running_thread
+from planwarden.server.views.escaping import complete_id
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import SavedPlanLine, ScheduleView, TickView
 from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, ScheduleStore, TickRecord
@@ -117,19 +118,13 @@ class ScheduleBook:
             UnknownSchedule: no id has it.
             UsageError: several have it.
         """
-        schedule = await self._schedules.find(beginning)
-        if schedule is not None:
-            return schedule
-        schedules = await self._schedules.all() if beginning else ()
-        matching = [candidate for candidate in schedules if candidate.schedule_id.startswith(beginning)]
-        if len(matching) > 1:
-            ids = ", ".join(candidate.schedule_id for candidate in matching[:5])
-            raise UsageError(f"several schedules begin with {beginning[:64]!r}: {ids}; write more of the one you mean")
-        if not matching:
+        schedules = {schedule.schedule_id: schedule for schedule in await self._schedules.all()}
+        schedule = schedules.get(complete_id(beginning, schedules, "schedule"))
+        if schedule is None:
             raise UnknownSchedule(
                 f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows the schedules"
             )
-        return matching[0]
+        return schedule
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
         """Let no tick start a run until `resume`; ticks that wait are dropped. A paused schedule stays as it is."""

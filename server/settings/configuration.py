@@ -148,14 +148,7 @@ def load_settings(
         promises=tuple(promise.build(FILE) for promise in tables.promises),
         channels=build_channels(tables.notify, env),
         hooks=build_hooks(tables.hooks, env),
-        observation=build_telemetry_settings(
-            env,
-            endpoint=tables.otel.endpoint,
-            protocol=tables.otel.protocol,
-            record_arguments=tables.otel.record_arguments,
-            log_format=tables.logging.format,
-            log_level=tables.logging.level,
-        ),
+        observation=build_telemetry_settings(env, tables.otel, tables.logging),
         environment=dict(env),
     )
 
@@ -214,10 +207,10 @@ def _read_all_servers(
 ) -> ServerList:
     """Return the servers in the file, and those that gates have wrapped."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
-    gated = tuple(read_gated_servers(home, env, settings, servers.configs))
-    names = tuple(repr(config.name) for config in gated)
-    notes = tuple(note for note in servers.notes if not any(f"server {name} that" in note for name in names))
-    return ServerList((*servers.configs, *gated), notes)
+    configs = (*servers.configs, *read_gated_servers(home, env, settings, servers.configs))
+    unused = [name for name in settings if name not in {config.name for config in configs}]
+    notes = (f"planwarden.toml has settings for a server {name!r} that is not configured" for name in unused)
+    return ServerList(configs, (*servers.notes, *notes))
 
 
 def _read_store(option: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:

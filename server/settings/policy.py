@@ -7,12 +7,12 @@ is part of every approval digest and of every row of the audit.
 import os
 import shlex
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from typing import Literal
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
@@ -59,7 +59,7 @@ _STRENGTH: dict[ev.Assurance, int] = {
 """A program that embeds planwarden is the operator, so it may decide everything."""
 
 
-class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Implements the engine's `Policy` port."""
 
     trust_caller: bool = False
@@ -81,7 +81,6 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     schedules: Mapping[str, Schedule] = {}
     """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
-    _digest: str = ""
 
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
@@ -151,22 +150,20 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def person(self, principal: str) -> str:
         return min(self.same_person) if principal in self.same_person else principal
 
-    def __post_init__(self) -> None:
-        computed = digest(
-            {
-                "trustCaller": self.trust_caller,
-                "critical": self.critical,
-                "quorum": self.quorum,
-                "approvers": list[JsonValue](sorted(self.approvers)),
-                **self.facts,
-            },
-            context="policy/v1",
-        )
-        force_setattr(self, "_digest", computed)
-
     @property
     def policy_digest(self) -> str:
         return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        facts: dict[str, JsonValue] = {
+            "trustCaller": self.trust_caller,
+            "critical": self.critical,
+            "quorum": self.quorum,
+            "approvers": list[JsonValue](sorted(self.approvers)),
+            **self.facts,
+        }
+        return digest(facts, context="policy/v1")
 
 
 def _limit_host_call(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -20,7 +19,7 @@ from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
 from planwarden.server.settings.promises import MAX_PROMISES, PromiseSettings
 from planwarden.server.settings.rules import MAX_RULES, RuleSettings
-from planwarden.server.telemetry.settings import Protocol
+from planwarden.server.telemetry.settings import LoggingTable, OtelTable
 from planwarden.tools.downstream.config import ServerSettings
 
 ONCE_DAYS = 90.0
@@ -199,37 +198,6 @@ class StoreTable(Table):
     """Like `PLANWARDEN_STORE`, which overrides it."""
     control_url: str | None = None
     """Like `PLANWARDEN_STORE_CONTROL`, which overrides it."""
-
-
-class OtelTable(Table):
-    endpoint: Annotated[str, Field(max_length=2_000)] | None = None
-    """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
-    protocol: Protocol | None = None
-    """Protocol of the collector: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
-    record_arguments: bool = False
-    """Spans record the arguments of tool calls."""
-
-    @model_validator(mode="after")
-    def _check_endpoint(self) -> "OtelTable":
-        if self.endpoint is not None and not _is_collector(self.endpoint):
-            raise ValueError(
-                "endpoint must be http://host:4318 or https://host; keys go into OTEL_EXPORTER_OTLP_HEADERS"
-            )
-        return self
-
-
-def _is_collector(endpoint: str) -> bool:
-    try:
-        return urlsplit(endpoint).scheme in ("http", "https") and "@" not in endpoint
-    except ValueError:
-        return False
-
-
-class LoggingTable(Table):
-    format: Literal["text", "json"] | None = None
-    """Format of the servers' lines on stderr; default plain text."""
-    level: Literal["debug", "info", "warning", "error"] | None = None
-    """Lowest level that is logged; default `warning`."""
 
 
 class SettingsTables(Table):

@@ -28,6 +28,7 @@ from planwarden.server.signatures.signature import (
     verify_registration,
     verify_signature,
 )
+from planwarden.server.views.escaping import complete_id
 from planwarden.storage.keys import KeyStore, KeyUse, Purpose, SigningKey, SigningNonce, counts
 from planwarden.storage.sessions import NAMED_DIGITS, InboxSession
 
@@ -206,16 +207,16 @@ class Keyring:
                 "removes any key"
             )
 
-    async def revoke_key(self, prefix: str, principal: str) -> SigningKey:
-        """Revoke any key, for the operator's terminal, by its id or the first 4 or more characters of it.
+    async def revoke_key(self, beginning: str, principal: str) -> SigningKey:
+        """Revoke any key, for the operator's terminal, by the beginning of its id.
 
         Raises:
-            UsageError: no key or several keys begin with `prefix`, or the key was revoked before.
+            UsageError: no key or several keys begin so, or the key was revoked before.
         """
-        matches = [key for key in await self.list_keys() if key.key_id.startswith(prefix.lower())]
-        if len(matches) != 1 or len(prefix) < 4:
-            raise UsageError(f"{len(matches) if len(prefix) >= 4 else 'too many'} keys begin with {prefix[:64]!r}")
-        [key] = matches
+        keys = {key.key_id: key for key in await self.list_keys()}
+        key = keys.get(complete_id(beginning.lower(), keys, "key"))
+        if key is None:
+            raise UsageError(f"there is no key {beginning[:64]!r}; `planwarden key list` shows the keys")
         if not await self._keys.revoke_key(
             key.key_id, self._store.clock.now(), _build_removal_entry(key.key_id, principal, "terminal", key.principal)
         ):

@@ -4,9 +4,11 @@ The environment wins over the file, as for every setting. OTLP goes over HTTP an
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 PREFIX = "OTEL_EXPORTER_OTLP"
 LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
@@ -14,6 +16,43 @@ LOG_FORMAT = "PLANWARDEN_LOG_FORMAT"
 
 Protocol = Literal["http/protobuf", "grpc"]
 Signal = Literal["traces", "metrics"]
+
+
+class OtelTable(BaseModel):
+    """`[otel]`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    endpoint: Annotated[str, Field(max_length=2_000)] | None = None
+    """Collector for spans and metrics over OTLP, such as `http://127.0.0.1:4318`; needs `planwarden[otel]`."""
+    protocol: Protocol | None = None
+    """Protocol of the collector: `http/protobuf`, or `grpc`, which needs `planwarden[otel-grpc]`."""
+    record_arguments: bool = False
+    """Spans record the arguments of tool calls."""
+
+    @model_validator(mode="after")
+    def _check_endpoint(self) -> "OtelTable":
+        if self.endpoint is not None and not _is_collector(self.endpoint):
+            raise ValueError(
+                "endpoint must be http://host:4318 or https://host; keys go into OTEL_EXPORTER_OTLP_HEADERS"
+            )
+        return self
+
+
+def _is_collector(endpoint: str) -> bool:
+    try:
+        return urlsplit(endpoint).scheme in ("http", "https") and "@" not in endpoint
+    except ValueError:
+        return False
+
+
+class LoggingTable(BaseModel):
+    """`[logging]`."""
+
+    model_config = OtelTable.model_config
+    format: Literal["text", "json"] | None = None
+    """Format of the servers' lines on stderr; default plain text."""
+    level: Literal["debug", "info", "warning", "error"] | None = None
+    """Lowest level that is logged; default `warning`."""
 
 
 class ExportTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,44 +82,32 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.traces is not None or self.metrics is not None
 
 
-def build_telemetry_settings(
-    environment: Mapping[str, str],
-    *,
-    endpoint: str | None = None,
-    protocol: Protocol | None = None,
-    record_arguments: bool = False,
-    log_format: Literal["text", "json"] | None = None,
-    log_level: str | None = None,
-) -> TelemetrySettings:
+def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, lines: LoggingTable) -> TelemetrySettings:
     """Return the settings, in which variables win; see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
     is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
-    traces = None if is_disabled else _find_target("traces", endpoint, protocol, environment, problems)
-    metrics = None if is_disabled else _find_target("metrics", endpoint, protocol, environment, problems)
+    traces = None if is_disabled else _find_target("traces", otel, environment, problems)
+    metrics = None if is_disabled else _find_target("metrics", otel, environment, problems)
     is_named = "OTEL_SERVICE_NAME" in environment or "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
     word = environment.get(LOG_FORMAT)
     return TelemetrySettings(
         traces=traces,
         metrics=metrics,
         problems=tuple(dict.fromkeys(problems)),
-        is_demanded=endpoint is not None,
-        record_arguments=record_arguments,
+        is_demanded=otel.endpoint is not None,
+        record_arguments=otel.record_arguments,
         service_name=None if is_named else "planwarden",
-        log_format=word if word == "text" or word == "json" else log_format,
-        log_level=log_level,
+        log_format=word if word == "text" or word == "json" else lines.format,
+        log_level=lines.level,
     )
 
 
 def _find_target(
-    signal: Signal,
-    endpoint: str | None,
-    protocol_option: Protocol | None,
-    environment: Mapping[str, str],
-    problems: list[str],
+    signal: Signal, otel: OtelTable, environment: Mapping[str, str], problems: list[str]
 ) -> ExportTarget | None:
     """Return where the signal is sent, if anywhere; describe a setting that cannot be followed in `problems`."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
-    base = environment.get(f"{PREFIX}_ENDPOINT") or endpoint
+    base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
     if not (own or base):
         return None
     variable = f"OTEL_{signal.upper()}_EXPORTER"
@@ -91,7 +118,7 @@ def _find_target(
         return None
     names = (f"{PREFIX}_{signal.upper()}_PROTOCOL", f"{PREFIX}_PROTOCOL")
     name = next((name for name in names if _read_variable(environment, name)), None)
-    protocol = protocol_option or "http/protobuf" if name is None else _read_variable(environment, name)
+    protocol = otel.protocol or "http/protobuf" if name is None else _read_variable(environment, name)
     if protocol == "grpc":
         return ExportTarget(url=own or base or "", protocol="grpc")
     if protocol == "http/protobuf":

@@ -39,13 +39,12 @@ from planwarden.server.auth.admission import (
     AllowedNames,
     AllowedNamesMiddleware,
     FailedTokenLimiter,
-    check_access,
     check_network,
     format_host,
+    needs_token,
 )
 from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.oauth import IssuerCheck
-from planwarden.server.auth.settings import HttpSettings, is_loopback
 from planwarden.server.guard.listener import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH
@@ -90,7 +89,7 @@ async def serve_http(
     check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
     if not settings.store.is_made:
         # Raises before a database is created.
-        _needs_token(settings.http, host, has_tokens=False, may_use=False)
+        needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
     warden = Warden(settings=settings, whole_process=True, role=role)
@@ -165,7 +164,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
     tokens = TokenStore(store)
     rows = await tokens.all()
     usable = any(row.role == "caller" and row.is_valid(store.clock.now()) for row in rows)
-    is_open = not _needs_token(settings, host, has_tokens=bool(rows), may_use=usable)
+    is_open = not needs_token(settings, host, has_tokens=bool(rows), may_use=usable)
     resource = issuer = None
     async with AsyncExitStack() as stack:
         if settings.issuer is not None:
@@ -182,14 +181,6 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
             validate_token_resource=False,
         )
         yield BearerAuth(auth, check), check
-
-
-def _needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
-    """Return whether requests need a token. Revoked tokens count, so revoking the last one opens nothing."""
-    has_issuer = settings.issuer is not None
-    needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)
-    check_access(host, needs_token=needs, has_issuer=has_issuer, has_tokens=may_use)
-    return needs
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TextIO
 
 import anyio
@@ -45,11 +45,8 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
 
         @asynccontextmanager
         async def opening() -> AsyncGenerator[Service]:
-            async with AsyncExitStack() as stack:
-                with _without_collector():
-                    await stack.enter_async_context(warden)
-                async with with_launcher(settings, warden.service), answering_hooks(settings, warden.service):
-                    yield warden.service
+            async with warden, with_launcher(settings, warden.service), answering_hooks(settings, warden.service):
+                yield warden.service
 
         server = PlanwardenServer(opening, await _find_key(settings), warden=warden)
     async with anyio.create_task_group() as tasks:

@@ -9,13 +9,14 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
 
 from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
 
 _DEFAULT_IGNORABLE = (
@@ -61,6 +62,7 @@ _ISOLATE, _END = "\u2067", "\u2069"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 SHORT_CHARS = 8
 """How much of an id is shown; commands take the beginning of one."""
+MAX_NAMED_IDS = 5
 ID = re.compile("[0-9a-f]{32}")
 """An id that planwarden made."""
 
@@ -241,6 +243,19 @@ def name_some(names: Sequence[str], most: int) -> str:
 def shorten_id(text: str) -> str:
     """Return the beginning of an id that planwarden made; every other text as it is."""
     return text[:SHORT_CHARS] if ID.fullmatch(text) else text
+
+
+def complete_id(beginning: str, ids: Collection[str], kind: str = "id") -> str:
+    """Return the one of the ids that begins so; the text itself if it is a whole id, or if no id begins so.
+
+    Raises:
+        UsageError: several ids begin so.
+    """
+    matching = [name for name in ids if beginning and name.startswith(beginning)]
+    if len(matching) > 1 and beginning not in matching:
+        names = ", ".join(map(escape_text, matching[:MAX_NAMED_IDS]))
+        raise UsageError(f"several {kind}s begin with {beginning[:64]!r}: {names}; write more of the one that you mean")
+    return matching[0] if len(matching) == 1 else beginning
 
 
 @dataclass(frozen=True)

@@ -134,9 +134,6 @@ class SqlLookups:
             raise _describe_foreign(cursor)
         return rows[0]
 
-    async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
-        return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._clock.now(), limit))))
-
     async def close(self) -> None:
         await self._reads.close()
 

@@ -152,7 +152,7 @@ def test_the_hook_refuses_the_stop_of_a_session_that_owes_and_of_no_other(host: 
         events = [*([] if host == "codex" else build_events(session, host)), {**stop, "transcript_path": str(rollout)}]
         answers = [
             answer_hook(
-                Namespace(home=tmp_path, store=None, host=host),
+                Namespace(home=tmp_path, store=None, model=None, mcp_config=None, host=host),
                 io.BytesIO(json.dumps({**event, "session_id": f"s{number}"}).encode()),
             )
             for event in events

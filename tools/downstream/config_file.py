@@ -6,7 +6,7 @@ set makes its own server unavailable and no other. Reading starts no server.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,7 +76,7 @@ def read_servers(
     except FileNotFoundError:
         if must_exist:
             raise InvalidArguments(f"there is no file {str(path)!r} (--mcp-config)") from None
-        return ServerList(notes=_note_unused_settings(settings, ()))
+        return ServerList()
     except OSError as error:
         raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     if len(data) > MAX_FILE_BYTES:
@@ -114,12 +114,7 @@ def _read_document(
             raise InvalidArguments(
                 f"the tools of servers {other.name!r} and {name!r} would have the same names; rename one"
             )
-    return ServerList(tuple(configs.values()), (*notes, *_note_unused_settings(settings, entries.keys())))
-
-
-def _note_unused_settings(settings: Mapping[str, ServerSettings], names: Collection[str]) -> tuple[str, ...]:
-    unused = [name for name in settings if name not in names]
-    return tuple(f"planwarden.toml has settings for a server {name!r} that is not configured" for name in unused)
+    return ServerList(tuple(configs.values()), tuple(notes))
 
 
 def _read_entry(name: str, raw: JsonValue, where: str) -> ServerEntry:

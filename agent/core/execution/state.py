@@ -496,6 +496,12 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     def open_suspensions(self) -> tuple[SuspensionState, ...]:
         return tuple(suspension for suspension in self.suspensions.values() if suspension.is_open)
 
+    @property
+    def only_call(self) -> Call | None:
+        """The call of an execution that makes one; None for every other."""
+        calls = [call for state in self.steps.values() for call in state.calls]
+        return calls[0] if len(calls) == 1 else None
+
     def call(self, call_id: str) -> Call:
         """Return the call with that id; raises `IllegalTransition` when there is none."""
         step_id, _, number = call_id.rpartition(":")

@@ -45,8 +45,7 @@ def handle_show(arguments: Namespace) -> int:
         read_settings(arguments),
         lambda audit: audit.read_page(thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor),
     )
-    write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
-    return DONE
+    return write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
 
 
 def handle_verify(arguments: Namespace) -> int:

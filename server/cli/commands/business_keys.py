@@ -9,7 +9,7 @@ from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import find_operator
@@ -29,8 +29,7 @@ def add_once(parser: CommandParser) -> None:
 
 def handle_list(arguments: Namespace) -> int:
     keys = open_home(arguments).run(lambda service: service.once.list(arguments.tool), "reader")
-    write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
-    return DONE
+    return write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
 
 
 def handle_forget(arguments: Namespace) -> int:
@@ -57,8 +56,7 @@ def handle_forget(arguments: Namespace) -> int:
     authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")
     text = "The next call with this key will happen. `planwarden retry` goes on with what was refused."
-    write_result(arguments, to_json(key), lambda terminal: terminal.say(text))
-    return DONE
+    return write_result(arguments, to_json(key), lambda terminal: terminal.say(text))
 
 
 def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:

@@ -14,7 +14,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
@@ -72,10 +72,7 @@ def read_arguments(arguments: Namespace) -> Callable[[ToolDefinition], dict[str,
         for name, text in pairs:
             schema = schemas.get(name)
             is_text = isinstance(schema, dict) and schema.get("type") == "string"
-            try:
-                values[name] = text if is_text else read_json(text)
-            except InvalidArguments:
-                values[name] = text
+            values[name] = text if is_text else read_value(text)
         return {**document, **values}
 
     return resolve

@@ -32,7 +32,7 @@ def add_cancel(parser: CommandParser) -> None:
     text = "its threadId, or the beginning of one; without it, the command only lists what can be cancelled"
     parser.add_argument("thread", metavar="THREAD", nargs="?", help=text)
     parser.add_argument("--reason", metavar="TEXT", help="reason for the record")
-    text = "do not ask; otherwise a terminal asks if a call may have changed something"
+    text = "do not ask; otherwise a terminal asks first when a call may have changed something"
     parser.add_argument("--yes", action="store_true", help=text)
 
 

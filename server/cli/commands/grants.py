@@ -20,7 +20,7 @@ from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, co
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.decisions import describe_names, describe_value_source
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.escaping import escape_text, format_value, shorten_id
+from planwarden.server.views.escaping import complete_id, escape_text, format_value, shorten_id
 from planwarden.server.views.instants import format_instant
 
 MAX_CALLS = 20
@@ -52,8 +52,7 @@ def add_grant(parser: CommandParser) -> None:
 def handle_list(arguments: Namespace) -> int:
     grants = open_home(arguments).run(lambda service: service.grants.list(only_open=arguments.open), "reader")
     document: dict[str, JsonValue] = {"grants": [to_json(grant) for grant in grants]}
-    write_result(arguments, document, lambda terminal: draw_grants(terminal, grants))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_grants(terminal, grants))
 
 
 def handle_add(arguments: Namespace) -> int:
@@ -78,19 +77,13 @@ def handle_add(arguments: Namespace) -> int:
         terminal.say("Nothing was allowed.")
         return FAILED
     grant = home.run(lambda service: service.grants.make(whole_request, _build_authority()), "recorder")
-    write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))
-    return DONE
+    return write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))
 
 
 def handle_revoke(arguments: Namespace) -> int:
-    beginning: str = arguments.grant
-
     async def revoke(service: Service) -> None:
         grant_ids = [view.grant_id for view in await service.grants.list(only_open=False)]
-        matching = [name for name in grant_ids if beginning and name.startswith(beginning)]
-        if len(matching) > 1 and beginning not in matching:
-            raise UsageError(f"several grants begin with {beginning[:64]!r}: {', '.join(matching[:5])}")
-        await service.grants.revoke(matching[0] if len(matching) == 1 else beginning, _build_authority())
+        await service.grants.revoke(complete_id(arguments.grant, grant_ids, "grant"), _build_authority())
 
     open_home(arguments).run(revoke, "recorder")
     build_terminal(arguments).say("The grant is over.")

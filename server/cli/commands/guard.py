@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
+from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.promises import trust_folder
 from planwarden.server.cli.home import use_store
@@ -40,7 +41,7 @@ from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
 from planwarden.server.guard.quick import DONE_EVENTS, read_event_name, set_deadline
 from planwarden.server.inbox.inbox_port import InboxPlace
-from planwarden.server.settings.configuration import Settings, find_home, load_settings
+from planwarden.server.settings.configuration import Settings, find_home
 from planwarden.server.views.encoding import to_json
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
@@ -66,7 +67,7 @@ def add_guard(parser: CommandParser) -> None:
         text = "in the project of the working directory; default: for this user"
         command.add_argument("--project", action="store_true", help=text)
         command.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
-    text = "Run each hook as its host would, even a broken one, and say what the host does."
+    text = "Run each hook as its host would, also with broken programs in its place, and say what the host does."
     status = parser.add_command("status", show_status, text, needs_home=False)
     text = "of the project of the working directory; default: of this user"
     status.add_argument("--project", action="store_true", help=text)
@@ -145,7 +146,7 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
         return answer_done(arguments, host, text)
     try:
         call = read_event(host, text)
-        verdict = _decide(load_settings(home=arguments.home, store=arguments.store, has_servers=False), call)
+        verdict = _decide(read_settings(arguments, has_servers=False), call)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")
     # Whatever goes wrong blocks the call.
@@ -159,7 +160,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     """Return the answer to an event about what the host did; never raises."""
     is_closed = False
     try:
-        settings = load_settings(home=arguments.home, store=arguments.store, has_servers=False)
+        settings = read_settings(arguments, has_servers=False)
         is_closed = settings.tables.guard.stop == "closed"
         return use_store(
             settings, lambda store: DoneKeeper(store, settings, partial(_ask, settings)).answer(host, text)

@@ -41,8 +41,7 @@ def handle_list(arguments: Namespace) -> int:
             for key in keys
         ]
     }
-    write_result(arguments, document, lambda terminal: draw_keys(terminal, keys))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_keys(terminal, keys))
 
 
 def handle_revoke(arguments: Namespace) -> int:

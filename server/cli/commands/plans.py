@@ -66,16 +66,14 @@ def handle_list(arguments: Namespace) -> int:
         "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in plans.faults],
         "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in plans.hidden],
     }
-    write_result(arguments, document, lambda terminal: draw_catalogue(terminal, home, plans))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_catalogue(terminal, home, plans))
 
 
 def handle_show(arguments: Namespace) -> int:
     home = open_home(arguments)
     plan = find_saved_plan(home.library.look_now(), arguments.name)
     document: dict[str, JsonValue] = {**_summarize(plan), "file": str(plan.path), "plan": plan.document}
-    write_result(arguments, document, lambda terminal: draw_plan(terminal, home, plan))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_plan(terminal, home, plan))
 
 
 def handle_keep(arguments: Namespace) -> int:
@@ -85,7 +83,7 @@ def handle_keep(arguments: Namespace) -> int:
     check_new_name(home.library.look_now(), name)
 
     async def find_execution(store: Lookups) -> ExecutionState:
-        headers = await home.find_thread(store, arguments.thread, f"`{home.command('list')}` shows the newest ones")
+        headers = await home.find_thread(store, arguments.thread)
         return await load_execution(store, headers[-1])
 
     execution = home.read(find_execution)
@@ -112,8 +110,7 @@ def handle_check(arguments: Namespace) -> int:
 
 def handle_graph(arguments: Namespace) -> int:
     graph = make_forecast(arguments).graph or ""
-    write_result(arguments, {"graph": graph}, lambda terminal: terminal.say(*graph.splitlines()))
-    return DONE
+    return write_result(arguments, {"graph": graph}, lambda terminal: terminal.say(*graph.splitlines()))
 
 
 def make_forecast(arguments: Namespace) -> Forecast:

@@ -59,8 +59,7 @@ def handle_list(arguments: Namespace) -> int:
         "promises": [{"name": p.name, "mode": p.mode, "source": source, "state": state} for p, source, state in rows]
     }
     lines = [f"{_say(promise)}  [{source}: {state}]" for promise, source, state in rows]
-    _write(arguments, document, lines or [f"no promises; [[promises]] in {FILE} adds them"])
-    return DONE
+    return _write(arguments, document, lines or [f"no promises; [[promises]] in {FILE} adds them"])
 
 
 def _say(promise: Promise) -> str:
@@ -68,8 +67,8 @@ def _say(promise: Promise) -> str:
     return f"{promise.name} ({promise.mode}): {called}"
 
 
-def _write(arguments: Namespace, document: dict[str, JsonValue], lines: Sequence[str]) -> None:
-    write_result(arguments, document, lambda terminal: terminal.say(*[one_line(line, 900) for line in lines]))
+def _write(arguments: Namespace, document: dict[str, JsonValue], lines: Sequence[str]) -> int:
+    return write_result(arguments, document, lambda terminal: terminal.say(*[one_line(line, 900) for line in lines]))
 
 
 def handle_check(arguments: Namespace) -> int:
@@ -93,8 +92,7 @@ def handle_receipt(arguments: Namespace) -> int:
     lines = [receipt.title, *receipt.lines]
     if arguments.markdown:
         lines = [f"### {receipt.title}", "", *(f"* {line}" for line in receipt.lines)]
-    _write(arguments, {"session": to_json(receipt.session), "verdict": to_json(receipt.verdict)}, lines)
-    return DONE
+    return _write(arguments, {"session": to_json(receipt.session), "verdict": to_json(receipt.verdict)}, lines)
 
 
 def trust_folder(arguments: Namespace) -> int:

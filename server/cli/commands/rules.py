@@ -28,7 +28,6 @@ from planwarden.server.cli.checks.permits import list_notes
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.configuration import FILE
@@ -105,15 +104,13 @@ def handle_list(arguments: Namespace) -> int:
         ],
         "notes": list[JsonValue](notes),
     }
-    write_result(arguments, document, lambda terminal: draw_rules(terminal, book, notes))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_rules(terminal, book, notes))
 
 
 def handle_check(arguments: Namespace) -> int:
     home = open_home(arguments)
     checked = anyio.run(check_call, home, arguments)
-    write_result(arguments, to_json(checked), lambda terminal: draw_check(terminal, checked))
-    return DONE
+    return write_result(arguments, to_json(checked), lambda terminal: draw_check(terminal, checked))
 
 
 def handle_replay(arguments: Namespace) -> int:
@@ -122,8 +119,7 @@ def handle_replay(arguments: Namespace) -> int:
     policy, days = home.settings.policy, arguments.days
     with home.stay_open():
         report = home.read(lambda store: replay_rules(store, policy, tools, store.clock.now() - days * DAY_S))
-    write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
-    return DONE
+    return write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
 
 
 async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:

@@ -109,8 +109,7 @@ def run_plan(
 
 async def _retry(session: CliSession, service: Service, arguments: Namespace, other: JsonValue) -> ExecutionState:
     """Go on from the thread's last execution, with the other plan if there is one."""
-    advice = f"`{session.home.command('list')}` lists the newest ones"
-    last = (await session.home.find_thread(service.store, arguments.thread, advice))[-1]
+    last = (await session.home.find_thread(service.store, arguments.thread))[-1]
     source = await service.find(last.execution_id)
     declaration: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
     inputs = read_given_inputs(arguments, declaration if other is None else other)

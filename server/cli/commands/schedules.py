@@ -14,7 +14,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE, FAILED, WAITING, print_json
+from planwarden.server.cli.output import FAILED, WAITING, print_json
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
@@ -86,8 +86,9 @@ def handle_list(arguments: Namespace) -> int:
 
     views, is_attended = home.run(work, "reader")
     document: dict[str, JsonValue] = {"schedules": [to_json(view) for view in views]}
-    write_result(arguments, document, lambda terminal: draw_schedules(terminal, home, views, is_attended=is_attended))
-    return DONE
+    return write_result(
+        arguments, document, lambda terminal: draw_schedules(terminal, home, views, is_attended=is_attended)
+    )
 
 
 def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], arguments: Namespace) -> int:
@@ -108,8 +109,7 @@ def handle_remove(arguments: Namespace) -> int:
 
     removed = open_home(arguments).run(remove, "recorder")
     text = "The schedule is removed. Runs that it started go on."
-    write_result(arguments, {"scheduleId": removed, "removed": True}, lambda terminal: terminal.say(text))
-    return DONE
+    return write_result(arguments, {"scheduleId": removed, "removed": True}, lambda terminal: terminal.say(text))
 
 
 def handle_run_now(arguments: Namespace) -> int:
@@ -191,5 +191,4 @@ def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBo
 
     view, is_attended = home.run(work, "recorder")
     draw = partial(draw_schedules, home=home, views=(view,), is_attended=is_attended)
-    write_result(arguments, to_json(view), draw)
-    return DONE
+    return write_result(arguments, to_json(view), draw)

@@ -108,7 +108,7 @@ async def _read_thread(
 ) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
     """Return the executions of the thread, and the newest one as it is now, or as it was after the event of --at."""
     thread_id = await _find_thread_id(home, store, arguments.thread)
-    headers = await home.find_thread(store, thread_id, f"`{home.command('list')}` shows the newest ones")
+    headers = await home.find_thread(store, thread_id)
     header = headers[-1]
     at: int | None = arguments.at
     if at is None:

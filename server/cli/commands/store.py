@@ -11,7 +11,7 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import use_store
-from planwarden.server.cli.output import DONE, FAILED
+from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location
@@ -64,8 +64,7 @@ def handle_prune(arguments: Namespace) -> int:
             return FAILED
         pruned = use_store(settings, lambda store: store.prune(before))
     text = f"{pruned} finished {'execution' if pruned == 1 else 'executions'} older than {days} {word} deleted"
-    write_result(arguments, {"pruned": pruned, "days": days}, lambda terminal: terminal.say(text))
-    return DONE
+    return write_result(arguments, {"pruned": pruned, "days": days}, lambda terminal: terminal.say(text))
 
 
 def handle_backup(arguments: Namespace) -> int:
@@ -76,8 +75,7 @@ def handle_backup(arguments: Namespace) -> int:
     use_store(settings, lambda store: store.backup(target))
     size_bytes = target.stat().st_size
     text = f"{target}: {size_bytes} bytes"
-    write_result(arguments, {"file": str(target), "sizeBytes": size_bytes}, lambda terminal: terminal.say(text))
-    return DONE
+    return write_result(arguments, {"file": str(target), "sizeBytes": size_bytes}, lambda terminal: terminal.say(text))
 
 
 def handle_move(arguments: Namespace) -> int:
@@ -90,8 +88,9 @@ def handle_move(arguments: Namespace) -> int:
         "rows": dict[str, JsonValue](report.rows),
         "auditHead": report.audit_head,
     }
-    write_result(arguments, document, lambda terminal: draw_move(terminal, report, has_password=target.has_password))
-    return DONE
+    return write_result(
+        arguments, document, lambda terminal: draw_move(terminal, report, has_password=target.has_password)
+    )
 
 
 def draw_move(terminal: Terminal, report: MoveReport, *, has_password: bool) -> None:

@@ -48,8 +48,7 @@ def handle_list(arguments: Namespace) -> int:
     # A command that only reads must not create a database.
     rows, now = use_store(settings, read) if settings.store.is_made else ((), 0.0)
     document: dict[str, JsonValue] = {"tokens": [_to_json(row, now) for row in rows]}
-    write_result(arguments, document, lambda terminal: draw_tokens(terminal, rows, now))
-    return DONE
+    return write_result(arguments, document, lambda terminal: draw_tokens(terminal, rows, now))
 
 
 def handle_revoke(arguments: Namespace) -> int:
@@ -63,8 +62,9 @@ def handle_revoke(arguments: Namespace) -> int:
     if not rows:
         raise InvalidArguments(f"no token with name or id {name[:64]!r} can be revoked; see `planwarden token list`")
     text = f"revoked: {', '.join(row.token_id for row in rows)}"
-    write_result(arguments, {"revoked": [_to_json(row, now) for row in rows]}, lambda terminal: terminal.say(text))
-    return DONE
+    return write_result(
+        arguments, {"revoked": [_to_json(row, now) for row in rows]}, lambda terminal: terminal.say(text)
+    )
 
 
 def draw_tokens(terminal: Terminal, rows: tuple[TokenRow, ...], now: float) -> None:

@@ -12,9 +12,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.api.tools import search_tools
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.output import DONE, print_json
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
+from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.status_words import Mark
@@ -40,20 +39,19 @@ def handle_tools(arguments: Namespace) -> int:
     page = search_tools(home.tools, query, limit=arguments.limit or MAX_PAGE, cursor=arguments.cursor)
     tool = home.tools.get(query or "")
     view = None if tool is None else build_tool_view(tool)
-    if arguments.json:
-        document = to_json(page)
-        if view is not None:
-            document["definition"] = to_json(view)
-        if servers:
-            document["servers"] = [to_json(server) for server in servers]
-        print_json(document)
-        return DONE
-    terminal = build_terminal(arguments)
-    draw_tools(terminal, page)
+    document = to_json(page)
     if view is not None:
-        draw_definition(terminal, view)
-    draw_servers(terminal, servers)
-    return DONE
+        document["definition"] = to_json(view)
+    if servers:
+        document["servers"] = [to_json(server) for server in servers]
+
+    def draw(terminal: Terminal) -> None:
+        draw_tools(terminal, page)
+        if view is not None:
+            draw_definition(terminal, view)
+        draw_servers(terminal, servers)
+
+    return write_result(arguments, document, draw)
 
 
 def list_servers(home: Home) -> tuple[ServerHealth, ...]:

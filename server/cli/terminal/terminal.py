@@ -25,7 +25,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState
-from planwarden.server.cli.output import print_json
+from planwarden.server.cli.output import DONE, print_json
 from planwarden.server.cli.terminal.lines import (
     Style,
     TerminalLine,
@@ -228,12 +228,13 @@ def build_terminal(arguments: Namespace) -> Terminal:
     return Terminal(sys.stderr if arguments.json else sys.stdout)
 
 
-def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> None:
-    """Write the document with --json; otherwise draw the same result for people."""
+def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> int:
+    """Write the document with --json, otherwise draw the same for people; return the exit code of what succeeded."""
     if arguments.json:
         print_json(document)
     else:
         draw(build_terminal(arguments))
+    return DONE
 
 
 def confirm(terminal: Terminal, question: str, *, says_yes: bool) -> bool:

@@ -26,6 +26,7 @@ from planwarden.server.guard.install.hook_files import (
     read_toml,
 )
 from planwarden.server.guard.install.json_text import find_value
+from planwarden.server.settings.additions import read_text
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 PATIENCE_S = 60
@@ -121,9 +122,7 @@ def _check_host(
 
 def _read(file: HookFile) -> str:
     try:
-        return file.path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
+        return read_text(file.path)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArguments(f"it cannot be read: {error}") from None
 

@@ -176,9 +176,12 @@ async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytes
     assert await asked("bad", path="/inbox") == 401 and await asked("good") == 200 and await asked("bad") == 429
     clock.advance(WINDOW_S)
     assert await asked("bad") == 401
-    for number in range(MAX_ADDRESSES + 10):
+    assert [await asked("bad") for _ in range(FAILURES)][-1] == 429
+    for number in range(MAX_ADDRESSES - 1):
         await asked("bad", f"10.1.{number // 256}.{number % 256}")
-    assert brake.size == MAX_ADDRESSES
+    assert await asked("bad", "10.0.0.1") == 429
+    await asked("bad", "10.2.0.0")
+    assert await asked("bad", "10.0.0.1") == 401
 
 
 def _written(folder: Path) -> bytes:

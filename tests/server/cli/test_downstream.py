@@ -59,6 +59,9 @@ def test_one_tool_is_called_with_typed_arguments_and_a_dangerous_one_waits_for_a
     assert cli.main("show", asked.json["threadId"], "--json").json["status"] == "suspended"
 
 
+DEEP = "[" * 2_000 + "]" * 2_000
+
+
 def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, tmp_path: Path) -> None:
     for words, why in (
         (["d_gone"], "there is none"),
@@ -67,7 +70,8 @@ def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, tmp_path: Path
         (["d_echo", "--json-args", "[1]"], "is not a JSON object"),
         (["d_echo", "--json-args", "{"], "not valid JSON"),
         (["d_echo", "--arg", "wrong=1"], '"text" is a required property'),
-        (["d_echo", "--arg", f"deep={'[' * 2_000 + ']' * 2_000}"], "nested"),
+        (["d_echo", "--arg", f"deep={DEEP}"], '"text" is a required property'),
+        (["d_echo", "--json-args", f'{{"text": {DEEP}}}'], "nested"),
     ):
         result = cli.main("call", *words)
         assert result.code == 2 and why in result.err

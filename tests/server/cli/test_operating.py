@@ -376,12 +376,13 @@ def test_the_beginning_of_an_id_that_several_have_is_not_taken_for_any_of_them(c
     cli.write("plans/x.json", {"title": "x", "todoList": [FIND]})
     grant = ("grant", "add", "erase", "--uses", "1", "--for", "1h", "--any-other", "--json")
     add = ("schedule", "add", "x", "--cron", "0 0 1 1 *", "--json")
-    makers: dict[str, tuple[Callable[[], CommandResult], str, str, str]] = {
-        "schedule": (lambda: cli.main(*add), "scheduleId", "pause", ""),
-        "grant": (lambda: typing(*grant, typed="y\n"), "grantId", "revoke", ""),
-        "id": (lambda: cli.main("run", plan, "--json"), "threadId", "", "; write more of the one that you mean"),
+    makers: dict[str, tuple[Callable[[], CommandResult], str, str]] = {
+        "schedule": (lambda: cli.main(*add), "scheduleId", "pause"),
+        "grant": (lambda: typing(*grant, typed="y\n"), "grantId", "revoke"),
+        "id": (lambda: cli.main("run", plan, "--json"), "threadId", ""),
     }
-    for what, (make, key, word, end) in makers.items():
+    end = "; write more of the one that you mean"
+    for what, (make, key, word) in makers.items():
         ids: list[str] = []
         # Two of seventeen begin with the same digit.
         while not (several := [name for name in ids if sum(one[0] == name[0] for one in ids) > 1]):

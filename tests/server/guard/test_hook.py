@@ -24,12 +24,14 @@ import pytest
 from mcp.types import CallToolResult, TextContent
 from pydantic import JsonValue
 
+from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
-from planwarden.server.guard.calls import CommandAnswer
+from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
 from planwarden.server.guard.quick import FOLDER, MAX_EVENT_BYTES, digest_settings
 from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
+from planwarden.server.settings.configuration import Settings
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, Service, Warden, by, decide, load_settings, requirement
 from tests.server.mcp.support import ERAS, Era
@@ -46,7 +48,23 @@ def _settings_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: 
 
 def ask(home: Path, host: str, event: bytes | dict[str, JsonValue]) -> CommandAnswer:
     given = event if isinstance(event, bytes) else json.dumps(event).encode()
-    return answer_hook(Namespace(home=home, store=None, host=host), io.BytesIO(given))
+    return answer_hook(Namespace(home=home, store=None, model=None, mcp_config=None, host=host), io.BytesIO(given))
+
+
+def test_the_hook_reads_the_model_and_the_servers_that_its_command_line_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Settings] = []
+
+    async def note(settings: Settings, _: GuardedCall) -> Verdict:
+        seen.append(settings)
+        return Verdict(then="deny")
+
+    monkeypatch.setattr(guard_commands, "_ask", note)
+    servers = tmp_path / "other.json"
+    asked = Namespace(home=tmp_path, store=None, model="scripted:x", mcp_config=servers, host="codex")
+    answer_hook(asked, io.BytesIO(json.dumps(event("Bash", {"command": "make"})).encode()))
+    assert [(settings.model, settings.servers_file) for settings in seen] == [("scripted:x", servers)]
 
 
 def event(tool: str, arguments: JsonValue = None, folder: str = "/") -> dict[str, JsonValue]:
@@ -101,7 +119,7 @@ def test_an_unknown_host_broken_settings_a_broken_store_and_a_failure_inside_blo
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("bug")
 
-    monkeypatch.setattr("planwarden.server.cli.commands.guard.load_settings", fail)
+    monkeypatch.setattr("planwarden.server.cli.commands.guard.read_settings", fail)
     answer = ask(tmp_path, "codex", event("update_plan"))
     assert answer.code == 2 and "RuntimeError" in answer.error
 

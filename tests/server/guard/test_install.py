@@ -236,6 +236,21 @@ def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
         assert ("unified_exec_tty = false" in capsys.readouterr().out) == is_said
 
 
+def test_the_status_calls_outdated_what_an_installation_would_write_with_other_line_ends(
+    user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = user / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_bytes(b"[features]\r\nhooks = false\r\n[[hooks.Stop]]\r\n[[hooks.Stop.hooks]]\r\n")
+    assert main(["guard", "install", "codex", "--yes"]) == DONE
+    written = path.read_bytes()
+    path.write_bytes(written.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n", 1))
+    capsys.readouterr()
+    assert main(["guard", "status"]) == FAILED and "install it again" in capsys.readouterr().out
+    assert main(["guard", "install", "codex", "--yes"]) == DONE
+    assert main(["guard", "status"]) == FAILED and "install it again" not in capsys.readouterr().out
+
+
 PATH = ("hooks", "PreToolUse")
 ITEM: JsonValue = {"hooks": [{"type": "x", "text": 'a "quoted" // no comment'}]}
 

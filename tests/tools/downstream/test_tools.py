@@ -21,6 +21,7 @@ from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.downstream import value_counter
 from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
+from planwarden.tools.downstream.gated_servers import build_gated_config, save_gated_server
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.value_counter import EventCounter, ValueCounter
@@ -114,6 +115,18 @@ def test_the_operators_settings_come_from_the_operators_file(tmp_path: Path) -> 
     (tmp_path / "planwarden.toml").write_text("[servers.a]\ntrusted = true\n")
     settings = load_settings(home=tmp_path, environment={})
     assert settings.servers.configs[0].settings.trusted and settings.policy.policy_digest != before
+
+
+def test_settings_of_a_server_that_a_gate_has_wrapped_are_not_called_unused(tmp_path: Path) -> None:
+    save_gated_server(tmp_path, build_gated_config("a", ("x",), tmp_path, ServerSettings(), {}))
+    other = "server 'a' that"
+    (tmp_path / "planwarden.json").write_text(json.dumps({"mcpServers": {}, other: 1}), encoding="utf-8")
+    (tmp_path / "planwarden.toml").write_text("[servers.a]\ntimeout_s = 9\n[servers.b]\ntimeout_s = 9\n")
+    notes = load_settings(home=tmp_path, environment={}).servers.notes
+    assert notes == (
+        f"{other!r} beside mcpServers is not read",
+        "planwarden.toml has settings for a server 'b' that is not configured",
+    )
 
 
 def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:

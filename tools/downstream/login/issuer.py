@@ -11,7 +11,6 @@ to. It then reaches only hosts with a certificate for the name that it gives, an
 import ipaddress
 import json
 import re
-import ssl
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -24,7 +23,7 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebAccess, resolve_host, special_range
-from planwarden.tools.web.fetch import GuardedTransport
+from planwarden.tools.web.fetch import GuardedTransport, load_system_tls
 
 MAX_ANSWER_BYTES = 100 * 1024
 """A stored login holds a few of these answers."""
@@ -54,7 +53,6 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
     server_url: str
     """The address of the downstream server, which names the authorization server."""
     resolve: Resolver = resolve_host
-    _tls: ssl.SSLContext | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         check_address(str(request.url), self.server_url)
@@ -79,9 +77,8 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
         if is_local(self.server_url):
             return await _read(await self.inner.handle_async_request(request), request)
-        if self._tls is None:
-            self._tls = await anyio.to_thread.run_sync(httpx2.create_ssl_context)
-        async with GuardedTransport(await self.build_access(request.url), self._tls) as guarded:
+        tls = await anyio.to_thread.run_sync(load_system_tls)
+        async with GuardedTransport(await self.build_access(request.url), tls) as guarded:
             return await _read(await guarded.handle_async_request(request), request)
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
