@@ -149,7 +149,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
             yield row
     if missing_lookups:
         kind = type(missing_lookups[0])
-        raise kind(chain.from_iterable(needed.wanted for needed in missing_lookups if isinstance(needed, kind)))
+        raise kind(chain.from_iterable(other.keys for other in missing_lookups if isinstance(other, kind)))
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:

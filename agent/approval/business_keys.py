@@ -30,7 +30,7 @@ SHOWN_CHARS = 200
 class OnceNeeded(Needed):
     """The holders of these keys must be looked up first."""
 
-    wanted: frozenset[str]
+    keys: frozenset[str]
 
 
 class MissingKey(Exception):

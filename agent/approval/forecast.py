@@ -88,7 +88,7 @@ def forecast_calls(
             forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs))
         except PathsNeeded as needed:
             # All of them are looked up at once.
-            paths |= needed.wanted
+            paths |= needed.keys
     if paths:
         raise PathsNeeded(paths)
     return tuple(forecasts)

@@ -15,13 +15,13 @@ MAX_MESSAGE_CHARS = 2_000
 
 
 class Needed(Exception):
-    """Not an error: `wanted` has to be looked up, and then the pure function that raised this can be called again."""
+    """Not an error: `keys` have to be looked up, and then the pure function that raised this can be called again."""
 
-    wanted: frozenset[Any]
+    keys: frozenset[Any]
 
-    def __init__(self, wanted: Iterable[Hashable]) -> None:
-        self.wanted = frozenset(wanted)
-        super().__init__(f"{len(self.wanted)} value(s)")
+    def __init__(self, keys: Iterable[Hashable]) -> None:
+        self.keys = frozenset(keys)
+        super().__init__(f"{len(self.keys)} value(s)")
 
 
 class PlanwardenError(Exception):

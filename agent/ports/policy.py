@@ -50,7 +50,7 @@ RealPaths = Mapping[str, str | None]
 class PathsNeeded(Needed):
     """The caller has to find out where these paths lead before a rule can be evaluated."""
 
-    wanted: frozenset[str]
+    keys: frozenset[str]
 
 
 class OnceRule(msgspec.Struct, frozen=True):

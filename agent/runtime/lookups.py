@@ -84,21 +84,21 @@ class LookupReader:
         """Read what is needed into `lookups`. `artifacts` are those that the store does not have yet."""
         approval = lookups.approval
         match need:
-            case PartsNeeded(wanted=missing):
+            case PartsNeeded(keys=missing):
                 new = {artifact.artifact_id: artifact for artifact in artifacts}
                 parts = await read_wanted(self._store, execution.thread_id, missing, new)
                 lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
-            case OnceNeeded(wanted=missing):
-                held = {key.key: key for key in await self._store.find_once(missing)}
-                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(missing), **held})
-            case PathsNeeded(wanted=missing):
+            case OnceNeeded(keys=missing):
+                holders = {key.key: key for key in await self._store.find_once(missing)}
+                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(missing), **holders})
+            case PathsNeeded(keys=missing):
                 paths = await find_real_paths(missing)
                 lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
-            case ParsingNeeded(wanted=parsers):
+            case ParsingNeeded(keys=parsers):
                 # In a worker thread, one at a time, so that other requests go on.
                 for parse in parsers:
                     await anyio.to_thread.run_sync(parse, limiter=self._parsers)
-            case EarlierNeeded(wanted=missing):
+            case EarlierNeeded(keys=missing):
                 lookups.earlier = {**lookups.earlier, **await self._find_thread_results(execution, missing)}
             case _:
                 raise need

@@ -36,7 +36,7 @@ async def judge_with_paths(judge: Callable[[RealPaths], Judgement], *, in_thread
         try:
             return await anyio.to_thread.run_sync(judge, paths) if in_thread else judge(paths)
         except PathsNeeded as needed:
-            paths = {**paths, **await find_real_paths(needed.wanted)}
+            paths = {**paths, **await find_real_paths(needed.keys)}
 
 
 async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:

@@ -368,7 +368,7 @@ class Run:
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):
             # Its holder is looked up again.
-            once = {key: held for key, held in lookups.approval.once.items() if key != refusal.key}
+            once = {key: holder for key, holder in lookups.approval.once.items() if key != refusal.key}
             lookups.approval = replace(lookups.approval, once=once)
 
     async def _build_transaction(

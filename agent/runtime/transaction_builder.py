@@ -226,7 +226,7 @@ class Transaction:
             prepared = prepare_call(self._approval, self.execution, call)
         except OnceNeeded as needed:
             # Its key is looked up together with those of other calls; then all of this is prepared again.
-            self._once_needed |= needed.wanted
+            self._once_needed |= needed.keys
             return False
         self._add(prepared)
         # Nothing more follows from a call that is on its way.

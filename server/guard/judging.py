@@ -66,7 +66,7 @@ class Judge(msgspec.Struct, frozen=True):
             try:
                 return self.policy.requirement(find_definition(call), call.arguments, paths)
             except PathsNeeded as needed:
-                paths |= follow_links(needed.wanted - paths.keys())
+                paths |= follow_links(needed.keys - paths.keys())
 
     def is_released(self, execution: ExecutionState, call: GuardedCall, now: float) -> bool:
         """Return whether the call was released within the last hour, as the current policy requires."""

@@ -90,7 +90,7 @@ def judge(session: dict[str, Any], host: str) -> list[str]:
             verdict = judge_promises(PROMISES, calls, ROOT, paths)
             return [owed.promise.name for owed in verdict.owed]
         except PathsNeeded as needed:
-            paths.update({path: path for path in needed.wanted})
+            paths.update({path: path for path in needed.keys})
 
 
 @requirement("done:corpus")

@@ -74,7 +74,7 @@ Earlier = Mapping[Reference, EarlierResult | str]
 class EarlierNeeded(Needed):
     """The plan can be checked again when these bindings have been looked up in the thread."""
 
-    wanted: frozenset[Reference]
+    keys: frozenset[Reference]
 
 
 class Binding(NamedTuple):

@@ -40,7 +40,7 @@ MAX_REFERENCES = 1_000
 class PartsNeeded(Needed):
     """These parts of artifacts have to be read before the references can be resolved."""
 
-    wanted: frozenset[PartAddress]
+    keys: frozenset[PartAddress]
 
 
 class AbsentValue(InvalidArguments):

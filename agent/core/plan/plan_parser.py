@@ -229,7 +229,7 @@ def read_tool_names(document: JsonValue) -> frozenset[str]:
 class ParsingNeeded(Needed):
     """The plan is large, so this function has to be called in a thread before the judgement is repeated."""
 
-    wanted: frozenset[Callable[[], None]]
+    keys: frozenset[Callable[[], None]]
 
 
 class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
