@@ -27,7 +27,7 @@ from planwarden import Warden
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Append, Lease
 from planwarden.storage.postgres.connection import Connection, connect
-from planwarden.storage.postgres.control import seal, send_hint
+from planwarden.storage.postgres.control_connection import seal, send_hint
 from planwarden.storage.postgres.store import PostgresStore
 from planwarden.storage.postgres.writer import PostgresTransaction
 from planwarden.storage.sql.append import PreparedAppend, prepare, write_appends

@@ -25,7 +25,7 @@ def run() -> NoReturn:
     words = _put_home_last(sys.argv[1:])
     if words[:2] == _HOOK:
         # A host waits for this before each of its calls.
-        code = import_module("planwarden.server.guard.quick").answer_quickly(words[2:])
+        code = import_module("planwarden.server.guard.hook_client").answer_quickly(words[2:])
         if code is not None:
             sys.exit(code)
     try:

@@ -14,7 +14,7 @@ from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row
 from planwarden.agent.approval.business_keys import check_looked_up, find_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
-from planwarden.agent.approval.covering import name_call
+from planwarden.agent.approval.covering_confirmations import name_call
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     describe_attempts,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
-from planwarden.agent.approval.covering import list_covered_calls
+from planwarden.agent.approval.covering_confirmations import list_covered_calls
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.binding.placeholders import list_texts, search

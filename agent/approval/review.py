@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering import update_covered_call
+from planwarden.agent.approval.covering_confirmations import update_covered_call
 from planwarden.agent.approval.forecast import CallForecast, forecast_calls
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering import update_covered_call
+from planwarden.agent.approval.covering_confirmations import update_covered_call
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
     add_edit,

@@ -32,7 +32,7 @@ from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.business_keys import find_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
-from planwarden.agent.approval.covering import check_covered_calls
+from planwarden.agent.approval.covering_confirmations import check_covered_calls
 from planwarden.agent.approval.questions import (
     ask_approval,
     ask_what_happened,

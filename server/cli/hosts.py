@@ -32,8 +32,8 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
-from planwarden.server.settings.additions import quote, read_text, replace_text
 from planwarden.server.settings.configuration import find_home
+from planwarden.server.settings.toml_additions import quote, read_text, replace_text
 
 NAME = "planwarden"
 STARTUP_S = 60

@@ -17,7 +17,7 @@ from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_j
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
-from planwarden.server.guard.quick import MAX_EVENT_BYTES
+from planwarden.server.guard.hook_client import MAX_EVENT_BYTES
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
 MAX_VALUES = 20_000

@@ -28,8 +28,15 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call, read_object
+from planwarden.server.guard.hook_client import (
+    MAX_RECORD_BYTES,
+    SESSIONS,
+    STOPS,
+    find_record,
+    read_event_name,
+    record_call,
+)
 from planwarden.server.guard.protected_paths import FILES_OF_PATCH
-from planwarden.server.guard.quick import MAX_RECORD_BYTES, SESSIONS, STOPS, find_record, read_event_name, record_call
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_promises
 from planwarden.storage.hosts import KEEP_SESSIONS_S, HostSession, TrustedFolder

@@ -2,7 +2,7 @@
 
 An answer counts only if a host takes it from its hook. A model that calls `guard_call` just gets a text, and takes no
 pass if the call shows that it is a model's: what Claude Code calls for its model has an id in `_meta`. The socket, see
-`planwarden.server.guard.quick`, is in a folder of the home that only its owner may enter, and allows nothing more.
+`hook_client`, is in a folder of the home that only its owner may enter, and allows nothing more.
 """
 
 import json
@@ -24,7 +24,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import build_call, build_claude_document, build_command_answer, deny, read_event
 from planwarden.server.guard.done import DoneKeeper
 from planwarden.server.guard.guard import HostGuard, build_guard
-from planwarden.server.guard.quick import (
+from planwarden.server.guard.hook_client import (
     DECLINED,
     DONE_EVENTS,
     FOLDER,

@@ -65,6 +65,7 @@ from planwarden.server.guard.listener import answer_guard_call
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete
+from planwarden.server.mcp.fair_queue import Turns
 from planwarden.server.mcp.frames import StandardInput, drop_malformed_trace_context
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
 from planwarden.server.mcp.prompts import PROMPTS
@@ -83,7 +84,6 @@ from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
 from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
-from planwarden.server.mcp.turns import Turns
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
 

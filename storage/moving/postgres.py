@@ -28,7 +28,7 @@ from planwarden.storage.postgres.connection import (
     store_error,
     write_mark,
 )
-from planwarden.storage.postgres.control import seal
+from planwarden.storage.postgres.control_connection import seal
 
 _NAMES = [*TABLES, *MERGED]
 _SETTINGS = (

@@ -25,7 +25,7 @@ from planwarden.storage.postgres.connection import (
     run,
     store_error,
 )
-from planwarden.storage.postgres.control import CHANNEL, Control, seal, send_hint
+from planwarden.storage.postgres.control_connection import CHANNEL, Control, seal, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
 from planwarden.storage.postgres.reader import PostgresReader
 from planwarden.storage.postgres.writer import PostgresWriter

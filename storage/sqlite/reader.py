@@ -32,7 +32,7 @@ from planwarden.storage.sqlite.database import (
     prepare,
     store_error,
 )
-from planwarden.storage.sqlite.pace import Pace
+from planwarden.storage.sqlite.disk_pace import Pace
 
 if TYPE_CHECKING:
     import aiosqlite

@@ -24,7 +24,7 @@ from planwarden.storage.locks import WriteLock
 from planwarden.storage.sql.database import Request, deliver
 from planwarden.storage.sql.rows import chain_audit
 from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, SQL, is_busy, leave_log, store_error
-from planwarden.storage.sqlite.pace import Pace
+from planwarden.storage.sqlite.disk_pace import Pace
 
 
 class SqliteTransaction:

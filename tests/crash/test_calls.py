@@ -21,7 +21,7 @@ from planwarden.agent.common.errors import CommitUnknown, PlanwardenError
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.cli.checks.store import replay_logs
-from planwarden.storage.sqlite import pace
+from planwarden.storage.sqlite import disk_pace
 from tests.crash.worlds import SCENARIOS, WORLDS, Outcome, Play, World
 from tests.kit import ManualClock, each_once, first_only, requirement
 from tests.storage.suite import BackEnd, Memory, Postgres, Sqlite
@@ -33,7 +33,7 @@ def only_turns_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """After its first turn the scheduler makes none by itself, and no disk is too slow to be waited for, so store calls
     have the same numbers on any machine."""
     monkeypatch.setattr(scheduler, "TICK_S", 3_600.0)
-    monkeypatch.setattr(pace, "QUICK_S", math.inf)
+    monkeypatch.setattr(disk_pace, "QUICK_S", math.inf)
 
 
 When = Literal["before", "after"]

@@ -25,10 +25,10 @@ from planwarden.agent.runtime.perform import Performer
 from planwarden.agent.runtime.run import Run
 from planwarden.storage.locks import LivenessFile
 from planwarden.storage.postgres.connection import SQL as SHARED_SQL
-from planwarden.storage.postgres.control import Control
+from planwarden.storage.postgres.control_connection import Control
 from planwarden.storage.postgres.store import LockLiveness, PostgresStore
 from planwarden.storage.sql import append
-from planwarden.storage.sqlite import pace, store
+from planwarden.storage.sqlite import disk_pace, store
 from planwarden.storage.sqlite.database import SQL
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.harness.ledger import STAND_STILL, Ledger, SharedClock, take
@@ -74,7 +74,7 @@ def install(stage: Path, plant: str | None) -> None:
     time.time = SharedClock.of(stage).now
     if os.getpid() % 2:
         # Every second process behaves as on a slow disk: its commits and lookups run on threads.
-        pace.QUICK_S = -1.0
+        disk_pace.QUICK_S = -1.0
     patience, ledger = os.environ[PATIENCE], Ledger.of(stage)
     if patience != "product":
         is_hasty = patience == "hasty"

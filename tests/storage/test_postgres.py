@@ -15,7 +15,7 @@ from planwarden.agent.core.execution import audit
 from planwarden.agent.core.execution.audit import AuditEntry, hash_row
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
-from planwarden.storage.postgres.control import lock_key
+from planwarden.storage.postgres.control_connection import lock_key
 from planwarden.storage.postgres.store import PostgresStore
 from tests.storage.suite import Scribe
 from tests.support.network import Proxy, take_port

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from planwarden.agent.common.errors import StoreError
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres import reader, writer
-from planwarden.storage.postgres.control import lock_key
+from planwarden.storage.postgres.control_connection import lock_key
 from planwarden.storage.postgres.store import PostgresStore
 from tests.storage.suite import Scribe, decided, guard
 from tests.support.network import Proxy

@@ -36,10 +36,10 @@ from planwarden.server.guard.calls import (
     read_event,
 )
 from planwarden.server.guard.done import DoneKeeper, build_failure
+from planwarden.server.guard.hook_client import DONE_EVENTS, read_event_name, set_deadline
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
-from planwarden.server.guard.quick import DONE_EVENTS, read_event_name, set_deadline
 from planwarden.server.inbox.inbox_port import InboxPlace
 from planwarden.server.settings.configuration import Settings, find_home
 from planwarden.server.views.encoding import to_json

@@ -20,8 +20,8 @@ from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
-from planwarden.server.settings.additions import Additions, add_to_text, format_additions, read_text, replace_text
 from planwarden.server.settings.configuration import FILE, Settings
+from planwarden.server.settings.toml_additions import Additions, add_to_text, format_additions, read_text, replace_text
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.servers import REASON_S
 from planwarden.tools.downstream.tools import find_possible_names, says_it_only_reads

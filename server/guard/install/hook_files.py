@@ -22,8 +22,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.server.guard.hook_client import STOPS
 from planwarden.server.guard.install.json_text import add_item, find_value, read_json_text, remove_at, set_member
-from planwarden.server.guard.quick import STOPS
 from planwarden.server.settings.configuration import FILE, find_home
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 

@@ -26,7 +26,7 @@ from planwarden.server.guard.install.hook_files import (
     read_toml,
 )
 from planwarden.server.guard.install.json_text import find_value
-from planwarden.server.settings.additions import read_text
+from planwarden.server.settings.toml_additions import read_text
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 PATIENCE_S = 60

@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.settings.additions import add_to_text, replace_text
+from planwarden.server.settings.toml_additions import add_to_text, replace_text
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, Open, at_terminal, step
 from tests.tools.downstream.support import DOUBLE

@@ -27,9 +27,9 @@ from pydantic import JsonValue
 from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
+from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings
 from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
-from planwarden.server.guard.quick import FOLDER, MAX_EVENT_BYTES, digest_settings
 from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
 from planwarden.server.settings.configuration import Settings
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS
@@ -127,7 +127,7 @@ def test_an_unknown_host_broken_settings_a_broken_store_and_a_failure_inside_blo
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="the system has no alarm")
 def test_a_hook_that_hangs_is_ended_by_the_system(tmp_path: Path) -> None:
     code = (
-        "import planwarden.server.guard.quick as guard, sys\n"
+        "import planwarden.server.guard.hook_client as guard, sys\n"
         "guard.DEADLINE_S = 1\n"
         "from planwarden.server.main import main\n"
         f"sys.exit(main(['guard', 'hook', 'codex', '--home', {str(tmp_path)!r}]))\n"

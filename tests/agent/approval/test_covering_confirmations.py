@@ -4,7 +4,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.approval import covering
+from planwarden.agent.approval import covering_confirmations
 from planwarden.server.cli.checks.store import replay_logs
 from tests.kit import Ledger, MemoryStore, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 
@@ -110,7 +110,7 @@ async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_pro
 
 @requirement("confirms:loop")
 async def test_an_answer_covers_no_call_of_the_loop_that_it_did_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(covering, "MAX_COVERED", 3)
+    monkeypatch.setattr(covering_confirmations, "MAX_COVERED", 3)
     ledger = Ledger()
     async with warden(ledger) as w:
         asked = await w.execute_plan(plan(confirm("ask", confirms=["wipe"]), wipe([*range(5)], maxConcurrent=5)))
