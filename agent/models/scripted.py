@@ -60,9 +60,9 @@ class ScriptedModel:
         try:
             self._entries = _Script.model_validate(script).replies
         except ValidationError as error:
-            raise InvalidArguments(
-                f"the model script is not valid: {list_pydantic_faults(error, 'script')[0]}"
-            ) from None
+            # The examples are those of plans.
+            fault = list_pydantic_faults(error, "script")[0].partition("; send ")[0]
+            raise InvalidArguments(f"the model script is not valid: {fault}") from None
         self._used: set[str] = set()
 
     @classmethod

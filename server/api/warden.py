@@ -181,7 +181,7 @@ class Warden:
     ) -> Execution:
         """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs the plan.
 
-        A `key` works as in `run_goal`. It raises what `run_goal` raises.
+        A `key` works as in `run_goal`. Raises what `run_goal` raises.
         """
         check_wait(wait_seconds)
         start = StartOptions(requester=Requester(principal), thread_id=thread_id, key=key, options=options)

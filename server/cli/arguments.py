@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from planwarden.agent.common.canonical import read_json
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
+from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIABLE, Settings, find_home, load_settings
@@ -72,10 +72,10 @@ def split_pairs(pairs: Sequence[str], option: str = "--arg", *, is_unique: bool 
 
 
 def read_value(text: str) -> JsonValue:
-    """Return the text read as JSON, or the text itself if it is not JSON."""
+    """Return the text read as JSON, or the text itself if it is not JSON. Raises `LimitExceeded`: nested too deeply."""
     try:
         return read_json(text)
-    except PlanwardenError:
+    except InvalidArguments:
         return text
 
 

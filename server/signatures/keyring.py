@@ -34,6 +34,7 @@ from planwarden.storage.sessions import NAMED_DIGITS, InboxSession
 
 MAX_KEYS = 20
 MAX_LABEL_CHARS = 60
+MIN_BEGINNING_CHARS = 4
 CHANNEL = "inbox"
 
 
@@ -208,11 +209,13 @@ class Keyring:
             )
 
     async def revoke_key(self, beginning: str, principal: str) -> SigningKey:
-        """Revoke any key, for the operator's terminal, by the beginning of its id.
+        """Revoke any key, for the operator's terminal, by its id or the first 4 or more characters of it.
 
         Raises:
             UsageError: no key or several keys begin so, or the key was revoked before.
         """
+        if len(beginning) < MIN_BEGINNING_CHARS:
+            raise UsageError(f"write at least {MIN_BEGINNING_CHARS} characters of the key's id; a revocation is final")
         keys = {key.key_id: key for key in await self.list_keys()}
         key = keys.get(complete_id(beginning.lower(), keys, "key"))
         if key is None:

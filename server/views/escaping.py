@@ -258,7 +258,7 @@ def complete_id(beginning: str, ids: Collection[str], kind: str = "id") -> str:
     """
     matching = [name for name in ids if beginning and name.startswith(beginning)]
     if len(matching) > 1 and beginning not in matching:
-        names = ", ".join(map(escape_text, matching[:MAX_NAMED_IDS]))
+        names = ", ".join(map(escape_text, matching[:MAX_NAMED_IDS])) + (", …" if len(matching) > MAX_NAMED_IDS else "")
         raise UsageError(f"several {kind}s begin with {beginning[:64]!r}: {names}; write more of the one that you mean")
     return matching[0] if len(matching) == 1 else beginning
 

@@ -158,9 +158,13 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
 
     Conditions, loops and what comes before them are part of what the person said yes to.
     """
-    confirming = (step for step in plan.steps if step.confirms and step.step_id not in pending)
-    covered_ids = (name for step in confirming for name in step.confirms)
-    return {step_id: name for name in covered_ids for step_id in (name, *find_steps_before(plan.steps, name))}
+    confirming = (step for step in reversed(plan.steps) if step.confirms and step.step_id not in pending)
+    covered_ids = (name for step in confirming for name in reversed(step.confirms))
+    confirmed: dict[str, str] = {}
+    for name in covered_ids:
+        if name not in confirmed:
+            confirmed |= dict.fromkeys((name, *find_steps_before(plan.steps, name)), name)
+    return confirmed
 
 
 def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:
