@@ -2,7 +2,7 @@
 
 A key is a WebAuthn credential (https://www.w3.org/TR/webauthn-3/). Its private half stays in a security key or in the
 person's device; its public half is stored here. A challenge contains a nonce that one session may use once, within
-minutes, for one purpose. Times are arguments, in Unix seconds by the store's clock.
+minutes, for one purpose. Callers pass all times, in Unix seconds by the store's clock.
 """
 
 from typing import Literal
@@ -33,7 +33,7 @@ class SigningKey(Record, frozen=True, kw_only=True):
     public_key: bytes
     """COSE_Key, https://www.rfc-editor.org/rfc/rfc9052#section-7."""
     principal: str
-    """Whose signatures it makes."""
+    """The person whose signatures it makes."""
     rp_id: str
     """Name of the host at which it can be used."""
     label: str
@@ -45,7 +45,7 @@ class SigningKey(Record, frozen=True, kw_only=True):
 
 
 class SigningNonce(ExpiringRecord, frozen=True, kw_only=True):
-    """What a challenge was made from, and what for."""
+    """What a challenge was made from, and its purpose."""
 
     columns = Columns("nonce", "nonce", "session")
 
@@ -79,9 +79,9 @@ class KeyStore(RecordStore[SigningKey]):
       exist.
     * A use counts only if the key belongs to its principal, is not revoked, and its sign count has grown (or the
       authenticator does not count).
-    * A principal's first key needs no other key; every further one needs a use of another. Two keys that race to be the
-      first are not both added. A revoked key neither signs nor prevents a first key.
-    * A change of a key and its row of the audit are stored together or not at all. Keys are never deleted.
+    * A principal's first key needs no other key; each further key needs a signature by another. Of two keys that race
+      to be the first, at most one is added. A revoked key cannot sign, and does not count when a first key is added.
+    * A change of a key and its audit row are stored together or not at all. Keys are never deleted.
     """
 
     def __init__(self, store: object) -> None:
@@ -120,7 +120,7 @@ class KeyStore(RecordStore[SigningKey]):
         return await self.write(add, entry, lock=_LOCK)
 
     async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
-        """Count a signature; False when it does not count."""
+        """Record a signature in its key; return False when it does not count, as in the laws above."""
         return await self.write(lambda transaction: _count(transaction, use), entry, lock=_LOCK)
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
@@ -139,7 +139,7 @@ class KeyStore(RecordStore[SigningKey]):
 
 
 def counts(before: int, after: int) -> bool:
-    """Return whether a sign count may follow the one before (https://www.w3.org/TR/webauthn-3/#sctn-sign-counter)."""
+    """Return whether the count `after` may follow `before` (https://www.w3.org/TR/webauthn-3/#sctn-sign-counter)."""
     return after > before or after == before == 0
 
 

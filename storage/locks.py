@@ -4,7 +4,7 @@
 in 3.51.3). `LivenessFile` shows that a process which owns executions is alive.
 
 Both lock a descriptor with filelock instead of a path with its `FileLock`. A `FileLock` opens and closes the file each
-time, which a transaction would notice, and creates a missing file, which would bring a dead owner's file back.
+time, which would slow every transaction, and creates a missing file, which would bring a dead owner's file back.
 """
 
 import os
@@ -70,7 +70,7 @@ class WriteLock:
                 unlock_descriptor(self._descriptor)
 
     def try_to_take(self) -> bool:
-        """Raise `StoreError` when the system gives no locks, so that nothing waits for an answer that never comes."""
+        """Return whether this took the lock. Raises `StoreError` if the system cannot lock, so nobody waits in vain."""
         try:
             return lock_descriptor(self._descriptor, blocking=False)
         except OSError as error:
@@ -106,7 +106,7 @@ class LivenessFile:
     def is_dead(self, owner: str) -> bool:
         """Return True only when `owner` is certainly dead, and then deletes its file.
 
-        A stored name that leads anywhere else than to a file of this folder was never announced.
+        A stored name that could lead outside this folder was never announced, so its owner is dead.
         """
         if owner in self._held:
             return False

@@ -68,7 +68,7 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
 
     @property
     def due_at(self) -> float | None:
-        """When a process has to look at it: 0 is at once, whatever the clock says; None while it is paused."""
+        """When a process must look at it. 0: at once, whatever the clock says; None: paused, no tick being started."""
         if self.starting_at is not None:
             return 0.0
         if self.paused_at is not None:
@@ -79,8 +79,8 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
 class ScheduleStore(RecordStore[PlanSchedule]):
     """The schedules of one store.
 
-    Laws: of racing changes to one version of a row exactly one is stored; the others change nothing and return False. A
-    schedule that is added, removed, paused or resumed has its row in the audit, written in the same transaction.
+    Laws: if several changes to the same version of a row race, exactly one is stored; the others change nothing and
+    return False. To add, remove, pause or resume a schedule writes a row of the audit in the same transaction.
     """
 
     def __init__(self, store: object) -> None:
@@ -89,7 +89,7 @@ class ScheduleStore(RecordStore[PlanSchedule]):
         self.is_attended = self.liveness.is_attended
 
     async def add(self, schedule: PlanSchedule, entry: AuditEntry) -> None:
-        """Store a new schedule; one that has its id already stays. Raises `LimitExceeded` at `MAX_SCHEDULES`."""
+        """Store a new schedule; change nothing if its id is taken. Raises `LimitExceeded` at `MAX_SCHEDULES`."""
 
         def insert(transaction: RecordTransaction) -> bool:
             if len(transaction.all(PlanSchedule)) >= MAX_SCHEDULES:
@@ -99,7 +99,7 @@ class ScheduleStore(RecordStore[PlanSchedule]):
         await self.write(insert, entry, lock="schedules")
 
     async def change(self, schedule: PlanSchedule, entry: AuditEntry | None = None) -> bool:
-        """Store this state if the stored row still has its version, which then grows by one."""
+        """Store this state if the stored row still has the same version; the version then grows by one."""
         return await self.write(lambda transaction: transaction.change(schedule), entry)
 
     async def remove(self, schedule_id: str, entry: AuditEntry) -> bool:

@@ -2,8 +2,8 @@
 
 Each value is sealed with AES-256-GCM (https://csrc.nist.gov/pubs/sp/800/38/d/final), a fresh random nonce, and the name
 of the secret as associated data: a changed row is refused, and so is a row that was moved to another name. The key is
-`PLANWARDEN_SECRET_KEY`, which every process gets and the database never does. One row, `CHECK`, only tells a wrong key
-from a damaged row.
+`PLANWARDEN_SECRET_KEY`, which every process gets and the database never does. One row, `CHECK`, is there only
+to tell a wrong key from a damaged row.
 
 Not promised: a person who can write to the database can delete a row, or put back what the same row held before.
 
@@ -38,7 +38,7 @@ _CHECKED = b"planwarden"
 
 
 def make_secret_key() -> str:
-    """Return a new key, as the variable holds it."""
+    """Return a new key, in the form in which the variable holds it."""
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
@@ -69,7 +69,7 @@ class SecretKey:
             return None
         try:
             return self._cipher.decrypt(sealed[len(FORM) : start], sealed[start:], _bind(name))
-        # Too short for a nonce or a tag.
+        # `ValueError` means that it is too short for a nonce or a tag.
         except (InvalidTag, ValueError):
             return None
 
@@ -88,8 +88,8 @@ class SealedSecret(Record, frozen=True, kw_only=True):
 
 
 class SecretLock(ExpiringRecord, frozen=True, kw_only=True):
-    """A lock on the name of a secret. It ends by itself, because its holder may die, and because neither a transaction
-    nor a connection may stay open while a server on the internet is asked for a token."""
+    """A lock on the name of a secret. It is a row that expires, because its holder may die, and because no transaction
+    or connection may stay open while a server on the internet is asked for a token."""
 
     columns = Columns("secret_lock", "name", "holder")
 
@@ -98,7 +98,7 @@ class SecretLock(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class SealedSecrets:
-    """Implements `SecretStore` over sealed records. The key is read when a value needs it."""
+    """Implements `SecretStore` over sealed records. The key is parsed and checked only when a value needs it."""
 
     def __init__(self, store: object, key: str) -> None:
         """`key` is the text of `PLANWARDEN_SECRET_KEY`, empty where it is not set."""
@@ -107,17 +107,17 @@ class SealedSecrets:
         self._key: SecretKey | None = None
 
     async def check(self) -> None:
-        """Check the key. The first process of a new store makes its own key that of the store.
+        """Check the key. In a new store, the key of the first process becomes the key of the store.
 
         Raises:
-            UsageError: there is no key, it is not one, or not the one of this store.
+            UsageError: no key is set, the text is not a key, or it is not the key of this store.
         """
         key = self._read_key()
         _confirm(key, await self._create(CHECK, key.seal(CHECK, _CHECKED)))
         self._key = key
 
     async def is_in_use(self) -> bool:
-        """Return whether the store has a key yet. Writes nothing; raises as `check`."""
+        """Return whether the store has a key yet. Writes nothing; raises what `check` raises."""
         key, check = self._read_key(), await self._records.find(CHECK)
         if check is not None:
             _confirm(key, check.sealed)
@@ -150,7 +150,7 @@ class SealedSecrets:
         return await self._records.write(lambda transaction: transaction.delete(SealedSecret, name))
 
     async def version(self, name: str) -> str | None:
-        # Each value is sealed with a new nonce.
+        # Each value is sealed with a new nonce, so the digest of what is sealed changes even if the value does not.
         record = await self._records.find(name)
         return None if record is None else hashlib.sha256(record.sealed).hexdigest()
 
@@ -168,12 +168,12 @@ class SealedSecrets:
                 await anyio.sleep(PAUSE_S)
             yield
         finally:
-            # Otherwise it ends by itself.
+            # If the lock cannot be freed, it ends by itself.
             with anyio.CancelScope(shield=True), suppress(StoreError):
                 await self.free_lock(name, holder)
 
     async def take_lock(self, name: str, holder: str, lease_s: float) -> bool:
-        """Return whether `holder` has the lock now; it has it for `lease_s` at most."""
+        """Take the lock for `lease_s` at most, if it is free or `holder` has it. Return whether `holder` has it now."""
         now = self._records.clock.now()
         lock = SecretLock(name=name, holder=holder, expires_at=now + lease_s)
 

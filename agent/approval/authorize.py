@@ -1,18 +1,18 @@
 """The one judge of whether a call may run: `authorize` says allow, ask a person, or deny.
 
-A `Permit` may let a call run: an approval, a row of one question about many calls, a confirmation that covers later
-calls, the answer that a lost call did not happen, or what released the first attempt of a call that failed. A
-permit names exactly one call; standing grants are bound to constraints instead, see `planwarden.agent.approval.grants`.
+A `Permit` is an answer that may let a call run: an approval, a row of one question about many calls, a confirmation
+that covers later calls, the answer that a lost call did not happen, or what released the first attempt of a failed
+call. It names exactly one call; standing grants name constraints instead, see `planwarden.agent.approval.grants`.
 
-The dispatcher asks `authorize` before every call; so do the question about a loop's rows and the forecast of a plan.
-The guard and the replay of rules have no permits and ask the policy. The order is the law:
+The dispatcher asks `authorize` before every call; so does the code that asks about a loop's rows or forecasts a plan.
+The guard and the replay of rules have no permits, so they ask the policy. `authorize` decides in this order:
 
 1. A call that a rule of the operator denies does not run, even if a person allowed it.
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
    and the answer is worth what the policy asks now. If a decision about the call itself no longer counts, the
    person is asked again and told why.
 3. If the tool changed since the plan was accepted, or the execution's options say so, the call is asked about.
-4. A call that needs nobody, or whose blocking tool asks, runs; then standing grants let calls run.
+4. A call runs if it needs nobody, or if its blocking tool itself asks; otherwise a standing grant may let it run.
 5. Every other call is asked about.
 """
 
@@ -50,7 +50,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
     """The question and its answer: what the answer is worth, from whom, for which risk and quorum."""
     arguments: dict[str, JsonValue]
     since: ev.Question
-    """The question that last recorded the tool; for a retry, the wait before it."""
+    """The last question that recorded the tool's definition; for a retry, that is the wait before it."""
 
     @property
     def suspension_id(self) -> str:
@@ -58,7 +58,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_intact(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> bool:
-    """Return True when what is stored is what was asked, and what was asked is what was decided."""
+    """Return True when the stored question still has its digest, and the decision, unless it timed out, names it."""
     question = suspension.question
     if suspension.status != "timed_out" and suspension.decided_digest != question.digest:
         return False
@@ -66,7 +66,7 @@ def is_intact(context: ApprovalContext, execution: ExecutionState, suspension: S
 
 
 def find_attempt_permit(execution: ExecutionState, call: Call, wait: ev.Question) -> Permit | None:
-    """Return what released the attempt before `wait`; None when nobody was asked about it."""
+    """Return the permit that released the attempt before `wait`; None when nobody was asked about that attempt."""
     if not call.consumed:
         return None
     suspension = execution.suspensions[call.consumed[-1]]
@@ -89,7 +89,7 @@ def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) ->
 def names_call(
     covered: ev.CoveredCall, call: Call, definition_digest: str, arguments: dict[str, JsonValue] | None
 ) -> bool:
-    """Return True when the covered call is this step's, of the tool as it is now, with these arguments."""
+    """Return True when the covered call has the same step, the same arguments, and the tool as it is defined now."""
     return (
         (covered.step_id, covered.tool_name) == (call.step_id, call.tool_name)
         and covered.definition_digest == definition_digest
@@ -139,13 +139,13 @@ class Allow(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A person must be asked, for what the requirement needs."""
+    """A person must be asked; the requirement says which assurance and how many people that takes."""
 
     requirement: Requirement
     reason: str | None = None
     """A sentence on why a person is asked now, if something that counted before no longer counts."""
     permit: Permit | None = None
-    """What no longer counts."""
+    """The permit that no longer counts, if there is one."""
 
 
 class Deny(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ class Reject(msgspec.Struct, frozen=True):
 
 
 def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
-    """Return what the latest answer to a question about many calls means for a call of a loop that has a row in it.
+    """Return what the latest answer about many calls decides for this call of a loop, if it has a row in the question.
 
     None if there is no answer, or it no longer counts; then the call is judged as it was written.
     """
@@ -194,7 +194,7 @@ def authorize(
 ) -> Allow | Ask | Deny:
     """Return whether the call may run with exactly these arguments.
 
-    `uses` counts the uses of grants that a forecast has given to other calls.
+    `uses` counts, for each grant, the uses that a forecast has already assigned to other calls.
 
     Raises:
         PathsNeeded: as `Policy.requirement`.
@@ -229,7 +229,7 @@ def authorize(
 
 
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
-    """Return whether the permit's answer is worth what the call needs now, from as many people as it needs."""
+    """Return whether the permit's answer has the assurance, and comes from as many people, as the call needs now."""
     suspension, question = permit.suspension, permit.suspension.question
     if question.quorum < requirement.quorum:
         return False
@@ -239,7 +239,7 @@ def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, 
     ):
         return False
     if suspension.status == "timed_out":
-        # Only questions of the lowest risk are ever approved by a timeout; a call that needs nobody runs without it.
+        # A timeout approves only questions of the lowest risk; a call that needs nobody runs even without a permit.
         return requirement.risk == "confirm" or (requirement.risk == "read" and permit.source in ASKED_AGAIN)
     assurance, decider = suspension.assurance, suspension.principal
     if assurance is None or decider is None:

@@ -1,7 +1,7 @@
 """Conditions of rules: what one value in the arguments of a call must be like.
 
 A condition is a JSON Schema that may partly be written in short forms: `min max in prefix domain under matches
-length only`. Each of them implies a type: text is not a number, and a value that is not there fits nothing. `domain`
+length only`. Each of them also demands a type, so text never fits a number; a missing value fits nothing. `domain`
 and `under` are not JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
 """
 
@@ -44,14 +44,14 @@ _PLAIN = (
     *("required", "minProperties", "maxProperties", "dependentRequired", "title", "description", "$comment"),
 )
 KEYWORDS = (*_PLAIN, *_OF_ONE, *_OF_MANY, *_OF_NAMED)
-"""Keywords of JSON Schema. The library ignores unknown ones, and a rule must not match because of a typing error."""
+"""Keywords of JSON Schema. Others are faults: the library ignores them, and a typo must not make a rule match."""
 
 Verdict = Literal["yes", "no", "unknown"]
 MISSING = object()
 
 
 class RuleFault(ValueError):
-    """What the operator wrote cannot mean anything; the message is the end of a sentence that names the place."""
+    """The operator's condition makes no sense; the message completes a sentence that begins with its place."""
 
 
 class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ def compile_condition(pointer: str, content: object) -> RuleCondition:
     """Return the condition that the operator wrote for the value at `pointer`.
 
     Raises:
-        RuleFault: it cannot mean anything.
+        RuleFault: the condition makes no sense.
     """
     parts = tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.removeprefix("/").split("/"))
     if re.search(r"~(?![01])", pointer):
@@ -261,7 +261,7 @@ def _read_pattern(value: object) -> dict[str, JsonValue]:
     if not isinstance(value, str):
         raise RuleFault(f"has matches = {_show(value)}, which is not a regular expression as text")
     [pattern] = _read_texts("matches", value)
-    # By itself first: a pattern that closes the group below would no longer be bound to both ends.
+    # Compile it alone first: a pattern such as `a)|(b` would close the group below and escape its anchors.
     try:
         Schema({"pattern": pattern})
     except ValueError as error:

@@ -1,8 +1,8 @@
 """What can be said of a plan before it runs: which calls will ask whom, and what only the run will know.
 
-Nothing runs, and nothing is recorded. Calls whose arguments take nothing from steps of the plan are judged as they will
-be when their turn comes, as long as tools, policy and grants stay as they are. For the others, only the risk of their
-tool is known.
+Nothing runs, and nothing is recorded. If the arguments of a call take nothing from steps of the plan, the verdict is
+the one that it will get when its turn comes, provided that tools, policy and grants stay as they are. Of the other
+calls, only the risk of the tool is known.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ _KNOWN = ("completed", "skipped")
 """Statuses of steps whose result is known, or known to be absent."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
-"""Bytes of arguments that one forecast looks at: planwarden does nothing else in that time."""
+"""The most bytes of arguments that one forecast looks at, because planwarden does nothing else in that time."""
 
 
 class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     covered_by: str | None = None
     """The step whose confirmation covers it."""
     grant_id: str | None = None
-    """The grant that lets it through; with `takes_from`, whatever the values will be."""
+    """The grant that lets it through; if `takes_from` is not empty, whatever the missing values will be."""
     has_changed: bool = False
     """Its tool is not the one that the plan was accepted with."""
     fault: str | None = None
@@ -87,7 +87,7 @@ def forecast_calls(
         try:
             forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs))
         except PathsNeeded as needed:
-            # All of them are looked up at once.
+            # Collect the paths of all calls, so that they are looked up at once.
             paths |= needed.keys
     if paths:
         raise PathsNeeded(paths)
@@ -95,8 +95,8 @@ def forecast_calls(
 
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
-    """Return the execution with the steps skipped that will be: those with a condition that is known not to hold, and
-    those that take a value from a skipped step."""
+    """Return the execution with every foreseeable skip applied: to steps with a condition that is known not to hold,
+    and to steps that take a value from a skipped step."""
     steps = dict(execution.steps)
     foreseen = replace(execution, steps=steps)
     for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
@@ -132,7 +132,7 @@ def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool
 
 
 def _list_planned(state: StepState) -> Sequence[Call]:
-    """Return the calls of the step; of a loop that has not begun, those of one item."""
+    """Return the calls of the step; for a loop that has not begun, return the calls of one item."""
     return state.calls if state.step.loop is None or state.items is not None else make_planned_calls(state.step)
 
 
@@ -190,7 +190,7 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
 
 
 def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[CallForecast]) -> Mapping[str, object]:
-    """Return whom the call will ask, as fields of a forecast; as `authorize` judges."""
+    """Judge the call as `authorize` would; return the verdict, such as whom it will ask, as fields of a forecast."""
     suspend = request.context.tools.question(request.call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(request, arguments, suspend).question
@@ -213,7 +213,7 @@ def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
 
 
 def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None:
-    """Return the one question for all rows of a loop, as fields of a forecast; None where their values decide."""
+    """Return the one question about all rows of a loop, as fields of a forecast; None if that is not certain."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
     if request.state.step.loop is None or context.policy.looks_at_arguments(definition):
@@ -239,7 +239,7 @@ def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str 
     requirement = context.find_requirement(definition, literal)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
-    # An argument that is a binding counts as present; a grant that names one value does not fit it.
+    # An argument that is a binding counts as present, but a grant that fixes its value does not fit it.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)

@@ -1,13 +1,13 @@
 """Standing grants: "this tool with these arguments, at most so often, until then", decided by a person beforehand.
 
-A grant is bound to the exact definition of the tool, to values of some or all arguments, to the names of all, to a
-number of uses, and to a time. So no granted call has an argument that the grant's maker did not see. A grant is worth
+A grant fixes the exact definition of the tool, the names of all arguments, the values of some or all of them, a
+number of uses, and an end. So no granted call has an argument that the grant's maker did not see. A grant is worth
 what its maker's assurance is worth: one made at `human` lets no critical call through. The store counts a use in the
 transaction that records the intent, so several processes together cannot use a grant more often than it says. This
 module only holds a copy to choose from.
 
-A grant for a step of a saved plan lives longer, so it demands more: the run follows exactly that version, from its
-beginning and with nothing changed, and the plan itself writes the call. Retries and forks do not count as such runs. No
+A grant for a step of a saved plan lives longer, so it demands more: the run must follow exactly that version, from its
+beginning and with nothing changed, and the plan itself must write the call. Retries and forks do not qualify. No
 such grant lets a critical call through, not even one that an operator made.
 """
 
@@ -32,11 +32,11 @@ MAX_STEP_DAYS = 90
 MAX_STEP_LIFE_S = MAX_STEP_DAYS * 86_400.0
 """The longest life of a grant for a step of a saved plan, in seconds."""
 MAX_USES = 1_000
-"""In all; for a step of a saved plan, on each day."""
+"""The most uses of a grant: in all, or on each day if it is for a step of a saved plan."""
 REFUSED_S = 60.0
-"""Seconds after which a grant that counts by days is chosen again, if the store has refused it."""
+"""Seconds for which a grant with a daily limit is not chosen after the store has refused it."""
 MAX_REASONS = 3
-"""Sentences on why grants for a step do not let a call of it through."""
+"""The most sentences that explain why grants for a step do not let one of its calls through."""
 VERSION_DIGITS = 12
 """Digits shown of a plan's version."""
 MAKERS: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
@@ -58,7 +58,7 @@ class GrantCache(msgspec.Struct):
     def refuse(self, grant_id: str, now: float) -> None:
         """Do not choose this grant again until the next `fill`, because the store refused it.
 
-        One that counts by days is chosen again after `REFUSED_S`: another day may have begun by then.
+        A grant with a daily limit is chosen again after `REFUSED_S`: another day may have begun by then.
         """
         open_grant = next((grant for grant in self._open if grant.grant_id == grant_id), None)
         if open_grant is not None and open_grant.step is not None:
@@ -79,7 +79,7 @@ class GrantCache(msgspec.Struct):
     ) -> str | None:
         """Return the id of the grant that lets this call through, the first to end if several do; None if none does.
 
-        `uses` counts the uses that a forecast has given to other calls already.
+        `uses` counts, for each grant, the uses that a forecast has already assigned to other calls.
         """
         if not self._open or requirement.quorum > 1 or definition.is_blocking or requirement.has_no_key:
             return None
@@ -139,7 +139,7 @@ def describe_uses_a_day(uses: int) -> str:
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """Return whether the tool, the owner and every value that the grant names match, and it names all arguments.
+    """Return whether the grant names all arguments, and its tool, its owner and every value that it names match.
 
     An argument whose value is not known yet equals nothing.
     """
@@ -156,12 +156,12 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
 
 
 def list_properties(definition: ToolDefinition) -> tuple[str, ...]:
-    """Return the names that the schema gives to arguments; others may be allowed without a name."""
+    """Return the argument names that the schema declares; it may allow other arguments that it does not name."""
     return tuple(read_properties(definition.input_schema))
 
 
 def is_from_step(step: GrantedStep, execution: ExecutionState, call: Call) -> bool:
-    """Return True for calls that the plan itself writes in this step, while the run is one of exactly this version."""
+    """Return True if the plan itself writes the call in this step, and the run follows exactly this version."""
     return (
         not call.by_model
         and call.step_id == step.step_id

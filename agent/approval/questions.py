@@ -1,7 +1,7 @@
 """The questions about calls: what exactly is stored, shown, digested and, after approval, run.
 
-A question holds the arguments as they will be dispatched, the digest of the tool's definition, the risk, what it needs,
-and an approval digest over all of it. Any change makes a new revision with a new digest.
+A question holds the arguments as they will be dispatched, the digest of the tool's definition, the risk, the assurance
+that it needs, and an approval digest over all of it. Any change makes a new revision with a new digest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,10 +29,10 @@ from planwarden.agent.ports.policy import Policy, Requirement
 MESSAGE_CHARS = 500
 MAX_FOUND = 8
 HOST_CALL_ANSWER_S = 24 * 3600.0
-"""Seconds for the answer to a question about a call of a host, unless its tool has another limit."""
+"""Seconds that a person has to answer a question about a host's call, unless its tool has another limit."""
 MAX_PLACEHOLDERS = 5
 MAX_CONDITIONAL = 5
-"""Steps with conditions that a question names."""
+"""The most conditional steps that a question names."""
 CONDITION_CHARS = 200
 """Characters shown of each value and each schema in a condition."""
 PLACEHOLDER = "A placeholder: "
@@ -46,7 +46,7 @@ RECONCILE_FORM: dict[str, JsonValue] = {
     },
     "additionalProperties": False,
 }
-"""The form of the answer to the question whether a call took effect."""
+"""The form in which a person answers whether a call took effect."""
 HOW_TO_RECONCILE = (
     "Say that it happened, with its result; that it did not happen, to run it again; or reject, to give the step up."
 )
@@ -57,7 +57,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Enough to tell a changed policy from a tampered question; the approval digest covers all digits."""
+"""Digits kept of the policy's digest: they tell a changed policy from tampering; the approval digest covers all."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
@@ -106,7 +106,7 @@ def _begin_question(
     required: Requirement | None = None,
     message: str | None = None,
 ) -> ev.Question:
-    """Return a question about the call, with what it needs; its message is the step's description by default."""
+    """Return a question about the call, needing what `required` says; its default message is the step's description."""
     call = request.call
     return ev.Question(
         suspension_id=request.context.ids.new(),
@@ -131,14 +131,14 @@ def _find_end(context: ApprovalContext, wait_s: float | None) -> float | None:
 def _wait_until(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, until: float | None
 ) -> ev.Suspended:
-    """Return the question to the clock, which answers yes when the time has come."""
+    """Address the question to the clock, which approves it when the time has come."""
     return open_question(context, execution, replace(question, expires_at=until, on_timeout="approve"))
 
 
 def ask_approval(
     request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
-    """Return the question whether the call may run with exactly these arguments; `findings` say why it is asked now."""
+    """Ask whether the call may run with exactly these arguments; `findings` say why the question is asked now."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     question = replace(
         _begin_question(request, arguments, "approval", requirement),
@@ -156,7 +156,7 @@ def ask_approval(
 
 
 def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
-    """Return the question whether a call of unknown outcome took effect; `findings` say why it is asked again."""
+    """Ask whether a call of unknown outcome took effect; `findings` say why the question is asked again."""
     call = request.call
     required = request.context.find_full_requirement(request.definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
@@ -165,7 +165,7 @@ def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> e
     question = replace(
         _begin_question(request, call.arguments, "reconcile", required),
         form=RECONCILE_FORM,
-        # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
+        # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
         found=(*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
     )
     return open_question(request.context, request.execution, question)
@@ -180,7 +180,7 @@ def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) ->
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """Return a sentence on the further attempts that approving a call of the step covers, if it may be repeated."""
+    """Return a sentence on the retries that one approval of the step's call covers; nothing if it is never retried."""
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
@@ -266,7 +266,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
     """Return the question with its approval digest and the policy that it is asked under.
 
-    Findings on repeated calls come first, and are made anew: edited arguments may repeat other calls, or none.
+    Findings about repeated calls come first and are made anew, as edited arguments may repeat other calls, or none.
     """
     others = (sentence for sentence in question.found if not sentence.startswith(REPEAT))
     question = replace(question, found=(*describe_repeats(execution, question), *others))
@@ -283,7 +283,7 @@ def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: 
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """Return the edits with one more. Each argument is named once, so that their number is bounded."""
+    """Return the edits and a new one. Only the last edit of an argument names it, so that their number is bounded."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
@@ -303,15 +303,15 @@ def is_of_policy(question: ev.Question, policy: Policy) -> bool:
 
 
 def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
-    """Return the digest over all of the question, and of the plan under review, under the policy with the digest
-    `policy`."""
+    """Return the digest that covers the whole question, its execution, the plan if it is under review, and `policy`,
+    which is the digest of the policy."""
     question_fields = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     return digest([execution.principal, execution.execution_id, question_fields, plan], context="approval/v1")
 
 
 def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
-    """Return the decision as the result of the call that asked: the shape of `decision` on the wire, without empty
+    """Return the decision as the result of the call that asked: it has the wire format of `decision`, but no empty
     fields."""
     if question.addressee == "clock":
         return {"waited": True}
@@ -326,7 +326,7 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
-    """Return the event of a new question, bound; one to people gets the alarms of its tool's schedule."""
+    """Return the event that asks a bound question; a question to people gets the alarms of its tool's schedule."""
     alarms: tuple[Alarm, ...] = ()
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
@@ -335,7 +335,7 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
 
 
 def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> float | None:
-    """Return the seconds for the answer to a question about the call; a host's call never waits forever."""
+    """Return the seconds that a person has to answer about the call, None for no limit; a host's call has a limit."""
     default_s = HOST_CALL_ANSWER_S if execution.options.is_literal else None
     return default_s if definition.answer_within_s is None else definition.answer_within_s
 

@@ -26,7 +26,7 @@ MAX_WORK = 2_500_000
 """Units of work for judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
-"""Shown before the values of a rule whose match or budget is not known."""
+"""Like `UNEVALUATED`, shown before the values of a rule, if nobody can know its match or count its budget."""
 MAX_CACHED = 1_000
 """Names of tools whose rules are remembered."""
 
@@ -59,7 +59,7 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loosens(self) -> bool | None:
-        """Whether the rule lets calls need less, and never more; None for `confirm`, which lowers the risk of some
+        """Return whether the rule can only lower what calls need; None for `confirm`, which lowers the risk of some
         tools and raises that of others."""
         if self.risk == "confirm":
             return None
@@ -125,9 +125,9 @@ class RuleBook:
 def _match(
     rule: ArgumentRule, arguments: Mapping[str, JsonValue], work_left: int, paths: RealPaths | None
 ) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
-    """Return whether the rule matches, the values that it looked at by their conditions, and the units of work left.
+    """Return whether the rule matches, the values that it looked at by their pointers, and the units of work left.
 
-    One condition that certainly fails is enough, so conditions on paths, which need a look at the disk, come last.
+    One condition that fails for certain settles it, so conditions on paths, which need the disk, come last.
     """
     verdict: Literal["yes", "no", "unknown"] = "yes"
     matched: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""From an answer to events: who may decide what, and what the answer means.
+"""Turn an answer into events: who may decide what, and what the answer means.
 
 Rejecting needs no authority beyond owning the execution; approving needs the assurance that the question asks for. An
 answer is accepted once: the same answer again is recognised, a different one is refused. The store checks the same
@@ -38,7 +38,7 @@ from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.ports.store import Guard
 
 MAX_NAMED_QUESTIONS = 5
-"""Open questions that the refusal of another answer names."""
+"""The most open questions that the refusal of a second answer names."""
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     is_accepted: bool = True
     """False when a person still has to decide."""
     refusal: PlanwardenError | None = None
-    """Why the answer does not count, when the question had to be revised first; raised after the events are stored."""
+    """Why the answer does not count, if the question had to be revised; to be raised once the events are stored."""
 
 
 def rule_on_answer(
@@ -105,7 +105,7 @@ def _build_caller_events(
         plans=plans,
         suspension_id=question.suspension_id,
     )
-    # The content itself is journalled as the model's reply; its digest recognises the same answer when it comes again.
+    # The content itself is journalled as the model's reply; by its digest, the same answer is recognised later.
     decided = _build_decided(question, ev.RecordedDecision(approved=True, content=digest(answer.content)), authority)
     return (decided, *replied)
 
@@ -133,7 +133,7 @@ class _Approval(NamedTuple):
             _check_may_void_votes(self.suspension, authority)
         worth = self._find_worth(final)
         if worth is None:
-            # Only somebody who may approve a plan may edit it.
+            # Somebody who may not approve may still edit arguments, but not a plan.
             edits = () if question.kind == "review" else revisions
             return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
         voters = set[str]() if revisions else self._find_voters()
@@ -154,7 +154,7 @@ class _Approval(NamedTuple):
         return Ruling(events=(*revisions, decided), guard=guard)
 
     def _find_worth(self, question: ev.Question) -> ev.Assurance | None:
-        """Return what the approval is worth; None when that is less than the question, or what it covers, needs."""
+        """Return the assurance of the approval; None if the question, or a call that it covers, needs more."""
         policy, execution, authority = self.context.policy, self.execution, self.authority
         worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
         if worth is None or question.kind != "review" or not read_review(self.answer)[1]:
@@ -186,7 +186,7 @@ class _Approval(NamedTuple):
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
-    """Raise `UndecidableHere` or `InvalidArguments` for an approval that can count from nobody."""
+    """Raise `UndecidableHere` or `InvalidArguments` for an approval that cannot count, no matter who gives it."""
     if question.undecidable:
         raise UndecidableHere(
             f"suspension {question.suspension_id!r} cannot be approved here, only rejected: {question.undecidable}"
@@ -202,14 +202,14 @@ def _check_approval(question: ev.Question, answer: Decision) -> None:
 
 
 def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, JsonValue] | None:
-    """Return the edited arguments as they run: of one call, or of the edited rows by their places."""
+    """Return the edited arguments as they will run: those of the call, or those of each edited row by its place."""
     if not final.rows:
         return final.arguments
     return {place: final.rows[int(place)].arguments for place in answer.modified_args or {}}
 
 
 def _check_may_void_votes(suspension: SuspensionState, authority: Authority) -> None:
-    """Raise `EditRefused` if the edit would void approvals of people, and no person makes it."""
+    """Raise `EditRefused` if the edit would void approvals by people, but is not itself made by a person."""
     if suspension.endorsements and authority.assurance not in MAKERS:
         voters = ", ".join(repr(vote.principal) for vote in suspension.endorsements)
         raise EditRefused(
@@ -267,7 +267,7 @@ def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionSt
 
 
 def _build_already_answered(execution: ExecutionState, suspension_id: str) -> AlreadyAnswered:
-    """Return the error for another answer to a closed question, which names the open ones."""
+    """Return the error for a different answer to a closed question; the error names the open questions."""
     addressed = (item.question for item in execution.open_suspensions if item.question.addressee == "caller")
     questions = list(islice(addressed, MAX_NAMED_QUESTIONS))
     names = ", ".join(

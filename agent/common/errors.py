@@ -1,8 +1,8 @@
 """Every error that planwarden raises on purpose, split by who has to act.
 
 Each class has a stable `code` that appears unchanged in MCP results, on the command line and in failed executions.
-`details` is JSON and says what is available instead. Messages say what happened, to which id, and what to do next.
-They contain neither secrets nor output of tools. The first line of a docstring is the default message.
+`details` is JSON that helps the caller, such as the names that exist. Messages say what happened, to which id, and what
+to do next. They contain neither secrets nor output of tools. The first line of a docstring is the default message.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from planwarden.agent.common.struct import JsonValue
 
 MAX_MESSAGE_CHARS = 2_000
-"""A message may quote what somebody sent; a longer one ends with an ellipsis."""
+"""A message may quote what somebody sent, so it is cut at this length, and then ends with an ellipsis."""
 
 
 class Needed(Exception):
@@ -152,10 +152,10 @@ class ModelError(PlanwardenError, code="model_error"):
         input_tokens: int = 0,
         output_tokens: int = 0,
     ) -> None:
-        """The tokens are those of unusable answers, which the provider charges too.
+        """Pass the tokens of unusable answers, because the provider charges for them too.
 
-        With `retryable` the provider failed or was out of reach: the same prompt may be answered in minutes or hours,
-        but not within the `asked_s` seconds that it asks to wait.
+        Set `retryable` if the provider failed or was out of reach. It may then answer the same prompt in minutes or
+        hours, but not before the `asked_s` seconds that it asks callers to wait are over.
         """
         super().__init__(message)
         self.retryable, self.asked_s = retryable, asked_s
@@ -165,8 +165,8 @@ class ModelError(PlanwardenError, code="model_error"):
 class ToolError(PlanwardenError, code="tool_error"):
     """A tool refused or failed; raise it from a tool to give the model a clear sentence.
 
-    With `retryable` the tool says that nothing happened, and that another attempt may go well. `beside` is what a
-    server sent with its refusal, for readers.
+    `retryable` says that nothing happened, and that another attempt may succeed. `beside` is what else a server sent
+    with its refusal, for the people and models that read it.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class BudgetSpent(GuardFailed):
     """A rule's budget has no room for a call that the rule would let pass."""
 
     def __init__(self, budget: str, rest: float, room_at: float | None = None) -> None:
-        """`rest` is what the budget has room for now; at `room_at`, Unix seconds, it has room for the call, if ever."""
+        """Take as `rest` the room left now, and as `room_at` the Unix seconds when the call has room, None if never."""
         super().__init__(f"budget {budget!r} has room for {rest:g} only")
         self.budget, self.left, self.room_at = budget, rest, room_at
 
@@ -244,7 +244,7 @@ class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
     """Another call with the same business key was made before; its effect happens once."""
 
     def __init__(self, message: str | None = None, *, key: str = "", holder: str = "") -> None:
-        """`key` is the digest; `holder` is the `EXECUTION:CALL` that has it."""
+        """Take as `key` the digest of the business key, and as `holder` the `EXECUTION:CALL` that holds it."""
         super().__init__(message or f"call {holder!r} has the same business key")
         self.key, self.holder = key, holder
 

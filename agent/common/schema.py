@@ -1,4 +1,4 @@
-"""JSON Schema validation of hostile input: bounded work, linear-time patterns, no fetching, few faults.
+"""JSON Schema validation of hostile input: bounded work, linear-time patterns, no fetching, a short list of faults.
 
 The library is `jsonschema-rs`. With `RegexOptions` it uses an engine that cannot backtrack
 (https://docs.rs/regex/latest/regex/#untrusted-input), but that can still take as many steps for each byte of text as
@@ -30,23 +30,23 @@ MAX_FAULTS = 20
 MAX_WORK = 2_500_000
 """Units of one check: about 50 ms, see `schema_cost`."""
 MAX_PATTERN_BYTES = 1024 * 1024
-"""The size of one compiled pattern at most; `.{1,1000}` takes as much."""
+"""The largest size of one compiled pattern; `.{1,1000}` takes that much."""
 MAX_PATTERNS_BYTES = 2 * 1024 * 1024
-"""The size of all compiled patterns of a schema at most."""
+"""The largest size of all compiled patterns of a schema together."""
 _PATTERN_SIZES = tuple(1024 * 4**step for step in range(6))
 _SIMPLE_UNITS = 2
-"""Units for each byte of text under a pattern of at most 1 KiB, or one that is in one state at a time."""
+"""Units for each byte of text under a simple pattern: it has at most 1 KiB, or is in one state at a time."""
 _PATTERN_UNITS = 150
-"""Units for each byte of text under another pattern, and 50 more for each KiB of the compiled pattern."""
+"""Units for each byte of text under any other pattern; each KiB of the compiled pattern adds 50."""
 CHECK_UNITS = 500
-"""Units of all that surrounds one check."""
+"""Units of the overhead of one check."""
 SIZE_UNITS = 5
 """Units of counting one value."""
 MAX_EXPLAINED_WORK = 2_500
-"""Units of a check whose every fault is described: describing one takes a thousand times as long as finding it."""
+"""The most units of a check that describes every fault: that takes a thousand times as long as finding it."""
 _EXPLAINED = 1_000
 MAX_EXPLAINED_BYTES = 2_000_000
-"""The size at most of the values and constants that descriptions repeat."""
+"""The largest size of the values and constants that descriptions repeat."""
 TOO_MUCH_WORK = (
     f"checking it could take more than the {MAX_WORK // 50_000} ms that a check may take: "
     "the value, or the text under a pattern, is too large for its schema"
@@ -57,7 +57,7 @@ _ONE_STATE = re.compile(
     rf"\^(?:{_ATOM}(?:\{{\d+\}})?)*(?:{_ATOM}(?:[*+?]|\{{\d+,\d*\}}))?\$?|\^\(\?:{_ATOM}*(?:\|{_ATOM}*){{,20}}\)",
     re.DOTALL,
 )
-"""Patterns that the engine follows in one state, or one for each of a few alternatives, whatever the text is."""
+"""Patterns that keep the engine in one state, or in one for each of a few alternatives, whatever the text is."""
 
 
 class Schema:
@@ -73,8 +73,8 @@ class Schema:
     ) -> None:
         """Raise `ValueError` if it is not a JSON Schema, refers to anything outside itself, or costs too much.
 
-        With `is_known`, it is known to be a JSON Schema, and its first check compiles it. With `checks_dates`, text
-        must keep the formats `date` and `date-time`, which nobody asks of results; no other format is ever checked.
+        With `is_known`, the caller knows that it is a JSON Schema, so only its first check compiles it. With
+        `checks_dates`, which results do without, the formats `date` and `date-time` are checked; no others ever are.
         Without `has_defaults`, `fill_in` adds none.
         """
         self._checks_dates = checks_dates
@@ -109,8 +109,8 @@ class Schema:
         return self._validator.is_valid(value)
 
     def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
-        """Return whether the value fits, and the units of work spent at most; None if checking takes more than
-        `limit`, or is impossible, as for text that is not Unicode.
+        """Return whether the value fits, and the most units of work that the check took. The first is None if the
+        check would take more than `limit`, or is impossible, as for text that is not Unicode.
         """
         try:
             size = measure_value(value)
@@ -122,7 +122,7 @@ class Schema:
     def find_certain_faults(
         self, value: JsonValue, unknown: "Collection[Path]", limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return a sentence per fault that the value has whatever its `unknown` parts will be, and the work spent.
+        """Return a sentence for each fault that no values of the `unknown` parts could mend, and the work spent.
 
         The value has null in these parts. If the check takes more work than `limit`, nothing is found.
         """

@@ -1,9 +1,9 @@
-"""What checking a value against a JSON Schema costs at most, known before the check.
+"""The most that checking a value against a JSON Schema can cost, computed before the check.
 
 The check runs in native code, which no cancel scope can stop, while everything else in the process waits. References
 multiply: 32 definitions that each refer to the next one twice take 2**32 steps. `SchemaCost` reads each subschema once
-and knows its load: the most work that it does for one value, wherever that value is. The load times the size of a value
-bounds the check. A unit of work is about 20 ns, as measured with `jsonschema-rs`.
+and computes its load: the most work that it takes for one value, at any place. The load times the size of a value
+is the most that the check can take. A unit of work is about 20 ns, as measured with `jsonschema-rs`.
 """
 
 import math
@@ -15,9 +15,9 @@ from urllib.parse import unquote
 from planwarden.agent.common.struct import JsonValue
 
 MAX_STEPS = 20_000
-"""Steps of following references: when a schema is accepted, and for each depth of a value."""
+"""The most steps of following references: once when a schema is accepted, and again for each depth of a value."""
 MAX_PARTS = 10_000
-"""Parts of a schema as it is written."""
+"""The most parts of a schema as written, with no reference followed."""
 MAX_PATTERNS = 500
 MAX_PATTERN_CHARS = 4_096
 MAX_NESTING = 200
@@ -31,7 +31,7 @@ _MOST = 1e12
 _PASSES = 4
 """How often the check applies the keywords beside an `unevaluated...`; nested ones multiply."""
 _CONSTANT = 20
-"""Units of comparing a value with a constant that is not looked up."""
+"""Units of comparing a value with one constant, where the library cannot look the value up."""
 _FRACTION = 200
 """Units of comparing a number with a fraction: the library compares them exactly."""
 
@@ -48,7 +48,7 @@ _UNITS = {
     "format": 10,
     "uniqueItems": 6,
 }
-"""Units of the keywords that take more or less than one."""
+"""Units of the keywords that do not take exactly one."""
 
 Subschema = dict[str, JsonValue]
 Name = str | int | None
@@ -60,7 +60,7 @@ class Load(NamedTuple):
     values: float = 0
     """For each value and each key."""
     numbers: float = 0
-    """For each number that is not a short integer, and for each 64 binary digits of its exponent."""
+    """For each float or long integer, and again for every 64 in a float's binary exponent or an integer's bits."""
     text: float = 0
     """For each byte of text."""
 
@@ -76,18 +76,18 @@ class ValueSize(NamedTuple):
 
 class _Part(NamedTuple):
     own: Load
-    """Without the subschemas beside and below."""
+    """The load of this subschema alone, without those beside and below it."""
     passes: int
     beside: list[Subschema]
     below: list[tuple[Name, Subschema]]
-    """With the name or the place of the part that it is applied to; None for any part."""
+    """Each with the name or the place of the part that it is applied to; None if it is applied to any part."""
 
 
 class SchemaCost:
     """What a check against one schema costs, by the size of the value."""
 
     def __init__(self, root: Subschema, measure_pattern: Callable[[str], float]) -> None:
-        """`measure_pattern` returns the units for each byte of text.
+        """Read the schema. `measure_pattern` returns the units for each byte of text under a pattern.
 
         Raises `ValueError`: a check could take unlimited time, or a reference leads nowhere or out of the schema.
         """
@@ -97,7 +97,7 @@ class SchemaCost:
         self._parts: dict[int, _Part] = {}
         """By the identity of the subschema."""
         self._closures: dict[int, Counter[int]] = {}
-        """How often each subschema is applied to the same value as one of them, that one included."""
+        """For each subschema: how often it, and each one beside it, is applied when it is applied to one value."""
         self._loads: dict[int, Load | None] = {}
         """The load of the whole schema, by the depth of the value."""
         self._steps = 0
@@ -131,7 +131,7 @@ class SchemaCost:
     def estimate_object(self, sizes: Mapping[str, ValueSize]) -> float:
         """Return the units for an object whose properties have these sizes.
 
-        This is less than `estimate` returns if one property has a pattern, and another one long text.
+        This is less than `estimate` returns if, say, one property has a pattern and another one has long text.
         """
         depth = 1 + max((size.depth for size in sizes.values()), default=0)
         if self.find_load(depth).values == _MOST:
@@ -159,7 +159,7 @@ class SchemaCost:
         return part._replace(passes=_PASSES if any(name.startswith("unevaluated") for name in schema) else 1)
 
     def _measure(self, keyword: str, value: JsonValue) -> Load:
-        """Return the load of a keyword without what it applies to the value or its parts."""
+        """Return the load of a keyword, without the subschemas that it applies to the value or to parts of it."""
         units = _UNITS.get(keyword, 1)
         match keyword, value:
             case "pattern", str():
@@ -213,7 +213,7 @@ class SchemaCost:
         return memo[key, depth]
 
     def _spread(self, key: int, depth: int, memo: dict[tuple[int, int], Load]) -> tuple[Load, Load, dict[Name, Load]]:
-        """Return the load on the value itself, the one on each of its parts, and what comes to that by name."""
+        """Return the load for the value itself, for each of its parts, and what parts of certain names add to that."""
         here, anywhere = Load(), Load()
         by_name: dict[Name, Load] = {}
         for other, times in self._closures[key].items():
@@ -258,9 +258,9 @@ def _check_parts(root: JsonValue) -> None:
 
 
 def find_target(root: JsonValue, reference: str) -> JsonValue:
-    """Return what the reference, `#` or `#` and a JSON Pointer, names.
+    """Return what the reference points to; it is `#`, or `#` followed by a JSON Pointer.
 
-    Raises `ValueError`: it leads nowhere or out of the schema. Finding an anchor would need a search through all of it.
+    Raises `ValueError`: it leads nowhere or out of the schema, or is an anchor, which only a full search would find.
     """
     if not reference.startswith("#"):
         raise ValueError(f"remote reference {reference[:100]!r} is not followed")

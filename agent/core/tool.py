@@ -1,6 +1,6 @@
 """What the engine knows about a tool: its definition as data, and the question that a blocking tool asks.
 
-Plans pin the definition, people see it, and digests cover it. The `Toolbox` port hides how the tool runs.
+Plans pin the definition, people see it, and approval digests cover it. The `Toolbox` port hides how the tool runs.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -14,17 +14,17 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
 HOST_SEPARATOR = "/"
-"""Only the name of a host's own tool has it, such as `claude-code/Bash`; no name in the catalogue does."""
+"""Marks the name of a host's own tool, such as `claude-code/Bash`; no name in the catalogue contains it."""
 MAX_WAIT_S = 366 * 24 * 3600.0
-"""The longest time limit, unless a limit is None for no limit."""
+"""The longest time limit that can be set; None means no limit at all."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
-"""The most arguments in a tool's line in a prompt, and the most characters of each name."""
+"""How many arguments the line about a tool in a prompt shows at most, and how many characters of each name."""
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
 
 Effect = Literal["read", "idempotent", "effect"]
-"""What the engine may repeat after a crash: a read, the same call with the same key, or nothing."""
+"""What the engine may repeat after a crash: any read, an idempotent call with the same key, but no other effect."""
 
 ExecutionMode = Literal["immediate", "blocking"]
 OnTimeout = Literal["reject", "approve"]
@@ -45,7 +45,7 @@ _QUESTION_WORDS: dict[str, tuple[str | None, ...]] = {
 
 
 def is_of_host(tool_name: str) -> bool:
-    """Return whether a host makes the calls of the tool itself."""
+    """Return whether the tool belongs to a host, which makes its calls itself."""
     return HOST_SEPARATOR in tool_name
 
 
@@ -55,7 +55,7 @@ def highest_risk(*risks: Risk) -> Risk:
 
 
 def _find_fault(words: dict[str, tuple[str | None, ...]], limits: tuple[str, ...], struct: object) -> str | None:
-    """Return a sentence about the first field whose value is not among its words, or the first limit out of range."""
+    """Describe the first field whose value is not one of the allowed words, or the first limit that is out of range."""
     for field, possible in words.items():
         if (value := getattr(struct, field)) not in possible:
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
@@ -90,9 +90,9 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: str | None = None
     """Why the tool cannot be called now, or None."""
     is_gated: bool = False
-    """Only hosts call it, through the gate; plans are not offered it."""
+    """Only hosts call the tool, through the gate; it is not offered for use in plans."""
     digest: str = ""
-    """Digest of the whole definition when the catalogue was built."""
+    """Digest of the whole definition, computed when the catalogue was built."""
     origin: str = ""
     """Digest of the definition's source: a downstream server's address and that server's own definition."""
 
@@ -123,7 +123,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}({', '.join(self._list_arguments())})"
 
     def _list_arguments(self) -> Iterator[str]:
-        """Yield the names of the first arguments; with a question mark where a call may leave one out."""
+        """Yield the names of the first arguments, with a question mark after each optional one."""
         names, required = list(read_properties(self.input_schema)), self.input_schema.get("required")
         for name in names[:MAX_LISTED_ARGUMENTS]:
             is_required = isinstance(required, list) and name in required
@@ -140,7 +140,7 @@ class RemoteCall(StoredStruct):
 
 
 class Suspend(msgspec.Struct, frozen=True, kw_only=True):
-    """Returned by a blocking tool: the question to ask before the call has a result."""
+    """A question that a blocking tool returns, to be asked before its call can have a result."""
 
     message: str
     """What is asked."""
@@ -149,24 +149,24 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
-    """Seconds for the answer; default the tool's. It can only be longer than the tool's, and then silence rejects,
-    because the number may come from a model."""
+    """Seconds for the answer; by default the tool's own limit. It can only extend that limit, and then no answer counts
+    as a rejection, because the number may come from a model."""
     on_timeout: OnTimeout | None = None
-    """What happens when nobody answers in time; default the tool's. It approves only if the tool's does."""
+    """What happens if nobody answers in time; by default as for the tool. `approve` needs the tool to say so too."""
     addressee: Addressee = "human"
-    """`clock` asks nobody: the call continues by itself after `timeout_s`."""
+    """Who answers; `clock` means nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
-    """Who asks through the tool, such as "server 'x'". It receives every decision, a rejection too."""
+    """Who asks through the tool, such as "server 'x'". The asker receives every decision, even a rejection."""
     is_delegated: bool = False
     """The question comes from an execution that another agent runs."""
     risk: Risk | None = None
-    """The least risk of the question, whatever the tool's own risk."""
+    """The lowest risk that the question may have, even if the tool's own risk is lower."""
     releases: tuple[RemoteCall, ...] = ()
-    """Calls that another agent says it makes after an approval."""
+    """Calls that another agent says it will make after an approval."""
     undecidable: str = ""
     """Why it cannot be approved here, and where it can; empty when it can."""
     found: tuple[str, ...] = ()
-    """Sentences of the tool itself about the question; never words of the asking agent."""
+    """Sentences about the question by the tool itself, never by the agent that asks."""
 
     def __post_init__(self) -> None:
         """Raise `ToolError` for a word that is not among those of its field, and for a limit such as infinity."""
@@ -178,7 +178,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _need_no_lease() -> None:
-    """Return at once, for a call outside an execution, which has no lease."""
+    """Return at once: a call outside of an execution has no lease to confirm."""
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,9 +197,9 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     definition_digest: str = ""
     """Digest of the tool's definition when the call was checked and approved."""
     chain: tuple[str, ...] = ()
-    """Ids of the executions of other agents that delegated down to this one, outermost first."""
+    """Ids of the executions of other agents through which the work was delegated to this one, outermost first."""
     left: Mapping[str, float] = {}
     """What remains of each of the execution's budgets, by its name on the wire."""
     confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease
-    """Returns when this process certainly owns the execution; raises `LeaseLost` when another one does. A tool that
-    waited calls it immediately before it acts."""
+    """Returns once this process certainly owns the execution; raises `LeaseLost` if another one does. A tool that has
+    waited must call it immediately before it acts."""

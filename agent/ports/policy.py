@@ -1,4 +1,4 @@
-"""What the engine asks of the operator's policy."""
+"""The interface through which the engine consults the operator's policy."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -13,38 +13,38 @@ from planwarden.agent.core.tool import Risk, ToolDefinition
 
 
 class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """What the policy asks of one call."""
+    """What the policy requires for one call."""
 
     risk: Risk
     needs: ev.Needs | None
-    """None lets the call run without a question."""
+    """The assurance that an approval must have; None lets the call run without a question."""
     quorum: int = 1
     """How many different people have to approve."""
     rule: ev.MatchedRule | None = None
-    """The operator's rule that decided it."""
+    """The operator's rule that set this requirement."""
     denied: str | None = None
-    """Why no call like it may run, even if somebody approves it; None when one may."""
+    """Why the call may not run even if somebody approves it; None if it may run."""
     shares: tuple[ev.BudgetShare, ...] = ()
-    """What it takes of the budgets of the rule, if it runs because of the rule."""
+    """The shares of the rule's budgets that the call uses up, if it runs because of the rule."""
     found: str | None = None
-    """Why a person is asked, in a sentence, where the rule alone does not say it."""
+    """A sentence that says why a person is asked, if that is not clear from the rule alone."""
     has_no_key: bool = False
-    """The call happens once, and its arguments lack the business key: no grant lets it through."""
+    """Calls like this may happen only once per business key, but its arguments lack one: no grant lets it through."""
 
     @property
     def effective_risk(self) -> Risk:
-        """`read` for a call that a rule lets pass, whatever its tool's risk is."""
+        """`read` for a call that may run without a question, whatever the risk of its tool; otherwise `risk`."""
         return "read" if self.needs is None else self.risk
 
 
 def describe_denial(requirement: Requirement) -> str:
-    """Return why the operator's rule refuses, as a sentence that the model reads."""
+    """Return a sentence for the model that says why the operator's rule refuses the call."""
     number = "" if requirement.rule is None else f" {requirement.rule.number}"
     return f"rule{number} of the operator denies it: {requirement.denied}"
 
 
 RealPaths = Mapping[str, str | None]
-"""Where a path really leads when all links are followed, by the path; None where that cannot be found out."""
+"""For each path, where it really leads once all links are followed; None if that cannot be found out."""
 
 
 class PathsNeeded(Needed):
@@ -54,7 +54,7 @@ class PathsNeeded(Needed):
 
 
 class OnceRule(msgspec.Struct, frozen=True):
-    """Calls of a tool with equal values at these places happen once."""
+    """A rule that only one of a tool's calls with equal values at these places may happen."""
 
     pointers: tuple[str, ...]
     """JSON pointers into the arguments, at least one."""
@@ -68,20 +68,20 @@ class Policy(Protocol):
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Requirement:
-        """Return what one call needs. Without `paths`, a rule that has to know where a path leads asks.
+        """Return what one call needs. Without `paths`, a rule that depends on where a path leads asks a person.
 
         Raises:
-            PathsNeeded: `paths` lacks some that the rules need.
+            PathsNeeded: the rules need to know about paths that `paths` lacks.
         """
         ...
 
     def looks_at_arguments(self, definition: ToolDefinition) -> bool:
-        """Return whether calls of the tool may need more or less by their arguments; False if all of them need the
-        same."""
+        """Return whether the requirement for a call of the tool depends on its arguments; False if it is the same for
+        all calls."""
         ...
 
     def find_once(self, tool_name: str) -> OnceRule | None:
-        """Return by what a repeated call of the tool is recognised; None for most tools."""
+        """Return the rule that recognises a repeated call of the tool; None for most tools."""
         ...
 
     def for_risk(self, risk: Risk) -> Requirement:
@@ -89,7 +89,7 @@ class Policy(Protocol):
         ...
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """Return what an approval by `principal` is worth for an execution of `owner`; None when it is less than
+        """Return the assurance of an approval by `principal` for an execution of `owner`; None if that is less than
         `needs`."""
         ...
 

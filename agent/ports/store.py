@@ -1,7 +1,7 @@
-"""What the engine needs of a store, as a protocol. Its laws are tested over every implementation.
+"""What the engine needs from a store, as a protocol. Tests check its laws for every implementation.
 
-Times are Unix seconds by the store's clock, but leases run by its steady seconds, which do not jump with the time of
-day. Ids are opaque strings made by the engine.
+Times are Unix seconds by the store's clock. Only leases use its steady seconds, which do not jump when the time of day
+is changed. Ids are opaque strings that the engine makes.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ from planwarden.agent.ports.listing import ExecutionFilter, ListedPage
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the store keeps beside the log of one execution."""
+    """The row that the store keeps about one execution, in addition to its log."""
 
     execution_id: str
     thread_id: str
@@ -51,23 +51,23 @@ class Lease:
     owner: str
     fence: int
     is_from_silent: bool = field(default=False, compare=False)
-    """It was taken from a process that lives, as far as the store knows, and did not renew it."""
+    """It was taken from a process that did not renew it, but is alive as far as the store knows."""
     left_s: float | None = field(default=None, compare=False)
-    """Seconds since the last commit or renewal of the process that it was taken from, dead or silent; None when nobody
-    had it, or its owner gave it up."""
+    """If it was taken from a dead or silent process: seconds since that process last committed or renewed; None if
+    nobody held it, or its owner gave it up."""
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Conditions on a suspension that must hold in the transaction which answers it."""
+    """Conditions on a suspension that the transaction that answers it checks."""
 
     suspension_id: str
     digest: str
     deadline: Literal["not passed", "passed", "any"] = "not passed"
-    """Decisions are too late after the deadline; a time-out is too early before it."""
+    """Whether the deadline must have passed: a decision after it is too late, a time-out before it too early."""
 
 
 class SystemKey(str):
-    """A key with which planwarden itself starts something, in a namespace that callers cannot write."""
+    """An idempotency key that planwarden itself uses to start something, in a namespace closed to callers."""
 
     PREFIX = "planwarden:"
 
@@ -76,10 +76,10 @@ class SystemKey(str):
 
 
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a store keeps of a request to start an execution, to know the request when it is sent again."""
+    """What a store keeps of a request to start an execution, so that it recognises the request when it is repeated."""
 
     key: str | None = None
-    """The caller's idempotency key: a principal starts one execution with it, as long as that execution is kept."""
+    """The caller's idempotency key: it starts only one execution per principal, as long as that execution is kept."""
     request: str = ""
     """Digest of what was asked for with the key."""
     plan: str | None = None
@@ -104,12 +104,12 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One transaction: all of its events or none."""
 
     execution: ExecutionState
-    """The state after the events; the store projects status and suspensions from it."""
+    """The state after the events; the store fills its rows for status and suspensions from it."""
     recorded: Sequence[ev.Recorded]
     expected_version: int
     """0 creates the execution."""
     lease: Lease | None
-    """The lease that the writer holds; None writes an answer to an execution that another process owns."""
+    """The lease that the writer holds; None if it holds none, as when it answers an execution of another process."""
     acquire: bool = False
     """Take the lease in the same transaction, if no process holds a valid one."""
     release: bool = False
@@ -117,20 +117,20 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The writer, for `acquire`."""
     guards: Sequence[Guard] = ()
     artifacts: Sequence[Artifact] = ()
-    """Stored with the events; one that the execution has already is not stored again."""
+    """Artifacts to store with the events; those that the execution already has are not stored again."""
     policy: str = ""
     """Digest of the policy under which the events were decided, for the audit."""
     notifications: Sequence[Notification] = ()
     """Notifications about the events, stored with them and delivered later."""
     start: StartRequest | None = None
-    """The request that the events start or continue the execution for."""
+    """The request that made the events start or continue the execution."""
 
 
 IdKind = Literal["execution", "suspension", "thread"]
 
 
 class FoundId(msgspec.Struct, frozen=True):
-    """An id that begins as somebody wrote it, and the thread that it belongs to."""
+    """An id that begins with what somebody typed, and the thread that it belongs to."""
 
     kind: IdKind
     id: str
@@ -160,14 +160,14 @@ class SuspensionRowPage(msgspec.Struct, frozen=True):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What one look at the commits of other processes found."""
+    """What one check for commits of other processes found."""
 
     number: int
-    """For the next look; the same number again means that nothing was committed."""
+    """The number to pass to the next check; if it has not changed, nothing was committed."""
     executions: frozenset[str] | None = None
-    """The executions that may have changed; None when any of them may have, or a grant."""
+    """The executions that may have changed; None if any execution, or a grant, may have changed."""
     has_unowned: bool = True
-    """One of them may be running without an owner."""
+    """Whether one of `executions` may be running without an owner."""
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -178,7 +178,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Lookups(Protocol):
-    """What a store says of executions. Nothing here changes it, and every failure of the medium is a `StoreError`."""
+    """The read-only part of a store. Every failure of the storage medium is a `StoreError`."""
 
     @property
     def clock(self) -> Clock: ...
@@ -210,7 +210,7 @@ class Lookups(Protocol):
         ...
 
     async def list_executions(self, only: ExecutionFilter, *, limit: int = 25, cursor: str | None = None) -> ListedPage:
-        """Return executions with what a list shows of them, the one with the newest activity first; no log is read.
+        """Return executions with the facts that a list shows, most recent activity first, without reading any log.
 
         Raises `InvalidArguments` for a foreign cursor.
         """
@@ -221,7 +221,7 @@ class Lookups(Protocol):
         ...
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
-        """Return executions with an id above `after`, by id: for a look at every one without holding all of them."""
+        """Return executions with an id above `after`, sorted by id, to visit all without holding all in memory."""
         ...
 
     async def find_start(self, principal: str, key: str) -> StartedExecution | None:
@@ -239,7 +239,7 @@ class Lookups(Protocol):
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None: ...
 
     async def find_ids(self, beginning: str, limit: int) -> tuple[FoundId, ...]:
-        """Return at most `limit` ids of each kind with this beginning, of all owners, by kind and id."""
+        """Return ids of any owner that start with `beginning`, at most `limit` of each kind, sorted by kind and id."""
         ...
 
     async def suspensions(
@@ -263,7 +263,7 @@ class Lookups(Protocol):
         ...
 
     async def decided(self, *, limit: int = 20, cursor: str | None = None) -> SuspensionRowPage:
-        """Return closed questions to people, the last closed first; `total` is the number of rows of this page.
+        """Return closed questions to people, most recently closed first; `total` counts only the rows of this page.
 
         Raises `InvalidArguments` for a foreign cursor.
         """
@@ -276,47 +276,47 @@ class Store(Lookups, Protocol):
     """Logs of executions, and the small table rows needed to find them.
 
     Laws:
-    * Acknowledged means committed: a call that returned is durable, a call that raised changed nothing.
-    * `append` is atomic and conditional: version, lease and guards are checked in its own transaction; a writer that
-      lost gets `VersionConflict`, `LeaseLost` or `GuardFailed` and nothing is merged.
+    * Acknowledged means committed: if a call returns, its change is durable; if it raises, it has changed nothing.
+    * `append` is atomic and conditional: its transaction checks version, lease and guards; a writer that loses the race
+      gets `VersionConflict`, `LeaseLost` or `GuardFailed`, and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
     * An execution that goes on from another starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
-    * A principal starts one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
+    * A principal can start only one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * A `ToolCallIntended` with shares of budgets is stored only while there is room for them (`BudgetSpent`), one with
-      a business key only when no other call has it (`DuplicateEffect`). Both are held from that transaction on, by
-      the call's idempotency key, until they expire or an event of the call says that nothing happened. They expire no
-      earlier when the clock is set back.
+      a business key only when no other call has it (`DuplicateEffect`). From then on, the call's idempotency key holds
+      them, until they expire or an event of the call says that nothing happened. Setting the clock back does not make
+      them expire earlier.
     * Notifications are stored in the transaction of the events that they report.
-    * The audit grows in the transaction of the events that it reports: rows of `core.execution.audit`, chained by hash.
-    * Cancelling a caller never leaves a transaction open; its request may or may not be committed.
+    * Audit rows (`core.execution.audit`, chained by hash) are stored in the transaction of the events that they report.
+    * Cancelling a call never leaves its transaction open; the transaction may or may not have been committed.
     * Every failure of the medium is a `StoreError` that says what to do.
     """
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         """Return pending suspensions with an alarm that is due or a deadline that has passed.
 
-        First the earliest of each principal, earliest first, then the second of each, and so on: nobody waits until
-        all of somebody else's are done.
+        They come in rounds: the earliest of each principal, then the second of each, and so on, each round earliest
+        first, so that nobody waits for all of somebody else's.
         """
         ...
 
     async def append(self, append: Append) -> Lease | None:
-        """Commit. Returns the lease that the writer now holds, or None when it holds none."""
+        """Commit, and return the lease that the writer then holds, or None if it holds none."""
         ...
 
     async def claim(self, execution_id: str, owner: str, *, silent_s: float = 0.0) -> Lease | None:
         """Take the lease of a running execution that has no valid one; None when there is nothing to take over.
 
-        An owner that may be alive loses its lease only if that expired at least `silent_s` seconds ago.
+        An owner that may be alive loses its lease only if the lease expired at least `silent_s` seconds ago.
         """
         ...
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         """Take the leases of running executions that no process owns, the oldest first.
 
-        Processes that ask at the same time take different ones. Those in `skip` are left to others.
+        Processes that ask at the same time get different ones. Executions in `skip` are left to other processes.
         """
         ...
 
@@ -329,31 +329,31 @@ class Store(Lookups, Protocol):
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
         """Return ids of running executions without a valid lease, the oldest first; processes that are gone have none.
 
-        `ahead_s` adds executions whose lease ends within so many seconds. `after` leaves only those that are newer than
-        the execution with that id, or all if there is no such execution.
+        `ahead_s` adds executions whose lease ends within that many seconds. `after` is the id of an execution: only
+        newer ones are returned, or all if there is no such execution.
         """
         ...
 
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
-        """Extend the leases that `owner` has on these executions, which run in its process.
+        """Extend the leases that `owner` holds on these executions, which run in its process.
 
-        It may own others without knowing, if the answer to a takeover was lost. Their leases expire.
+        If the answer to a takeover was lost, it owns others without knowing; the leases of those simply expire.
         """
 
     async def release(self, lease: Lease) -> None: ...
 
     async def changes(self, since: int) -> Changes:
-        """Return what other processes may have committed to since the look that gave the number `since`; 0 is before
-        all."""
+        """Return what other processes may have changed since the check that returned the number `since`; 0 means
+        the very beginning."""
         ...
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
-        """Return when `changes` would say something new, if the store is told so, or else after `timeout_s`."""
+        """Wait for something new that `changes` would report, if the store is told of it; at most for `timeout_s`."""
 
     async def prune(self, before: float) -> int:
-        """Delete finished executions last changed before `before`, and everything of theirs except the audit.
+        """Delete finished executions last changed before `before`, with all that belongs to them except the audit.
 
-        The audit names them in the same transaction. Returns their number.
+        Record them in the audit in the same transaction, and return how many they are.
         """
         ...
 
@@ -361,15 +361,15 @@ class Store(Lookups, Protocol):
         """Store a standing grant together with its audit row."""
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
-        """End a grant now, and store the audit row with it; False when there is no grant, or it was revoked before."""
+        """End a grant now, and store the audit row with it; return False if it is unknown or already revoked."""
         ...
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
-        """Return grants, newest first; with `only_open` those that a call may still use now."""
+        """Return grants, newest first; with `only_open`, only those that calls may still use."""
         ...
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
-        """Take a key for something other than a call, and store the audit row with it; False when it is held."""
+        """Take a key for something other than a call, and store the audit row; return False if it is already held."""
         ...
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:
@@ -386,10 +386,10 @@ class Store(Lookups, Protocol):
         ...
 
     async def task_rows(self, execution_id: str, *, after: int = 0, limit: int = 100) -> tuple[AuditRow, ...]:
-        """Return rows of `TASK_KINDS` about one execution, as `audit_rows` returns them, without reading the whole
-        audit."""
+        """Return the rows about one execution whose kind is in `TASK_KINDS`, in the form of `audit_rows`, without
+        reading the whole audit."""
         ...
 
     async def audit_end(self) -> int:
-        """Return the highest number that a row of the audit ever had; 0 before the first."""
+        """Return the highest number that any audit row has ever had; 0 if there has been none."""
         ...

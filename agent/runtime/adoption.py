@@ -1,7 +1,7 @@
-"""Executions that this process takes over: those that nobody owns, and those of processes that are silent.
+"""Takes over executions that no process owns, or whose process is silent.
 
-Nobody knows what a process that lives but does not respond will do when it continues: a container that was paused may
-be about to send a call. So such a process keeps its executions for some time.
+A silent process is alive but does not respond, and nobody knows what it will do when it wakes up: a container that was
+paused may be about to send a call. Therefore such a process keeps its executions for some time.
 """
 
 import logging
@@ -25,31 +25,31 @@ logger = logging.getLogger(__name__)
 SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
-"""The most of them that are remembered; beyond that, executions that nobody owns are only looked at page by page."""
+"""How many of them to remember at most; beyond that, unowned executions are only looked at page by page."""
 RENEW_S = 5.0
-"""Seconds after which a process renews its leases, and an owner that is still silent is replaced."""
+"""Seconds between renewals of a process's leases; also how long a lease must be late to replace a silent owner."""
 LOOK_S = 2.5
-"""Seconds between looks for leases that others did not renew: few enough to see each late lease `RENEW_S` before it
-ends, whenever the looks happen."""
+"""Seconds between looks for leases that others did not renew: short enough that some look sees each late lease at
+least `RENEW_S` before it ends."""
 LATE_S = 8.0
-"""A lease of 15 s that ends within so many seconds is late: a process that responds has renewed it by then."""
+"""A lease (of 15 s) is late if it ends within this many seconds: a process that responds would have renewed it."""
 SILENT_S = 60.0
-"""Seconds after the end of its lease for which a process that lives, but does not respond, keeps a running effect."""
+"""Seconds for which a silent process keeps an execution with a running effect after the lease has ended."""
 UNLIMITED_S = 600.0
-"""The limit assumed for a call without a time limit, while its execution waits for a silent process."""
+"""The time limit to assume for a call that has none, when its owner is silent."""
 
 
 class Peers(Protocol):
-    """What is known about the other processes that share the store; it may be some seconds old."""
+    """What this process knows about the others that share the store; that may be some seconds old."""
 
     @property
     def generation(self) -> int:
-        """Grows when anything said here changes."""
+        """A number that grows whenever something that `Peers` says changes."""
         ...
 
     @property
     def is_outdated(self) -> bool:
-        """The process that started last runs under another policy than this one."""
+        """Whether the process that started last runs under a different policy from this one."""
         ...
 
     @property
@@ -67,12 +67,12 @@ class Peers(Protocol):
 
 
 def has_needed_tools(execution: ExecutionState, tools: Toolbox) -> bool:
-    """Return whether this process has the tools that the remaining steps name, or waits for their server."""
+    """Return whether this process has each tool that the remaining steps name, or waits for the server of the tool."""
     return all(tools.get(name) is not None or tools.is_awaited(name) for name in find_needed_tools(execution))
 
 
 def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
-    """Raise `UndecidableHere` when the suspension is a question to a person, which is judged by the policy."""
+    """Raise `UndecidableHere` if the suspension is a question to a person, since its answer depends on the policy."""
     suspension = execution.suspensions.get(suspension_id)
     if suspension is not None and suspension.question.addressee == "human":
         raise UndecidableHere(
@@ -82,15 +82,15 @@ def refuse_outdated(execution: ExecutionState, suspension_id: str) -> None:
 
 
 StartRun = Callable[[ExecutionState, Lease, bool], None]
-"""Continues the execution in this process; the flag says whether it was read under the lease."""
+"""Continues the execution in this process; the flag says whether its state was read while the lease was held."""
 
 
 @dataclass(eq=False)
 class Adoption:
-    """Takes over executions while the process has fewer than `concurrency`.
+    """Takes over executions as long as the process runs fewer than `concurrency`.
 
-    With `peers`, it leaves to them executions whose remaining steps name a tool that is not here, or that is not here
-    as the process that started last has it; and it takes nothing while that process runs under another policy.
+    With `peers`, it leaves to them each execution whose remaining steps name a tool that this process lacks, or has in
+    another version than the process that started last. While that one has another policy, it takes nothing.
     """
 
     store: Store
@@ -98,23 +98,23 @@ class Adoption:
     tools: Toolbox
     cache: ExecutionCache
     follows: bool
-    """False in a process that takes nothing."""
+    """False in a process that takes over nothing."""
     concurrency: int
     peers: Peers | None
     start: StartRun
     _left: set[str] = field(default_factory=set[str], init=False)
-    """Ids of executions that were left to other processes once."""
+    """Ids of executions that this process has already left to others once."""
     _skipped: dict[str, float] = field(default_factory=dict[str, float], init=False)
-    """Until when, in steady seconds, executions are skipped that cannot be read or continued here, by their ids."""
+    """For each execution that cannot be read or continued here: until when to skip it, in steady seconds."""
     _skipped_with: tuple[Sequence[ToolDefinition], int] = field(default=((), 0), init=False)
-    """The catalogue and the generation of the peers when those were skipped."""
+    """The catalogue and the generation of the peers for which `_skipped` holds."""
     _late: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]], init=False)
-    """When a lease ends, and when it was first seen to be late, in steady seconds, by execution id."""
+    """For each execution with a late lease: when it ends, and when it was first seen late, in steady seconds."""
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
-        """Return True at the first look at an execution whose tools this process lacks, on a store of one machine.
+        """Return True at the first look at an execution whose tools this process lacks, unless peers say who has them.
 
-        Another process may have them, but does not say so. At a later look it is continued here, and its calls fail.
+        Another process may have them without saying so. A later look continues the execution here, and its calls fail.
         """
         knows_tools = self.peers is not None and self.peers.knows_tools
         if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self.tools):
@@ -134,7 +134,7 @@ class Adoption:
         return all(self.peers.is_current(name, self.tools.get(name), execution.context) for name in names)
 
     async def look_for_owner(self, execution: ExecutionState) -> None:
-        """Learn of a process that began a moment ago and has to make the calls of the execution."""
+        """Look for a process that has just started and that must make the calls of the execution."""
         if self.peers is not None:
             await self.peers.look_for(execution.context)
 
@@ -148,13 +148,13 @@ class Adoption:
         return 0 if self.is_outdated else self.concurrency - len(self.cache.runs)
 
     def count_claimable(self) -> int:
-        """Return how many executions that nobody owns may be claimed unread: none while those that are given back
-        cannot be remembered."""
+        """Return how many unowned executions may be claimed before they are read: none if there is no room left to
+        remember those that are given back."""
         self._forget_skipped()
         return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
 
     def list_skipped(self) -> Collection[str]:
-        """Return the executions that others must take, as far as this process knows, and those that run here."""
+        """Return the executions not to claim: those that this process skips for now, and those that run here."""
         self._forget_skipped()
         return self._skipped.keys() | self.cache.runs.keys()
 
@@ -175,7 +175,7 @@ class Adoption:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
         if execution_id in self.cache.runs:
-            # A command for it has come since; the next look takes it over.
+            # In the meantime a command has started a run of it; the next look takes the execution over.
             await self.store.release(lease)
             return
         is_mine = False
@@ -249,7 +249,7 @@ class Adoption:
         if not self.may_run(execution) or self._leaves_first(execution):
             self._skip(execution_id)
             return
-        # This process owns an execution that it does not run: the answer to its claim was lost.
+        # If so, this process owns an execution that it does not run, because the answer to its claim was lost.
         is_own = header.owner == self.owner
         grace_s = 0.0 if is_own else math.inf
         if not is_own and self._is_still_late(header):
@@ -266,7 +266,7 @@ class Adoption:
 
 
 def longest_call_s(execution: ExecutionState, tools: Toolbox) -> float:
-    """Return the seconds after which a silent owner of the execution can no longer send an effect that it has begun."""
+    """Return how many seconds to wait until a silent owner can no longer send an effect that it has begun."""
     longest = 0.0
     for call in find_running_calls(execution):
         definition = tools.get(call.tool_name)

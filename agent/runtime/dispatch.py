@@ -1,11 +1,11 @@
-"""The dispatcher: the one place that turns a proposed call into an intent, a question, or a refusal.
+"""The dispatcher: the only place that turns a proposed call into an intent, a question, or a refusal.
 
 Every path to a tool leads through `prepare_call`: calls from plans and from models, calls that a decision released, and
-calls that are repeated after a crash. It looks at the folded state and returns events; nothing runs before they are
-committed. What a question stores is exactly what runs after it: references resolved, defaults filled in.
+calls that are repeated after a crash. It reads the folded state and returns events; nothing runs before these are
+committed. A question stores exactly what an approval then runs: references are resolved, defaults filled in.
 
-In a rehearsal, all of these paths end in `_hold`: each call is judged exactly as in a real run, and then only a call
-that reads goes through; every other call and every question becomes a `CallRehearsed`.
+All of these paths end in `_hold`. In a rehearsal, each call is judged exactly as in a real run, but then only calls
+that read are made; every other call and every question becomes a `CallRehearsed`.
 """
 
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ class PreparedCall(msgspec.Struct, frozen=True, gc=False):
 
 
 def prepare_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> PreparedCall:
-    """Return what to record for a call that waits for its turn, and what to perform afterwards."""
+    """Return what to record for a call whose turn has come, and what to perform after that is committed."""
     return _hold(execution, call, _keep_once(context, execution, call, _prepare(context, execution, call)))
 
 
@@ -87,12 +87,12 @@ def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) ->
 
 
 def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
-    """Repeat a call whose process recorded no result if that is allowed; else record that its outcome is unknown."""
+    """Repeat, if that is allowed, a call whose process recorded no result; else record that the outcome is unknown."""
     return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
 
 
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
-    """Return what was prepared, with the business key in the intent; a refusal when another call has the key.
+    """Add the business key to the intent that was prepared; return a refusal if another call holds the key.
 
     Every path to an intent ends here. Raise `OnceNeeded` until the holder of the key has been looked up.
     """
@@ -110,7 +110,7 @@ def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, 
 
 
 def _hold(execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
-    """Return what may really happen: everything, or in a rehearsal only calls that read, without asking anybody."""
+    """Return `prepared` as it is or, in a rehearsal, reduced to calls that read and records of everything else."""
     if not execution.options.rehearse:
         return prepared
     job = prepared.job
@@ -134,7 +134,7 @@ def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *,
 
 
 def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState | None:
-    """Return the question of the call's own tool whose answer the call goes on with; None if there is none."""
+    """Return the question, asked by the call's own tool, with whose answer the call resumes; None if there is none."""
     for suspension_id in reversed(call.consumed):
         suspension = execution.suspensions[suspension_id]
         if suspension.question.kind != "reconcile":
@@ -144,7 +144,7 @@ def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState
 
 
 def _build_repeat(execution: ExecutionState, call: Call, definition: ToolDefinition) -> CallJob:
-    """Return the job that makes a call again, or resumes it if its tool asked something, which is answered by now."""
+    """Return the job that makes a call again, or resumes it if its tool asked a question that has been answered."""
     return CallJob("call" if find_tool_question(execution, call) is None else "resume", call, definition)
 
 
@@ -168,7 +168,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
     repeated = _find_same_confirmation(request, arguments)
     if repeated is not None:
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),))
-    # Before anybody is asked.
+    # Check this before anybody is asked.
     duplicate = find_duplicate(context, execution, call, find_key(context, call.tool_name, arguments))
     if duplicate is not None:
         return _fail(call, DuplicateEffect.code, duplicate)
@@ -182,7 +182,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
 
 
 def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
-    """Return what follows from `authorize` for the call that `permit` released or, without a permit, for a new call."""
+    """Act on what `authorize` says about the call that `permit` released or, without a permit, about a new call."""
     permits = list_confirmations(request, arguments) if permit is None else (permit,)
     return _act_on(request, arguments, authorize(request, arguments, permits))
 
@@ -223,14 +223,14 @@ def _prepare_decided(request: CallRequest) -> PreparedCall:
     if is_of_policy(question, context.policy) and not is_intact(context, execution, suspension):
         return _fail(call, "digest_mismatch", "the stored question is not the one that was approved")
     if question.kind == "wait" and call.last_failure is not None:
-        # What released the first attempt covers the next one while nothing has changed.
+        # Whatever released the first attempt also releases the next one, as long as nothing has changed.
         return _judge(request, call.arguments or {}, find_attempt_permit(execution, call, question))
     arguments = question.arguments or {}
     if question.kind == "approval":
         permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
         return _judge(request, arguments, permit)
     if context.tools.resumes(call.tool_name):
-        # A call that waits, or that passes on another agent's question, only looks again, as often as needed.
+        # To resume a call that waits, or that passes on another agent's question, only checks again: repeating is safe.
         effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else request.definition.effect
         intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)
@@ -255,13 +255,13 @@ def _prepare_unknown(request: CallRequest) -> PreparedCall:
         doubt = "The stored question is not the one that was answered."
         return PreparedCall((ask_what_happened(request, (doubt,)),))
     arguments = call.arguments or {}
-    # A rule may deny it now: a person said that the call did not happen, and then it is not made again.
+    # Judge it anew: a person said that the call did not happen, but a rule may deny it now; then it is not repeated.
     permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question)
     return _judge(request, arguments, permit)
 
 
 def _find_same_confirmation(request: CallRequest, arguments: dict[str, JsonValue]) -> Call | None:
-    """Return an earlier call of this step that asked exactly the same and was answered."""
+    """Return an earlier call of this step that asked exactly the same question and has its answer."""
     definition = request.definition
     if not definition.is_blocking or definition.effect == "effect":
         return None
@@ -271,14 +271,14 @@ def _find_same_confirmation(request: CallRequest, arguments: dict[str, JsonValue
 
 
 def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Allow) -> PreparedCall:
-    """Return the intent with what let the call run, and the call itself."""
+    """Return the intent, which says what let the call run, and the job that makes the call."""
     call, definition, permit, requirement = request.call, request.definition, verdict.permit, verdict.requirement
     source = None if permit is None else permit.source
     arguments = arguments if permit is None else permit.arguments
     is_by_rule = permit is None and verdict.grant_id is None
     intent = ev.ToolCallIntended(
         call_id=call.call_id,
-        # After an approval, its question holds the arguments.
+        # After an approval, the approved question already holds the arguments.
         arguments=None if source == "approval" else arguments,
         effect=definition.effect,
         suspension_id=None if permit is None or source == "attempt" else permit.suspension_id,
@@ -293,7 +293,7 @@ def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Al
 
 
 def _fail(call: Call, code: str, message: str, rule: ev.MatchedRule | None = None) -> PreparedCall:
-    # A lost call fails only after a person said that it did not happen: what it took is given back.
+    # A call with an unknown outcome fails only after a person said that it did not happen: return what it took.
     is_lost = call.status == "outcome_unknown"
     failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost, rule=rule)
     return PreparedCall((failed,))
@@ -307,13 +307,13 @@ def _explain_no_tool(tools: Toolbox, call: Call, definition: ToolDefinition | No
 
 
 def _stand_in(call: Call) -> ToolDefinition:
-    """Return a definition for a tool that no longer exists while the outcome of its call is still unknown."""
+    """Return a substitute for the definition of a tool that is gone while the outcome of its call is unknown."""
     text = "the tool is no longer registered"
     return ToolDefinition(name=call.tool_name, description=text, input_schema={}, unavailable=text)
 
 
 def _rehearse(execution: ExecutionState, call: Call, event: ev.Event) -> Iterator[ev.Event]:
-    """Yield what a rehearsal records instead of the event: a record for each call of a question, else the event."""
+    """Yield what a rehearsal records: for a question, one record per call that it asks about; else the event itself."""
     if not isinstance(event, ev.Suspended):
         yield event
         return
@@ -326,7 +326,7 @@ def _rehearse(execution: ExecutionState, call: Call, event: ev.Event) -> Iterato
 
 
 def rehearse_question(execution: ExecutionState, call: Call, question: ev.Question) -> ev.CallRehearsed:
-    """Return the record of a call about which a rehearsal asks nobody."""
+    """Return the record of a call that a real run would ask about."""
     rehearsed = ev.CallRehearsed(
         call_id=call.call_id,
         arguments=question.arguments,

@@ -1,8 +1,8 @@
-"""All executions of one process: the only way in for commands, and the place where runs start and end.
+"""The engine has all executions of one process: every command enters here, and runs start and end here.
 
 The engine starts runs for new executions and for answers, and takes over executions whose process is gone. Its
-scheduler does the work that no caller asks for. Executions live in the engine's task group, never in a request: a
-caller that stops waiting only stops watching.
+scheduler does the work that no caller asks for. Executions run in the engine's task group, never in that of a
+request: if a caller stops waiting, the execution continues.
 """
 
 import logging
@@ -59,13 +59,13 @@ logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0
 FAILING_S = 5.0
-"""Seconds for which storing may fail before a waiting caller is told: the next attempt may succeed."""
+"""Seconds for which storing may fail before a waiting caller is told; an attempt in that time may still succeed."""
 MAX_ADOPTED = 1_000
-"""How many executions an engine may have, by default, and still take over those of other processes."""
+"""Default limit: an engine with this many executions takes over no more from other processes."""
 
 
 class Engine:
-    """Use it as an async context manager; enter it before anything else."""
+    """Runs executions. Enter it as an async context manager before you call anything else."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class Engine:
         `follows`, it records commands, owns nothing, and starts no call and no prompt; with `peers`, the same holds for
         the executions that they must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
-        `outbox` says which notifications to send; without it nobody is notified. `observer` is called around jobs and
-        after commits.
+        `outbox` says which notifications to send; without it nobody is notified. `observer` is called before and after
+        jobs, and after commits.
         """
         self._grace_s = GRACE_S if grace_s is None else grace_s
         self._outbox = outbox
@@ -117,13 +117,13 @@ class Engine:
             store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake
         )
         self.listen = self._notifier.listen
-        """Calls a listener with every commit from now on, until the returned function is called."""
+        """Registers a listener for every commit from now on; the function that it returns ends that."""
         self.may_run = self._adoption.may_run
-        """False when other processes of the store must continue the execution."""
+        """Returns False if other processes that share the store must continue the execution."""
         self.tick = self._scheduler.tick
-        """One turn of the scheduler."""
+        """Runs one turn of the scheduler."""
         self._lost_store: StoreReplaced | None = None
-        """Why the engine ended by itself."""
+        """The error that made the engine end by itself, if it did."""
         self._is_closing = False
         self._all_done = anyio.Event()
         """Set when the engine closes and nothing runs."""
@@ -134,7 +134,7 @@ class Engine:
         self._context: RunContext | None = None
 
     async def __aenter__(self) -> Self:
-        """Raise `StoreError` when the store cannot be read."""
+        """Start the engine. Raise `StoreError` if the store cannot be read."""
         await self.refresh_grants()
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -158,13 +158,13 @@ class Engine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Give running calls a moment to finish, then stop them; the next owner settles those that were stopped.
+        """Give running calls a moment to finish, then stop them; the next owner of their executions settles those.
 
         Raises `StoreReplaced` if that error ended the engine.
         """
         assert self._tasks is not None and self._jobs is not None
         self._is_closing = True
-        # The error that ended one task has cancelled the others, so none of them will set `_all_done`.
+        # If an error ended one task and so cancelled the others, none of them will set `_all_done`.
         is_wrecked = self._tasks.cancel_scope.cancel_called
         with anyio.move_on_after(self._grace_s, shield=True):
             if not is_wrecked and self._cache.is_busy:
@@ -193,9 +193,9 @@ class Engine:
             self._tasks.cancel_scope.cancel()
 
     async def _host_jobs(self, *, task_status: TaskStatus[TaskGroup]) -> None:
-        """Host the tasks of the runs. Cancelling the engine's user does not reach them, so that calls can end first.
+        """Host the tasks of the runs, shielded: cancelling the engine's user does not cancel them, so calls can finish.
 
-        An error that no run handles ends the engine, in the task that entered it.
+        An error that no run handles ends the engine, and is raised in the task that entered the engine.
         """
         async with anyio.create_task_group() as jobs:
             jobs.cancel_scope.shield = True
@@ -207,7 +207,7 @@ class Engine:
 
         Raises:
             KeyUsed: the principal has used the key before.
-            ThreadMovedOn: the thread is not as `new.start` says.
+            ThreadMovedOn: the thread is no longer in the state that `new.start` requires.
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
@@ -276,16 +276,16 @@ class Engine:
     ) -> ExecutionState:
         """Stop the execution and its running calls. A finished execution stays as it is.
 
-        With `if_undecided`, so does one that does not wait for a person's first answer.
+        With `if_undecided`, cancel it only while it waits for a person's first answer.
         """
         return await self._command(execution, commands.cancel(reason, if_undecided=if_undecided))
 
     async def withdraw(self, execution: ExecutionState, suspension_id: str, reason: str) -> ExecutionState:
-        """Close a question whose asker no longer needs an answer, and continue; do nothing if it is closed already."""
+        """Close a question whose asker no longer needs an answer, and continue; do nothing if it is already closed."""
         return await self._command(execution, commands.withdraw(suspension_id, reason))
 
     async def renew(self, execution: ExecutionState, suspension_id: str) -> ExecutionState:
-        """Give people more time for a question if at least half of its time is over; else do nothing."""
+        """Give people more time to answer a question if at least half of its time has passed; else do nothing."""
         return await self._command(execution, renew(suspension_id))
 
     async def answer(
@@ -299,8 +299,8 @@ class Engine:
     ) -> tuple[ExecutionState, bool]:
         """Return the execution after the answer, and whether the answer was accepted (False: a person must decide).
 
-        `then` is awaited once this answer has decided the question, before any call that the answer released; not for
-        an answer that was recorded earlier. It must not raise, and a crash may prevent it.
+        `then` is awaited after this answer has decided the question and before any call that it released; it is not
+        awaited for an answer that was recorded earlier. It must not raise, and after a crash it may never run.
 
         Raises:
             UsageError: see `rule_on_answer`; nothing was changed.
@@ -344,7 +344,7 @@ class Engine:
             header = log.header
         is_other = header.owner != self.owner and header.is_leased(self.store.clock.steady())
         self._cache.note_owner(execution_id, is_other=is_other)
-        # Another process may have answered what runs here, and this one may have committed since the header was read.
+        # Another process may have changed what runs here; this one may have committed since the header was read.
         run = self._cache.runs.get(execution_id)
         if run is not None and run.execution.version >= header.version:
             return run.execution
@@ -358,10 +358,10 @@ class Engine:
     async def find_by_suspension(
         self, thread_id: str, suspension_id: str, *, principal: str | None = None
     ) -> ExecutionState:
-        """Return the execution of the thread that has the suspension, possibly not its newest state.
+        """Return the execution of the thread that has the suspension; its state may not be the newest.
 
-        With `principal`, only that principal's suspensions are found: one of somebody else costs the same single query
-        as one that does not exist, and its log is not read.
+        With `principal`, find only that principal's suspensions: for somebody else's, as for one that does not exist,
+        make a single query and read no log.
 
         Raises:
             UnknownSuspension: the thread has no such suspension.
@@ -381,7 +381,7 @@ class Engine:
             StoreError: nothing that the execution does can be stored; see `check_recording`.
         """
         if execution.execution_id not in self._cache.runs:
-            # Another process may have answered what stopped here.
+            # Another process may have answered the question at which it stopped here.
             execution = await self.find(execution.execution_id)
         execution = await self._latest(execution)
         if execution.status != "running":
@@ -399,9 +399,9 @@ class Engine:
         return await self.find(execution.execution_id)
 
     def check_recording(self, execution: ExecutionState, *, failing_s: float | None = None) -> None:
-        """Raise `StoreError` if what the execution does could not be stored for `failing_s`, by default `FAILING_S`.
+        """Raise `StoreError` if storing the execution's events has failed for `failing_s`, by default `FAILING_S`.
 
-        Storing it is tried again every second, and the execution goes on once that succeeds.
+        The run tries again every second, and the execution goes on once storing succeeds.
         """
         run = self._cache.runs.get(execution.execution_id)
         if run is None or run.failure is None:
@@ -430,19 +430,19 @@ class Engine:
         self.grants.fill(await self.store.grants(only_open=True))
 
     def streamed_text(self, execution_id: str) -> str:
-        """Return the end of the final answer while a model writes it in this process; the answer may still fail."""
+        """Return the latest text of the final answer while a model writes it in this process; it may still fail."""
         run = self._cache.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
 
     def forecast(self, execution: ExecutionState) -> tuple[CallForecast, ...]:
-        """Return what can be said about the calls of the execution's plan before they run; see `forecast_calls`.
+        """Return what can be predicted about the calls of the execution's plan before they run; see `forecast_calls`.
 
-        No file is looked at: if a rule must know where a path leads, the forecast says that the rule will ask.
+        It looks up no paths: if a rule depends on where a path leads, the forecast says that the rule will ask.
         """
         return forecast_calls(self._approval, execution)
 
     async def forecast_whole(self, execution: ExecutionState, *, has_inputs: bool) -> tuple[CallForecast, ...]:
-        """Return what `forecast` does, but with paths looked up, so that rules on paths decide as they will."""
+        """Return what `forecast` returns, but look up paths, so that rules on paths decide as they will in the run."""
         return await self.lookups.resolve(
             execution, lambda lookups: forecast_calls(lookups.approval, execution, has_inputs=has_inputs)
         )
@@ -486,7 +486,7 @@ class Engine:
     async def _command(
         self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None
     ) -> ExecutionState:
-        """Settle a command on the execution's run. If a stale copy refuses it, judge it again on a fresh one."""
+        """Have the execution's run settle a command. If it is refused on a stale copy, try once more on a fresh one."""
         run = self._run(execution)
         try:
             await settle(run, Command(build, then))
@@ -509,7 +509,7 @@ class Engine:
         return run
 
     async def _latest(self, execution: ExecutionState) -> ExecutionState:
-        """Return the newest state, without asking the store if this process committed last."""
+        """Return the newest state; do not ask the store if this process made the last commit."""
         run = self._cache.runs.get(execution.execution_id)
         if run is not None and not run.is_foreign and run.execution.version >= max(1, execution.version):
             return run.execution
@@ -523,7 +523,7 @@ class Engine:
             self._cache.remove_run(run)
             other = self._cache.runs.get(run.execution.execution_id)
             if other is not None and other.execution.version < run.execution.version:
-                # The store tells a process only about the commits of others.
+                # Tell the other run: the store reports only commits of other processes.
                 other.refresh()
         elif run.lease is not None:
             # While a run was foreign, the cache may have removed it.
@@ -548,7 +548,7 @@ def _was_just_decided(execution: ExecutionState) -> bool:
 
 
 def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:
-    """Raise `DuplicateEffect` when the answer released a call that must no longer happen."""
+    """Raise `DuplicateEffect` if the answer released a call that failed because another call has its business key."""
     suspension = execution.suspensions.get(suspension_id)
     call_id = None if suspension is None else suspension.question.call_id
     call = None if call_id is None else execution.call(call_id)

@@ -1,6 +1,6 @@
-"""What a caller says about an execution that is to start, and what the execution then begins with.
+"""What a caller specifies in order to start an execution, and what the execution then begins with.
 
-An execution that goes on from an older one stores the artifacts of that one too, because that may be pruned earlier.
+An execution that continues an older one stores copies of its artifacts, because the older one may be pruned earlier.
 """
 
 from collections.abc import Mapping
@@ -29,22 +29,22 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
     """The thread that it continues; None for a new thread."""
     key: str | None = None
-    """The idempotency key: a key that has started something starts nothing more."""
+    """The idempotency key: each key can start only one execution."""
     goal: str | None = None
     """What a given plan is for."""
     inputs: Mapping[str, JsonValue] | None = None
-    """What the plan is given."""
+    """The inputs of the plan."""
     options: Mapping[str, JsonValue] | None = None
-    """As the MCP tools take them."""
+    """The options, in the form in which the MCP tools take them."""
 
 
 class ParsedPlan(msgspec.Struct, frozen=True):
-    """A plan that can run, and what was found while it was checked."""
+    """A plan that can run, and what the check of it found."""
 
     plan: Plan
     warnings: tuple[str, ...] = ()
     earlier: tuple[EarlierResult, ...] = ()
-    """What it takes from earlier executions of its thread."""
+    """The results that it takes from earlier executions of its thread."""
 
 
 class PreparedThread(msgspec.Struct, frozen=True):
@@ -53,17 +53,17 @@ class PreparedThread(msgspec.Struct, frozen=True):
     thread_id: str
     options: ev.Options
     context: str | None = None
-    """What the thread did before, for a model that makes a plan."""
+    """A summary of what the thread did before, for a model that makes a plan."""
     effects: tuple[ev.ThreadEffect, ...] = ()
-    """The newest effects of its executions."""
+    """The newest effects of the executions of the thread."""
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an execution goes on from."""
+    """The earlier execution that a new one continues, and what is taken over from it."""
 
     execution_id: str
     reuse: ev.StepsTakenOver | None = None
-    """None when there was no plan yet."""
+    """The steps that are taken over; None if the earlier execution had no plan yet."""
     artifacts: tuple[Artifact, ...] = ()
 
 
@@ -76,26 +76,26 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     parsed: ParsedPlan | None = None
     """The plan; None if a model has to make it."""
     pins: tuple[str, ...] | None = None
-    """Pins of the definitions that somebody relied on before; without them, those of the tools as they are now."""
+    """Pins of the tool definitions that somebody relied on before; if None, the current definitions are pinned."""
     inputs: dict[str, JsonValue] | None = None
-    """What the plan is given, as `fill_inputs` returns it."""
+    """The inputs of the plan, as `fill_inputs` returns them."""
     plan_only: bool = False
-    """It stops when the model has made the plan."""
+    """Whether it stops once the model has made the plan."""
     saved_plan: ev.PlanVersion | None = None
     """The saved plan that it runs."""
     start: StartRequest | None = None
-    """What the store keeps of the request, and requires of the thread."""
+    """What the store keeps of the request, and the state of the thread that it requires."""
     retry: Retry | None = None
-    """What it goes on from."""
+    """What it continues, if it continues an earlier execution."""
 
 
 async def prepare_retry(store: Store, source: ExecutionState, reuse: ev.StepsTakenOver) -> Retry:
-    """Return what goes on from `source`.
+    """Return what a new execution needs in order to continue `source`.
 
     Raises:
         NotRetryable: an artifact is gone, because `source` was pruned in the meantime.
-        LimitExceeded: the artifacts have more than `MAX_ARTIFACT_BYTES` together.
-        StoreError: one cannot be read.
+        LimitExceeded: the artifacts together are larger than `MAX_ARTIFACT_BYTES`.
+        StoreError: an artifact cannot be read.
     """
     artifacts: list[Artifact] = []
     size = 0

@@ -6,8 +6,8 @@
     unproven ──acquired | denied──> owned | foreign
     foreign | unproven ──advanced──> unowned
 
-The store decides: it refuses an append with an outdated lease, whatever is believed here. This module says what is
-tried. Nothing else changes a state, and an event that a state does not list raises and changes nothing.
+The store decides: it refuses an append with an outdated lease, whatever this process believes. This module says what
+the process tries. Only these events change a state; one that a state does not list raises and changes nothing.
 """
 
 import math
@@ -22,13 +22,13 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
 OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
-"""`acquired`: the store says that this process owns the execution. `released`: that it does not, or no longer needs to.
-`denied`: that it cannot, for now. `left`: another process owns it, or this one gives it up after an error. `advanced`:
-others appended to the log. `jobs_ended`: the last job that was started here. `commit_unknown`: see `in_doubt`."""
+"""`acquired`: the store says that this process owns the execution. `released`: this process does not own it, or need
+not any longer. `denied`: it cannot own it for now. `left`: another process owns it, or this one gave up on an error.
+`advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
-"""Seconds after its last renewal for which a lease needs no new look at the store. No process may be taken for dead
-that soon: after standing still, it would send what another process has settled."""
+"""Seconds after its last renewal during which a lease is trusted without asking the store. Nobody may take a process
+for dead sooner: if it had only been paused, it would then send what another process has settled."""
 
 TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     "unowned": {
@@ -48,8 +48,8 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     },
     "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
     "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
-    # The owner may have given the execution up with that commit. If nobody owns it, it must continue here, or nobody
-    # would follow a command that sets it going.
+    # That commit may have given the execution up. If nobody owns it, it must continue here, because nobody else would
+    # act on a command that sets it going.
     "foreign": {"left": "foreign", "advanced": "unowned"},
     "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
 }
@@ -67,7 +67,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     cancels_jobs: bool = False
     """Jobs that run must stop."""
     tries_again: bool = False
-    """It tries again after a failure of the store, even with nothing to record: perhaps nobody else follows it."""
+    """It tries again after a failure of the store, even with nothing to record: perhaps nobody else continues it."""
 
 
 RIGHTS: dict[State, Rights] = {
@@ -93,7 +93,7 @@ class Ownership:
         self.lease = lease
         """None unless the execution is owned, or may still be."""
         self.is_predecessor_gone = lease is None or not lease.is_from_silent
-        """The process that had the execution before ended or gave it up; False when it is only silent."""
+        """The previous owner ended or gave the execution up; False when that process is only silent."""
         self._confirmed_at = -math.inf
 
     @property
@@ -106,7 +106,7 @@ class Ownership:
         return self.rights.appends == "commands"
 
     def apply(self, event: OwnershipEvent) -> None:
-        """Move to the next state. Raises `IllegalOwnershipEvent` and changes nothing where the table has none."""
+        """Move to the next state. Raises `IllegalOwnershipEvent` and changes nothing if the table lists none."""
         following = TRANSITIONS[self.state].get(event)
         if following is None:
             raise IllegalOwnershipEvent(f"{event} cannot happen to an execution that is {self.state}")
@@ -119,7 +119,7 @@ class Ownership:
     def settle(self, lease: Lease | None, confirmed_at: float = -math.inf) -> None:
         """Accept what the store says: the lease that this process has, or None for none.
 
-        `confirmed_at` is a moment, in steady seconds, at which that was certainly so.
+        `confirmed_at` is a time, in steady seconds, at which this was certainly true.
         """
         self.apply("released" if lease is None else "acquired")
         self.lease = lease

@@ -4,7 +4,7 @@ A `Run` takes facts (results, replies, answers), folds them, lets `decide` and t
 all of it in one transaction, and only then performs the jobs that it announced. So the result of call k and the intent
 of call k+1 share a transaction. The task that brings a fact also performs what follows: a linear plan is one task.
 
-Not promised: that a cancelled tool stops. A plain function on a thread is abandoned, not killed.
+A cancelled tool may still go on: a plain function on a thread is abandoned, not killed.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class Run:
         self._inflight: dict[str, anyio.CancelScope] = {}
         """Scopes of jobs by their keys, from the announcement of a job until its outcome is stored or given up."""
         self._unstored: list[JobOutcome] = []
-        """Outcomes that could not be stored; `_retry` brings them again."""
+        """Outcomes that could not be stored; `_retry` submits them again."""
         self._is_retrying = False
         self.failure: StoreError | None = None
         """Why nothing can be stored now."""
@@ -145,7 +145,7 @@ class Run:
         return bool(self._is_committing or self._waiting or self._inflight or self._doubt)
 
     def submit(self, fact: JobOutcome | Command | None) -> None:
-        """Bring a fact, or None to decide again. Returns at once; a command is settled later."""
+        """Submit a fact, or None to decide again. Return at once; a command is settled later."""
         if fact is not None:
             self._waiting.append(fact)
         if not self._is_committing:
@@ -155,7 +155,7 @@ class Run:
     def refresh(self) -> None:
         """Read what another process appended, and continue from there."""
         self._is_stale = True
-        # A command, because an empty submission changes nothing while something is being committed.
+        # Submit a command: while a commit is under way, submitting None changes nothing.
         self.submit(Command(lambda execution, now, lookups: EventBatch()))
 
     async def _perform_and_commit(self, job: Job | None) -> None:
@@ -278,7 +278,7 @@ class Run:
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups)
         for command in transaction.commands:
-            # Before any job that the command released is performed.
+            # This must come before any job that the command released.
             if command.then is not None and command.error is None:
                 await command.then()
         self._end_jobs(*arrived)
@@ -336,7 +336,7 @@ class Run:
         transaction: Transaction,
         lookups: LookedUp,
     ) -> list[Job] | None:
-        """Handle the store's refusal of an attempt. Return what `_try_to_commit` returns for it."""
+        """Handle a commit that the store refused. Return as `_try_to_commit` does: jobs, or None to try again."""
         if isinstance(refusal, VersionConflict | GuardFailed):
             self._remember_refusal(refusal, lookups)
             # Another writer was first, or a deadline passed: judge again on what the log says now.
@@ -351,7 +351,7 @@ class Run:
         if outcomes and isinstance(refusal, NotStorable):
             if len(outcomes) == len(facts):
                 raise refusal
-            # The outcomes of calls are recorded without the command that came at the same moment.
+            # Record the outcomes of calls without the commands that arrived with them.
             self._refuse_commands(facts, refusal)
             facts[:] = outcomes
             return None
@@ -367,7 +367,7 @@ class Run:
         elif isinstance(refusal, BudgetSpent):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, DuplicateEffect):
-            # Its holder is looked up again.
+            # Forget the holder, so that it is looked up again.
             once = {key: holder for key, holder in lookups.approval.once.items() if key != refusal.key}
             lookups.approval = replace(lookups.approval, once=once)
 
@@ -375,7 +375,7 @@ class Run:
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
         """Build a transaction; whenever it lacks something, read that and build it again."""
-        # Every turn adds values, each no larger than the arguments that it goes into, so the loop ends.
+        # The loop ends: every turn adds values, and none is larger than the arguments that take it in.
         while True:
             inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
             follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
@@ -401,8 +401,8 @@ class Run:
             command.settle()
 
     async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
-        """Find out whether the transaction was stored. If so, go on from it as after any commit: nobody else will, and
-        its calls were certainly not sent. Return the facts that are not stored yet."""
+        """Find out whether the transaction was stored. If so, continue as after any commit: nobody else will, and its
+        calls were certainly not sent. Return the facts that are not stored yet."""
         append, store = doubt.append, self._context.store
         tail = await store.read(self.execution.execution_id, self.execution.version)
         header = await store.header(self.execution.execution_id)
@@ -423,7 +423,7 @@ class Run:
         return facts
 
     def _settle_ownership(self, append: Append, header: Header | None, *, is_stored: bool) -> None:
-        """Learn from the header, which was read after the log, who owns the execution since the append in doubt."""
+        """Find out who owns the execution after the append in doubt. The header was read after the log."""
         if not is_stored:
             self._ownership.settle(append.lease)
         elif not (append.acquire or append.lease is not None) or append.release:
@@ -438,7 +438,7 @@ class Run:
         return self._follows and self._ownership.rights.acquires
 
     async def _claim_from_dead(self) -> bool:
-        """Claim the execution if nobody owns it, or its owner is gone: a claim finds that out, an append does not.
+        """Claim the execution if nobody owns it or its owner is gone; unlike an append, a claim finds that out.
 
         If a silent process owns it, leave it to `Adoption`, which watches such processes.
         """
@@ -529,8 +529,8 @@ class Run:
     def _handle_store_error(self, facts: list[JobOutcome | Command], error: StoreError) -> None:
         """Refuse the commands; keep the outcomes for another attempt, because nobody else knows them.
 
-        An owned execution is tried again even without an outcome, because nobody else will continue it; so is one that
-        this process may own through a commit that got no answer.
+        Even without an outcome, try again if this process owns the execution, or may own it through a commit that got
+        no answer: nobody else will continue it.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse_commands(facts, error)

@@ -20,7 +20,7 @@ Row = TypeVar("Row")
 
 TICK_S = 0.5
 MAX_ROWS = 100
-"""Rows of one kind that one turn takes care of."""
+"""The most rows of one kind that one turn takes care of."""
 HINTS_S = 0.01
 """Seconds for which hints are collected before the next look."""
 CLAIMED_AT_ONCE = 16
@@ -39,7 +39,7 @@ class Scheduler:
     notifier: ChangeNotifier
     adoption: Adoption
     adopts: bool
-    """Without it, the scheduler looks only after executions in `cache`."""
+    """If False, the scheduler looks after only the executions in `cache`."""
     refresh_grants: Callable[[], Awaitable[None]]
     wake: Callable[[SuspensionRow], Awaitable[None]]
     """Lets a question time out or its alarm fire."""
@@ -51,11 +51,11 @@ class Scheduler:
     _renewed_at: float = field(default=-math.inf, init=False)
     """Steady seconds: when leases were renewed."""
     _look_at: float = field(default=-math.inf, init=False)
-    """Steady seconds: when the leases of others are looked at again."""
+    """When to look at the leases of others again, in steady seconds."""
     _looked_at: float = field(default=-math.inf, init=False)
-    """Steady seconds: when the look that is being taken began."""
+    """When the current look began, in steady seconds."""
     _late: list[str] = field(default_factory=list[str], init=False)
-    """The late leases that the look has come to; it takes several turns if they are many."""
+    """The late leases that the current look has seen so far; if there are many, it takes several turns."""
 
     async def run(self) -> None:
         """Run until it is cancelled."""
@@ -90,7 +90,7 @@ class Scheduler:
                 await anyio.sleep(left_s)
 
     async def tick(self) -> bool:
-        """Take a turn, after the one that is being taken.
+        """Wait for the current turn to end, then take another.
 
         Return True when more is due than it took care of, so that the next turn must not wait.
         """
@@ -117,7 +117,7 @@ class Scheduler:
             running = [name for name, state in self.cache.idle.items() if state.status == "running"]
             await _for_each(self.adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
-        # What is still due after a turn has failed, and is tried again at the usual pace.
+        # If a question is still due after a turn, it failed; the next try comes at the usual pace.
         return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
@@ -146,7 +146,7 @@ class Scheduler:
     async def _find_due(self) -> Sequence[SuspensionRow]:
         """Return the rows of `Store.due`; without `adopts`, only those of executions that this process knows."""
         if self.adoption.is_outdated:
-            # Silence approves only under the policy that the question was asked under.
+            # Where silence counts as approval, it does so only under the policy that the question was asked under.
             return ()
         if self.adopts:
             return await self.store.due(MAX_ROWS)
@@ -162,7 +162,7 @@ class Scheduler:
         return [row for row in rows if row is not None and row.status == "pending"]
 
     async def _check_other_processes(self) -> bool:
-        """Wake those who watch executions that run elsewhere; read answers to executions that run here.
+        """Wake the watchers of executions that run elsewhere; read the answers for executions that run here.
 
         Return True when an execution may be running without an owner.
         """
@@ -179,7 +179,7 @@ class Scheduler:
         owned = [name for name, run in self.cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
-        # One query for all of them: an answer to any of them waits for it.
+        # Make one query for all, because an answer to any of them waits for it.
         for header in await self.store.headers(owned) if owned else ():
             run = self.cache.runs.get(header.execution_id)
             if run is None or run.lease is None:

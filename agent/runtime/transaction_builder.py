@@ -124,7 +124,7 @@ Job = CallJob | PromptJob | ListingJob
 
 @dataclass(eq=False)
 class Transaction:
-    """Call `build` once. The other fields count only if it returns."""
+    """Call `build` once. The other fields are valid only if it returns."""
 
     execution: ExecutionState
     """The state after everything recorded here."""
@@ -133,7 +133,7 @@ class Transaction:
     _inflight: Collection[str]
     _follow: bool
     _is_owner_gone: bool = True
-    """The process that had the execution before ended or gave it up; False when it is only silent."""
+    """The previous owner ended or gave the execution up; False when that process is only silent."""
     recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
     guards: tuple[Guard, ...] = field(default=(), init=False)
     start: StartRequest | None = field(default=None, init=False)
@@ -150,7 +150,7 @@ class Transaction:
         self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
-        """Raise `Needed` for what must be read before another one can be built; `artifacts` has those of the facts."""
+        """Build it, or raise `Needed` for what a new one must read first; `artifacts` then has those of the facts."""
         for fact in facts:
             self._apply(fact)
         if self._follow:
@@ -188,7 +188,7 @@ class Transaction:
                 self._add(recover_call(self._approval, self.execution, call, self._is_owner_gone))
 
     def _decide(self) -> bool:
-        """Record and prepare what `decide` wants; False when it wants nothing more."""
+        """Record and prepare what `decide` wants. Return False when it wants nothing more."""
         moved, decided = False, self.execution
         for action in decide(decided):
             if isinstance(action, DispatchCall):
@@ -214,18 +214,18 @@ class Transaction:
             case RevisePlan(step_id=step_id, patch=patch):
                 self._record((self._revise(step_id, patch),))
             case AskReview():
-                # Tools that the plan names may be awaited first.
+                # The review waits until all tools that the plan names are listed.
                 if self._awaits(*self.execution.pins):
                     return False
                 self._record((ask_review(self._approval, self.execution),))
         return True
 
     def _prepare(self, call: Call) -> bool:
-        """Record what the dispatcher says; False when nothing more follows from it now."""
+        """Record what the dispatcher says. Return False when nothing more follows from it now."""
         try:
             prepared = prepare_call(self._approval, self.execution, call)
         except OnceNeeded as needed:
-            # Its key is looked up together with those of other calls; then all of this is prepared again.
+            # Look its key up together with those of other calls, then prepare all of this again.
             self._once_needed |= needed.keys
             return False
         self._add(prepared)
@@ -233,13 +233,13 @@ class Transaction:
         return prepared.job is None
 
     def _is_still_wanted(self, call: Call) -> bool:
-        """Return False if what was prepared just before used up a budget, settled the call, or asked about its loop."""
+        """Return False if preparing an earlier call used up a budget, settled this one, or asked about its loop."""
         is_asked = call.status == "proposed" and has_open_batch(self.execution, call.step_id)
         is_settled = self.execution.call(call.call_id).status != call.status
         return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
 
     def _awaits(self, *names: str) -> bool:
-        """Return True while a tool is awaited; a job then waits for it, and what needs it is decided again afterwards.
+        """Return True if a tool is not listed yet; a job then waits for it, and what needs it is decided again later.
 
         The process that listed a server's tools need not be the one that continues the execution.
         """
@@ -295,7 +295,7 @@ class Transaction:
                 if self._room is not None:
                     self._room.take(event.shares)
                 if event.once is not None:
-                    # Another call of this transaction must not have the key too.
+                    # No other call of this transaction may take the same key.
                     holder, principal = name_holder(self.execution, prepared.job.call), self.execution.principal
                     key = HeldKey.take(event.once, holder, self._now, prepared.job.call.tool_name, principal)
                     self._approval = replace(self._approval, once={**self._approval.once, key.key: key})

@@ -52,7 +52,7 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     step: GrantedStep | None = None
     """Where the calls must come from, as `GrantService.find_step` returned it; None for calls of any plan."""
     uses: int
-    """In total; for a step, on each day."""
+    """How many calls it allows: in total, or on each day if it is for a step."""
     expires_in_s: float
     """At most 8 hours, or 90 days if they are for a step."""
     owner: str | None = None
@@ -66,10 +66,10 @@ class GrantedStepView(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: str
     version: str
-    """Of the plan, as its runs record it."""
+    """The version of the plan, as its runs record it."""
     step_id: str
     has_changed: bool
-    """The plan is another version now, or is gone: runs that begin now are asked about."""
+    """The plan has another version now or is gone, so a person is asked about the calls of new runs."""
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     uses: int
     """In total; for a step, on each calendar day in UTC."""
     uses_left: int
-    """In total, or today."""
+    """In total; for a step, today."""
     expires_at: datetime
     owner: str | None
     created_by: str
@@ -96,7 +96,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     definition_digest: str
     is_open: bool
-    """It has not ended; one for a step may be used up for today, and any may be stale."""
+    """It has not ended, although one for a step may be used up for today, and any may be stale."""
     is_stale: bool
     """The tool is no longer the one that it was made for."""
 
@@ -106,7 +106,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
 
     arguments: dict[str, JsonValue]
     takes: dict[str, tuple[str, ...]]
-    """What arguments take values from, by name: `inputs`, a loop's `item`, steps."""
+    """Where values come from, by the argument's name: `inputs`, a loop's `item`, or steps."""
 
 
 class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of that tool; those of a loop are made for each item."""
     is_loop: bool
     attempts: int
-    """How often each call is made at most, as far as the plan says."""
+    """The most times that each call is made, as far as the plan says."""
 
 
 class GrantService:
@@ -169,7 +169,7 @@ class GrantService:
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Return the grant for `add`; nothing is stored. A grant that an answer makes has the id of its question.
+        """Return the grant for `add`; store nothing. If the answer to a `question` makes it, it has that question's id.
 
         Raises:
             InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
@@ -224,7 +224,7 @@ class GrantService:
         """Return the request as its grant will be, for the person who decides: bound to the tool as it is now, with
         defaults filled in and all names written out.
 
-        Raises as `make`, except for who makes the grant; nothing is stored.
+        Raises what `make` raises, but does not check who makes the grant; stores nothing.
         """
         # Reading the plan waits for the tools of its servers.
         names = () if request.step is None else await self._check_step(request, request.step)
@@ -280,7 +280,7 @@ class GrantService:
             raise InvalidArguments(f"a grant for a step of a saved plan lasts at most {MAX_STEP_DAYS} days")
 
     async def _check_step(self, request: GrantRequest, step: GrantedStep) -> tuple[str, ...]:
-        """Return the names of the arguments that the plan writes there."""
+        """Check the step, and return the names of the arguments that the plan writes for its calls."""
         plan_step = await self.find_step(step.plan_name, step.step_id, request.tool_name)
         if plan_step.step != step:
             raise StaleDefinition(f"the saved plan {step.plan_name!r} changed since it was shown; nothing was allowed")
@@ -288,7 +288,7 @@ class GrantService:
         return tuple(name for call in plan_step.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
-        """`versions` are those of the saved plans by name; None if they need not be looked at."""
+        """Build the view. `versions` maps names of saved plans to versions; None if they need not be looked at."""
         definition = self._engine.tools.get(grant.tool_name)
         now = self._engine.store.clock.now()
         return copy_fields(
@@ -312,7 +312,7 @@ class GrantService:
 
 
 def describe_grant(grant: Grant) -> dict[str, JsonValue]:
-    """Return the facts of the row that says that the grant was made."""
+    """Return the facts of the audit row that records that the grant was made."""
     step = grant.step
     facts: dict[str, JsonValue] = {
         "grant": grant.grant_id,

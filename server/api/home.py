@@ -62,11 +62,11 @@ class Duties(NamedTuple):
     """What a process does with the executions of its store."""
 
     serves: ProcessRole | None = None
-    """Its role as other processes see it: it stays, sends notifications and starts what is scheduled."""
+    """The role that others see. A process with one keeps running, sends notifications and starts what is scheduled."""
     adopts: bool = False
     """It continues what other processes left."""
     follows: bool = False
-    """It continues what it was asked about."""
+    """It continues the executions that it starts or decides on."""
     has_engine: bool = True
     has_servers: bool = True
 
@@ -99,7 +99,7 @@ class Home:
         model: Model | None = None,
         program: Program = name_program,
     ) -> None:
-        """`tools` join those of the settings, `model` replaces theirs, and `program` begins a person's command."""
+        """`tools` join those of the settings, `model` replaces theirs, and `program` begins commands for people."""
         self.settings = settings
         self.program = program
         self._given_tools = tools
@@ -138,7 +138,7 @@ class Home:
         return self._given_model or models.build_model(self.settings.model, self.settings.environment)
 
     async def read_gated_tools(self, slugs: Collection[str]) -> None:
-        """Read again which tools these servers have, which gates wrap and may have listed since."""
+        """Read the tools of these servers again: gates wrap them, and may have listed new tools since."""
         settings = self.settings
         own = [config for config in settings.servers.configs if not config.is_gated or config.is_disabled]
         for config in read_gated_servers(settings.home, settings.environment, settings.tables.servers, own):
@@ -147,7 +147,7 @@ class Home:
 
     @property
     def definitions(self) -> "DefinitionsOnDemand":
-        """What the tools say of themselves. Looking one up raises as `tools` does."""
+        """The definitions of the tools. Looking one up raises what `tools` raises."""
         return DefinitionsOnDemand(self)
 
     async def open_servers(
@@ -183,7 +183,7 @@ class Home:
             _finish(lookups.close())
 
     def run(self, work: "Callable[[Service], Coroutine[Any, Any, Result]]", role: Role = "command") -> Result:
-        """Return what `work` returns, which has a service while it runs.
+        """Run `work` with a service, and return what it returns.
 
         Raises:
             StoreError: the store cannot be used.
@@ -193,7 +193,7 @@ class Home:
 
     @contextmanager
     def stay_open(self) -> "Generator[_HeldOpen]":
-        """Keep the store and the downstream servers open, with their state, between what is read and run in the block.
+        """Keep the store and the downstream servers open, with their state, for all that is read and run in the block.
 
         All of it shares one event loop, which does nothing in between: while a person thinks, no engine runs here, and
         no lease or transaction is held.
@@ -234,7 +234,7 @@ class Home:
         return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:
-        """Return the one id of that kind that begins so; the text itself if it is a whole id, or no id begins so.
+        """Return the one id of that kind with this beginning; the text itself if it is a whole id, or no id has it.
 
         Raises:
             UsageError: several ids begin so, or it is an id of another kind.
@@ -292,7 +292,7 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
 
 
 class _HeldOpen:
-    """The event loop of a command, and what stays open on it, in one task, because task groups require that."""
+    """The event loop of a command, and what stays open on it; one task opens and closes all, as task groups require."""
 
     def __init__(self, runner: asyncio.Runner) -> None:
         self.runner = runner
@@ -302,7 +302,7 @@ class _HeldOpen:
         self._task: asyncio.Task[None] | None = None
 
     async def enter(self, context: AbstractAsyncContextManager[Result]) -> Result:
-        """Return what the context yields, which is open until `close`."""
+        """Enter the context, which stays open until `close`, and return what it yields."""
         if self._task is None:
             self._task = asyncio.create_task(self._hold())
         entered: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -368,7 +368,7 @@ def build_observer(
         return build_exporting_telemetry(observation, model, whole_process=whole_process)
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
-        # No extra provides a module of planwarden.
+        # A missing module of planwarden is a fault: no extra provides one.
         if is_given or package == "planwarden":
             raise
         targets = (observation.traces, observation.metrics)

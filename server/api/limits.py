@@ -15,7 +15,7 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
-"""A suspension takes so many approvals without authority within so many seconds; then the caller has to stop."""
+"""A suspension allows so many attempts of a kind without authority in so many seconds; more are refused."""
 _MAX_COUNTED = 10_000
 
 
@@ -23,13 +23,13 @@ class AttemptLimiter:
     """Counts decisions that a caller sent although only a person can decide."""
 
     def __init__(self, clock: Clock, program: Callable[[], str]) -> None:
-        """`program` begins the command with which a person decides."""
+        """Set up a limiter; `program` returns the first words of the command with which a person decides."""
         self._clock = clock
         self._program = program
         self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
     def count(self, suspension_id: str, kind: str = "approval") -> None:
-        """Count one attempt; each kind has its own count, because asking a person once takes one of each.
+        """Count one attempt; count each kind apart, because asking a person once uses up one attempt of each kind.
 
         Raises:
             RateLimited: there were `ATTEMPTS` of this kind within `ATTEMPTS_S` seconds.

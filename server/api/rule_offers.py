@@ -1,7 +1,7 @@
 """The rule that would have let through what a person approved again and again, as text to copy; nothing writes it.
 
-Only approvals of one tool by people, of one owner's executions, in the newest logs are looked at, so the work is
-bounded however long the audit is. A rule is offered only if everything in which the calls differ can be bounded:
+It looks only at people's approvals of one tool, in the newest executions of one owner, so the work is bounded
+however long the audit is. A rule is offered only if everything in which the calls differ can be bounded:
 numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every one of
 these calls, and no call with an argument that none of them had.
 """
@@ -30,7 +30,7 @@ from planwarden.server.settings.rules import build_rule_book
 MIN_APPROVALS = 10
 """Approvals before a rule is offered."""
 MAX_APPROVALS = 50
-"""The newest ones, which the rule has to match."""
+"""How many of the newest approvals the rule has to match, all of them."""
 MAX_EXECUTIONS = 60
 """How many of the newest executions with the tool are looked at."""
 MAX_EVENTS = 300
@@ -117,7 +117,7 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
 
 
 def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
-    """Return whether a person approved one call of the tool as it is now, which a rule may let through."""
+    """Return whether a person approved one call that a rule may let through, of the tool as it is now."""
     question, decision = suspension.question, suspension.decision
     return (
         question.kind == "approval"
@@ -145,7 +145,7 @@ def _write_pointer(place: Place) -> str:
 
 
 def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
-    """Return the narrowest condition that these values fit; None if they differ in what no rule bounds."""
+    """Return the narrowest condition that these values fit; None if no condition covers how they differ."""
     if any(value is _ABSENT for value in values):
         return None
     if all(type(value) in (int, float) for value in values):

@@ -1,10 +1,10 @@
-"""What the operator's rules say about an imagined call and about the calls of the log, and what is odd about them.
+"""What the operator's rules say about an imagined call and the calls of the log, and what is odd about the rules.
 
 `explain_rules` looks at each condition by itself, so that a person sees why a rule decides or does not. What decides in
 the end is the policy, as for every real call.
 
-`replay_rules` judges every call whose arguments are in the log once, in the order in which the calls were made, so that
-budgets fill up as they would have. Nothing is changed. The risk of a tool is that of the current catalogue.
+`replay_rules` judges each call once, if its arguments are in the log, in the order in which the calls were made, so
+that budgets fill up as they would have. Nothing is changed. The risk of a tool is that of the current catalogue.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ PAGE = 100
 MAX_EXECUTIONS = 10_000
 MAX_CALLS = 100_000
 MAX_CHANGES = 50
-"""Calls that are listed; all of them are counted."""
+"""The most changed calls that are listed; all of them are counted."""
 ARGUMENT_CHARS = 200
 _ASKED = ("approved", "rejected", "asked")
 
@@ -97,7 +97,7 @@ def _explain(rule: ArgumentRule, arguments: Mapping[str, JsonValue], paths: Real
 def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]) -> Iterator[str]:
     """Yield what the operator may not have meant, at most one sentence for each rule and reason.
 
-    `servers` has the beginnings of the names of tools that are unknown until their server has listed them.
+    `servers` has the prefixes of tool names that are unknown until their server has listed them.
     """
     for place, rule in enumerate(book.rules):
         if rule.loosens is not False:
@@ -202,14 +202,14 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 class _BudgetMemory:
-    """What calls that rules let pass took from each budget, within its rolling window."""
+    """What the allowed calls took from each budget within its rolling window."""
 
     def __init__(self) -> None:
         self._taken: dict[str, deque[tuple[float, float]]] = {}
         self._sums: dict[str, float] = {}
 
     def take(self, requirement: Requirement, at: float) -> bool:
-        """Return whether every budget of the rule has room; if so, all of them are taken from."""
+        """Take from every budget of the rule if all of them have room, and return whether they have."""
         for share in requirement.shares:
             uses = self._taken.setdefault(share.budget, deque())
             while uses and uses[0][0] <= at - share.window_s:
@@ -223,7 +223,7 @@ class _BudgetMemory:
 
 
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
-    """Return what the policy of now says of the calls since then. Raises `StoreError` if the store cannot be read."""
+    """Return what the policy now says of the calls since then. Raises `StoreError` if the store cannot be read."""
     report = RuleReplay(counts=(), changes=())
     past_calls = [call async for call in _list_calls(store, since, report)]
     past_calls.sort(key=lambda item: item.at)

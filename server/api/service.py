@@ -62,7 +62,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 ASKED_WITHIN_S = 5.0
 """How long `ask_person` waits for its question to be asked: nobody can answer it before."""
 LOOK_AGAIN_S = 3.0
-"""How often `wait_until_finished` looks whether another process recorded an answer."""
+"""Seconds after which `wait_until_finished` checks again whether another process recorded an answer."""
 
 
 class InboxOpener(Protocol):
@@ -73,7 +73,7 @@ class InboxOpener(Protocol):
         ...
 
     def call_person(self, suspension_id: str) -> None:
-        """Show the question to the person without the client, if that is possible."""
+        """Show the person the question directly, not through the client, if that is possible."""
         ...
 
 
@@ -103,7 +103,7 @@ class Service:
         """The calling model answers the prompts, which it gets as questions."""
         self.settings = settings
         self.program = program
-        """What a person's command on this home begins with."""
+        """The beginning of every command line that a person is told to type for this home."""
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
         self._starts = Starts(engine, settings, library or PlanLibrary({}), downstream)
@@ -138,7 +138,7 @@ class Service:
         return await self._start(start, build_request(start.key, {"goal": goal}, call), create)
 
     async def execute_plan(self, plan: JsonValue, start: StartOptions) -> ExecutionState:
-        """Run the plan; without one, the thread's planned one, or go on with its incomplete one on a larger budget.
+        """Run the plan; without one, run the thread's planned one, or continue its incomplete one on a larger budget.
 
         Without a key, the execution warns of an unfinished one of the same plan.
         """
@@ -149,14 +149,14 @@ class Service:
             return await self._run_planned(start, call)
         if start.goal is not None:
             check_text(start.goal, "goal", MAX_GOAL_CHARS)
-        # A key is looked up before the plan is checked: its tools may be gone since the plan ran.
+        # Look the key up before checking the plan: the plan's tools may have gone since it ran.
         request = build_plan_request(start, plan, call)
         return await self._start(start, request, lambda request: self._create_from_plan(plan, start, call, request))
 
     async def run_plan(self, name: str, start: StartOptions, *, shown_digest: str | None = None) -> ExecutionState:
         """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.
 
-        A known key starts nothing, even if the file has changed or is gone since. `shown_digest` is the digest of the
+        A known key starts nothing, even if the file has since changed or gone. `shown_digest` is the digest of the
         version that a person saw.
 
         Raises:
@@ -173,7 +173,7 @@ class Service:
                 saved.document, replace(start, goal=saved.title), call, request, saved_plan=version
             )
 
-        # The plan itself is left out: a request that is sent again returns what the first one started.
+        # The content omits the plan, so that a repeated request returns what the first one started, whatever changed.
         content: dict[str, JsonValue] = {"savedPlan": name, "inputs": dict(start.inputs or {})}
         return await self._start(start, build_request(start.key, content, call), create)
 
@@ -216,8 +216,8 @@ class Service:
     async def _start(self, start: StartOptions, request: StartRequest | None, create: Create) -> ExecutionState:
         """Return what `create` starts, or what the key has started before, unless the goal was delegated too often.
 
-        A goal that comes back to an execution of the same principal is refused. The caller must not learn of executions
-        of others; a goal that goes round through them ends at the limit.
+        A goal that comes back to an execution of the same principal is refused. The caller must not learn of other
+        principals' executions, so a goal that circles through those is refused only at the limit.
         """
         requester = start.requester
         if len(requester.chain) > MAX_DEPTH:
@@ -318,7 +318,7 @@ class Service:
     ) -> Execution:
         """Return the thread's newest execution; with `observations_after` also what happened after that number.
 
-        With `step_id` it has only that step, and of a loop the results of `items_limit` items from `items_from` on.
+        With `step_id` the view has only that step, and for a loop, results of `items_limit` items from `items_from` on.
         """
         if step_id is None and items_from is not None:
             raise InvalidArguments("itemsFrom needs the stepId of the loop")
@@ -336,7 +336,7 @@ class Service:
     async def find_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
     ) -> tuple[ExecutionState, SuspensionState]:
-        """Return the execution as it is now, and the suspension. Another principal's looks as if it did not exist.
+        """Return the execution as it is now, and the suspension; one of another principal looks as if it did not exist.
 
         Raises:
             UnknownSuspension: the principal's thread has no such suspension.
@@ -356,7 +356,7 @@ class Service:
         return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Return the execution as it was when it first waited with this question; None if that is no longer open.
+        """Return the execution as it was when it first waited for this answer; None if the question is no longer open.
 
         Raises as `find_question`.
         """

@@ -47,7 +47,7 @@ STEP_ID = "ask"
 MAX_MESSAGE_CHARS = 4_000
 MAX_VALUES = 5_000
 MAX_BYTES = 64 * 1024
-"""Most bytes of the details, and of the form."""
+"""The most bytes that the details may have, and that the form may have."""
 
 
 def build_request(
@@ -89,7 +89,7 @@ def add_plan(
     """
     if call.get("rehearse"):
         return request or StartRequest()
-    # Only warnings use the digits, and every unfinished execution stores them twice.
+    # A few digits are enough: only warnings use them, and every unfinished execution stores them twice.
     digits = digest(_join_inputs(plan, start), context="plan")[:PLAN_DIGITS]
     return StartRequest(plan=digits, is_only=True) if request is None else replace(request, plan=digits)
 
@@ -152,9 +152,9 @@ def _check_form(form: JsonValue) -> None:
 
 
 _CONTEXT_EXECUTIONS = 3
-"""How many executions of its thread the model that makes a plan is told about."""
+"""How many of the thread's executions the planning model is told about."""
 _CONTEXT_EFFECTS = 20
-"""How many effects of the thread that model is told about."""
+"""How many of the thread's effects the planning model is told about."""
 
 
 class Starts:
@@ -174,9 +174,9 @@ class Starts:
     async def start_once(
         self, start: StartOptions, request: StartRequest | None, create: Create, *, thread_id: str | None = None
     ) -> ExecutionState:
-        """Return the execution that the key started before, as it is now; without one, what `create` returns.
+        """Return the execution that the key started before, as it is now; if none, what `create` returns.
 
-        `thread_id` is set for a request to run what that thread has planned, perhaps under the same key.
+        A request to run what a thread has planned sets `thread_id`; its key may be the one that made the plan.
 
         Raises:
             KeyConflict: the key belongs to another goal or plan.
@@ -278,7 +278,7 @@ class Starts:
     ) -> ParsedPlan:
         """Return the plan with what it takes from the thread of `asking`, the execution that is to run it.
 
-        It may name `tools`; None for those that exist now.
+        The plan may name these `tools`; with None, the tools that exist now.
         """
 
         def read(lookups: LookedUp) -> ParsedPlan:
@@ -295,7 +295,7 @@ class Starts:
         return ev.PlanVersion(name=saved.name, digest=saved.digest), checked_plan.plan
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Wait a limited time until the downstream servers that the unknown names point to have listed their tools."""
+        """Wait a limited time for the downstream servers behind the unknown names to list their tools."""
         if self._downstream is not None:
             await self._downstream.wait_until_listed(names)
 

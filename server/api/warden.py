@@ -201,8 +201,8 @@ class Warden:
     ) -> Execution:
         """Run a plan, or without one what the thread has planned; return the execution as `run_goal` does.
 
-        `inputs` are what the plan's own `inputs` declare. A `key` works as in `run_goal`. Without a key, `warnings`
-        names an unfinished execution of the same plan.
+        `inputs` are values for what the plan declares as `inputs`. A `key` works as in `run_goal`. Without a key,
+        `warnings` names an unfinished execution of the same plan.
 
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
@@ -266,8 +266,8 @@ class Warden:
         """Ask a person, durably and without a plan; return the execution after the answer or after `wait_seconds`.
 
         Without `form`, a JSON Schema of an object, the person approves or rejects; with it, the answer is in the
-        result of the one step under `content`. `details` are shown with the question, and so is the `addressee`, who
-        should answer; anybody who may decide can. A `key` works as in `run_goal`.
+        result of the one step under `content`. The question shows the `details` and the `addressee`, who should answer;
+        anybody else who may decide can, too. A `key` works as in `run_goal`.
 
         Raises:
             InvalidArguments: a text is empty, the form is not usable, or the key or an option is not.
@@ -293,7 +293,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Go on from the thread's last execution, which is over, as a new one; return it as `run_goal` does.
+        """Continue the thread's last execution, which is over, in a new one; return the new one as `run_goal` does.
 
         Completed steps and calls that succeeded are taken over from the log that proves them. If nobody knows whether a
         call happened, a person is asked first; confirmations and approvals for the remaining steps are asked again.
@@ -426,7 +426,7 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """Wait while it runs, as long as `wait_seconds`, else the call's options, else its own say; return the view."""
+        """Wait while it runs, for `wait_seconds`, else as the call's options say, else its own; return the view."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)

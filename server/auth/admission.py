@@ -2,13 +2,13 @@
 
 A loopback address needs nothing. Any other address needs authentication and a list of the names under which clients
 reach the server; without both the server does not start. A proxy does TLS; bind to loopback behind it if possible.
-Requests for other names are refused (DNS rebinding, cross-site requests). While the server is open, a request needs no
-token; otherwise it passes for as long as its token is valid.
+Requests for other names are refused (DNS rebinding, cross-site requests). While the server is open to all, a request
+needs no token; otherwise it passes for as long as its token is valid.
 
 `FailedTokenLimiter` slows down guessing of tokens: after `FAILURES` refused tokens within `WINDOW_S` seconds an address
-must wait. The 256 random bits of a token prevent guessing; the limit keeps logs short and says nothing about a guess.
-Every token is looked up first, so a right one passes from a slowed address too: behind a proxy all clients share one.
-Memory is bounded: the oldest entry is dropped first.
+must wait. The 256 random bits of a token prevent guessing; the limit keeps logs short and reveals nothing about a
+guess. Every token is looked up first, so a right one passes from a slowed address too: behind a proxy all clients share
+an address. Memory is bounded: the oldest entry is dropped first.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 
 WATCH_S = 5.0
-"""Seconds between checks whether the token of a request that is still being answered has ended."""
+"""Seconds between checks whether a token has ended while its request is still being answered."""
 logger = logging.getLogger(__name__)
 FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
@@ -129,7 +129,7 @@ class FailedTokenLimiter:
         return times[0] + WINDOW_S - self._clock.now()
 
     def _learn(self, address: str) -> None:
-        # At most `FAILURES` lines in `WINDOW_S` for an address; never the token, which may be right somewhere else.
+        # Log at most `FAILURES` lines in `WINDOW_S` for an address, and never the token, which may be valid elsewhere.
         logger.warning("refused a bearer token from %s: unknown, expired, revoked, or not for this server", address)
         self._failures.setdefault(address, deque(maxlen=FAILURES)).append(self._clock.now())
         self._failures.move_to_end(address)

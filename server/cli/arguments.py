@@ -14,7 +14,7 @@ from planwarden.server.settings.configuration import HOME_VARIABLE, STORE_VARIAB
 
 
 def is_home_named(home: Path | None) -> bool:
-    """Return whether somebody named the home; the first execution creates the default one."""
+    """Return whether somebody named the home. A default home need not exist: the first execution creates it."""
     return home is not None or bool(os.environ.get(HOME_VARIABLE))
 
 
@@ -58,7 +58,7 @@ def split_pairs(pairs: Sequence[str], option: str = "--arg", *, is_unique: bool 
     """Yield the name and the text of each `NAME=VALUE`.
 
     Raises:
-        InvalidArguments: a pair has another form, or a name that `is_unique` occurs twice.
+        InvalidArguments: a pair has another form, or, with `is_unique`, a name occurs twice.
     """
     names: set[str] = set()
     for pair in pairs:

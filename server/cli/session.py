@@ -67,7 +67,7 @@ class CliSession(msgspec.Struct, frozen=True):
     says_yes: bool = False
     """The person gave --yes."""
     patience_s: float = math.inf
-    """The longest wait for an execution that only waits for a time."""
+    """The longest wait, in seconds, for an execution that waits only for a set time."""
 
     @property
     def assurance(self) -> ev.Assurance:
@@ -144,7 +144,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
-        """Time out a question whose deadline has passed, as any process does that sees it; return the execution."""
+        """Time out a question whose deadline has passed, as any process that sees it does; return the execution."""
         # An engine that adopts nothing times out only executions that it has read.
         await service.find(execution_id)
         await service.tick()
@@ -214,7 +214,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
     def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
-        """Return the decision, or None if the question stays open, and its channel."""
+        """Ask the question. Return the decision and its channel; None as the decision leaves the question open."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
@@ -265,11 +265,11 @@ async def watch_execution(
 ) -> ExecutionState:
     """Show every change until the execution ends or needs an answer, and return its last state.
 
-    An execution that only waits for a time is watched until then, unless that takes longer than `patience_s`; one that
-    only other processes can run is watched until none of them has gone on with it for `LEFT_S`.
+    Watch an execution that waits only for a set time until then, unless that takes longer than `patience_s`. Give up on
+    one that only other processes can run once none of them has continued it for `LEFT_S`.
 
     Raises:
-        StoreError: the storage fails, or could not store for a while what the execution does.
+        StoreError: the storage fails, or has failed for a while to store what the execution does.
     """
     while True:
         update(execution, service.streamed_text(execution.execution_id))
@@ -285,7 +285,7 @@ async def watch_execution(
 
 
 def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
-    """Return how long a suspended execution that only waits for a time still waits; None for every other execution."""
+    """Return how long a suspended execution still waits if it waits only for a set time; None for every other one."""
     waiting = [suspension.question for suspension in execution.open_suspensions]
     if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
         return None

@@ -1,6 +1,6 @@
 """Decides about each call of a host: it passes through, or it becomes an execution of one step.
 
-All executions of identical calls share a thread, and a thread has one unfinished execution. So an identical call, even
+Executions of identical calls share a thread, which has at most one unfinished execution. So an identical call, even
 from another session or after a restart, attaches to the open question and waits for the same result.
 """
 
@@ -65,10 +65,10 @@ MAX_OPEN = 50
 SAME_ANSWER_S = 60.0
 """How long an identical call gets the same answer, because a host may try again."""
 REJECTED_S = 600.0
-"""How long an identical call gets a person's rejection."""
+"""How long a person's rejection also answers identical calls."""
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
-"""How often a thread is read while identical calls change it."""
+"""How many times a thread is read while identical calls change it."""
 MAX_HOST_CHARS = 64
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
 TASKS = "io.modelcontextprotocol/tasks"
@@ -84,7 +84,7 @@ class HostCall(msgspec.Struct, frozen=True):
     progress_token: JsonValue
     host: str
     responses: dict[str, JsonValue]
-    """The person's answers, which the host sends with the same call, to the questions that it got before."""
+    """The person's answers to the questions that the host got before; it sends them with the same call again."""
     wants_task: bool
 
 
@@ -188,7 +188,7 @@ class GatedCalls:
     async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
         questions = await self._open_questions()
         if frame.method == "tasks/cancel":
-            # A decision that came first counts, and the call runs.
+            # A decision made before the host withdrew the call is kept; if it was an approval, the call runs.
             await self._service.cancel(execution, "the host withdrew the call", if_undecided=True)
             return {}
         if frame.method == "tasks/update":
@@ -218,7 +218,7 @@ class GatedCalls:
 
     def _read_call(self, frame: Frame) -> HostCall:
         params = {} if isinstance(frame.params, UnsetType) else read_json(bytes(frame.params))
-        # A server may ignore the case of names, and then run another call than the one that is judged here.
+        # A server that ignores the case of names could run a different call from the one that is judged here.
         if not isinstance(params, dict) or _has_twins(params, PARAMETERS):
             raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
@@ -270,16 +270,16 @@ class GatedCalls:
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
 
     async def _find_doubt(self, definition: ToolDefinition, *, needs_person: bool) -> str | None:
-        """Return a sentence if the tool has effects and nobody knows yet whether another call of it happened.
+        """Return a doubt, as a sentence, if the tool has effects and nobody knows yet whether an earlier call happened.
 
-        Raises `ToolError`: too many questions are open to ask another one.
+        Raises `ToolError`: so many questions are open that no other one may be asked.
         """
         if not needs_person and definition.effect != "effect":
             return None
         rows = await list_open_questions(self._service.store, self._principal, THREAD_PREFIX)
         if needs_person and len(rows) >= MAX_OPEN:
             raise ToolError(f"{MAX_OPEN} calls wait for a person already; some of them have to be decided first")
-        # Only the question whether a call happened has no time limit.
+        # Only a question about whether a call happened has no time limit.
         for row in rows if definition.effect == "effect" else ():
             execution = None if row.expires_at is not None else await self._service.find(row.execution_id)
             other = None if execution is None or not _is_unknown(execution) else execution.only_call
@@ -331,12 +331,12 @@ class GatedCalls:
         return f"This same call ran {format_age(self._service.store.clock.now() - newest.updated_at)}, and {fate}."
 
     async def _follow(self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False) -> Answer | None:
-        """Return the answer that the execution has for the identical call, or None if the call is a new one.
+        """Return the execution's answer to this identical call, or None if the call counts as a new one.
 
         A call that `has_waited` gets the answer no matter when the execution ended.
         """
         if not execution.is_finished and not has_waited:
-            # A call that nobody is asked about is not shared: the identical one runs after it.
+            # Identical calls share no run that nobody is asked about: the later call runs after the earlier one.
             has_waited = bool(execution.suspensions)
             for suspension in execution.open_suspensions:
                 execution = await self._service.renew(execution, suspension.question.suspension_id)
@@ -350,7 +350,7 @@ class GatedCalls:
         return await self._recall(execution, call) if execution.suspensions else None
 
     async def _recall(self, execution: ExecutionState, call: HostCall) -> Answer | None:
-        """Return the answer that an ended call has for a later identical one; None once that is forgotten."""
+        """Return the answer of an ended call to a later identical one; None once that answer is forgotten."""
         now = self._service.store.clock.now()
         if not has_run(execution):
             is_remembered = answers.find_rejection(execution) is not None and now - execution.updated_at <= REJECTED_S
@@ -362,7 +362,7 @@ class GatedCalls:
         return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
-        """Hold the call; return the execution, and the answer if it has not ended or its result cannot be stored."""
+        """Hold the call; return the execution, and an answer if that is unfinished or its result cannot be stored."""
         if call.responses:
             await (await self._open_questions()).apply(execution, call.responses)
             execution = await self._service.find(execution.execution_id)
@@ -396,7 +396,7 @@ class GatedCalls:
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
         """Return the execution once it has ended, its outcome is unknown, or the time that a call is held has passed.
 
-        A call that nobody is asked about is not held: its host waits for it as it would without a gate.
+        A call that nobody is asked about has no such limit: its host waits for it as it would without a gate.
         """
         beats = 0
         past: set[str] | None = None
@@ -408,7 +408,7 @@ class GatedCalls:
                         past = questions | (past or set())
                         hold_s = await self._ask(execution, call, asking, waiting)
                         if not hold_s:
-                            # The answer asks the open questions of this state; later they may be decided already.
+                            # The answer asks what is open now; later it may already be decided.
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
@@ -477,7 +477,7 @@ class GatedCalls:
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
-        """Return a listener to commits; for each call that ended, a task notes a definition that a person approved."""
+        """Return a listener for commits: once a call has ended, a task notes a definition that a person approved."""
 
         def look(commit: Commit | None) -> None:
             execution = None if commit is None else commit.execution
@@ -488,7 +488,7 @@ class GatedCalls:
         return look
 
     async def _note_approval(self, execution: ExecutionState) -> None:
-        """Rely on the definition of the call from now on if a person approved it as it is."""
+        """Rely on the definition of the tool from now on if a person approved the call with this very definition."""
         own_call = execution.only_call
         suspension = None if own_call is None else execution.suspensions.get(own_call.suspension_id or "")
         if own_call is None or suspension is None or suspension.decision is None or not suspension.decision.approved:

@@ -1,7 +1,7 @@
 """Messages of MCP as they pass through the gate: only the envelope is read, and the rest keeps its bytes.
 
-A message of the host is written again from what was read of it, so that the wrapped server cannot read another one out
-of the same bytes. A message of the server is passed on as it came.
+The gate writes each message of the host anew from what it understood, so that the wrapped server cannot understand the
+same bytes differently. It passes on a message of the server as it came.
 """
 
 import json
@@ -46,7 +46,7 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return end_line(msgspec.json.encode(self))
 
     def read_params(self) -> dict[str, Raw]:
-        """Return the parameters, each with its bytes. Raises `InvalidArguments`: they are not an object."""
+        """Return the unparsed bytes of each parameter by name. Raises `InvalidArguments`: they are not an object."""
         return {} if isinstance(self.params, UnsetType) else read_object(self.params)
 
     def read_member(self, name: str) -> Raw | None:
@@ -75,7 +75,7 @@ def read_frame(line: bytes) -> Frame:
 
 
 def mend_frame(line: bytes) -> Frame | None:
-    """Return the message of a server without invalid characters, such as half of an emoji; None if it is not one."""
+    """Return a server's message with invalid characters, such as half of an emoji, replaced; None if that fails."""
     if len(line) > MAX_MENDED_BYTES:
         return None
     try:
@@ -137,8 +137,8 @@ def _encode(message: Mapping[str, object]) -> bytes:
 def end_line(message: bytes) -> bytes:
     """Return the message as one line for every reader.
 
-    JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at these
-    characters within a text. What follows must not be read as a message of its own.
+    JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at
+    U+0085, U+2028 or U+2029 within a text. What follows must not be read as a message of its own.
     """
     line = message.translate(None, b"\r\n")
     for character in ("\x85", "\u2028", "\u2029"):

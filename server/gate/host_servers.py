@@ -1,7 +1,7 @@
 """The servers in the files of hosts: which of them run behind the gate, and the change that puts them there.
 
-A change replaces the program of an entry and puts words in front of its arguments. The old program moves there as it
-was written, so that the change can be undone byte for byte. The result is read again before it counts.
+A change replaces the program of an entry and puts words in front of its arguments. The last of them is the old program
+as it was written, so that the change can be undone byte for byte. The result is read again before it is accepted.
 
 Sources: those of `planwarden.server.cli.hosts`, and https://code.claude.com/docs/en/mcp#mcp-installation-scopes.
 """
@@ -49,7 +49,7 @@ HOSTS: Mapping[HostName, HostFiles] = {
 }
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
 _TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
-"""A text of JSON or of TOML."""
+"""A string literal of JSON or TOML."""
 _GAP = re.compile(r"(?:[\s,]|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 """What may be between the items of a list."""
 _TOML_COMMAND = re.compile(rf"^([ \t]*command[ \t]*=[ \t]*)({_TEXT.pattern})", re.MULTILINE)
@@ -59,7 +59,7 @@ _TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 Edit = tuple[int, int, str]
 """Where a piece of the text begins and ends, and what it becomes."""
 Places = tuple[slice | None, int | None]
-"""Where an entry has its command, None if that is the first item of its list of words, and where this list begins."""
+"""Where an entry's command is (None if it is the first item of the list of words), and where that list begins."""
 
 
 class HostServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
         return [_read_entry(name, entry) for name, entry in value.items()]
 
     def add(self, text: str, names: Sequence[str], program: Sequence[str]) -> str:
-        """Return the text in which the entries run behind the gate of the program. Raises `InvalidArguments`."""
+        """Return the text, changed so that the entries run behind the program's gate. Raises `InvalidArguments`."""
         gates = {name: (*program, "gate", "--name", name, "--") for name in names}
         edits: list[Edit] = []
         for name, gate in gates.items():
@@ -107,7 +107,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
         return self._change(text, edits, lambda server: (*gates.get(server.name, ()), *server.words))
 
     def remove(self, text: str, names: Sequence[str]) -> str:
-        """Return the text in which the entries run without a gate. Raises `InvalidArguments`."""
+        """Return the text, changed so that the entries run without a gate. Raises `InvalidArguments`."""
         edits = [
             edit for server in self.list_servers(text) if server.name in names for edit in self._take_away(text, server)
         ]
@@ -133,7 +133,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             yield command.start, command.stop, gate[0]
         if args is not None:
             first = _skip(text, args)
-            # The space marks a list that was there, and empty.
+            # The space tells `remove` that the list was there before, and empty.
             yield (args, args, f" {words}") if text[first : first + 1] == "]" else (first, first, f"{words}, ")
         elif command is not None:
             yield command.stop, command.stop, f"{self._new_list}{words}]"
@@ -158,7 +158,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _new_list(self) -> str:
-        """What separates a command from the words of a list that is added."""
+        """The text between a command and the words of an added list."""
         return "\nargs = [" if self._is_toml else ', "args": ['
 
     def _find(self, text: str, name: str) -> Places:
@@ -205,7 +205,7 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_server_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[ServerFile, ...]:
-    """Return the files of the host that list servers: those in the project, or without one those of this user."""
+    """Return the files of the host that list servers: the project's, or this user's if there is no project."""
     files, home = HOSTS[host], Path(environment.get("HOME") or Path.home())
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     applications = config
@@ -242,7 +242,7 @@ def _read_status(file: ServerFile) -> FileStatus:
 
 
 def _prefer_comments(path: Path) -> Path:
-    """Return the file of opencode that allows comments if it exists; any other path as it is."""
+    """Return opencode's `.jsonc` file, which allows comments, if it exists; return any other path unchanged."""
     jsonc = path.with_suffix(".jsonc")
     return jsonc if path.name == "opencode.json" and jsonc.exists() else path
 

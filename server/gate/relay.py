@@ -31,12 +31,12 @@ from planwarden.tools.downstream.transports.child import OversizedLine
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS = 1_000
-"""How many requests of a host, and how many that it has to answer, may be under way at the same time."""
+"""How many requests from a host, and how many requests to it, may be under way at the same time."""
 TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
 FALLBACK_VERSION = "2025-06-18"
 """The revision in the answer to a handshake while the server is out of reach, if the host names none."""
 ENVELOPE = "io.modelcontextprotocol/"
-"""Begins the keys of `_meta` in which each request of newer revisions says what the handshake said before."""
+"""Begins the keys of `_meta` that, in newer revisions, repeat in each request what the handshake used to say."""
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
 """Begins the ids of the gate's own tasks."""
@@ -106,7 +106,7 @@ class Host:
         self.client: dict[str, JsonValue] = {}
         """What the host said about itself in its last handshake or request."""
         self.envelope: dict[str, JsonValue] = {}
-        """The keys of `_meta` that each request of the host has since 2026-07-28."""
+        """The keys of `_meta` that each request of the host has, from revision 2026-07-28 on."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
@@ -124,7 +124,7 @@ class Host:
         if frame.is_request:
             await self._begin(frame)
         elif isinstance(frame.method, str):
-            # Anything else is dropped: a server may run a call that asks for no answer.
+            # Anything else is dropped: a server might run a call that has no id, and so asks for no answer.
             if frame.method.startswith("notifications/"):
                 self._pass_notification(frame)
         elif isinstance(question := self._questions.get(frame.request_id), tuple):
@@ -268,7 +268,7 @@ class Relay:
         self._failures, self._failure = 0, ""
         """How often the server could not be reached, and why the last time."""
         self._forwarding = 0
-        """Messages on their way to the server that need no answer."""
+        """How many messages that need no answer are on their way to the server."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
         """By id, the answers that the server owes."""
         self._ids = count(frames.FIRST_OWN_ID)
@@ -317,7 +317,7 @@ class Relay:
         return request_id in self._answers
 
     def forward(self, frame: Frame) -> None:
-        """Begin to pass on what needs no answer; a server that does not run, or takes no messages, misses it."""
+        """Start to pass on a message that needs no answer; drop it if the server is not running or is not reading."""
         if self._upstream.is_running and self._forwarding < MAX_REQUESTS:
             self._forwarding += 1
             self.host.tasks.start_soon(self._forward, frame)
@@ -406,7 +406,7 @@ class Relay:
         except InvalidArguments:
             mended = await anyio.to_thread.run_sync(frames.mend_frame, line)
             if mended is None:
-                # Servers print to their standard output; a host would not understand it either.
+                # Some servers print other text to standard output; a host would not understand that either.
                 if line.startswith(b"{"):
                     reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
                     self.settle(OversizedLine(line[:512], line[-512:]).request_id, reason)
@@ -424,7 +424,7 @@ class Relay:
     def handle_loss(self, reason: str) -> None:
         """Fail the requests that the server did not answer; the next request connects again."""
         self._is_greeted = False
-        # What starts next may list other tools.
+        # The server that starts next may list other tools.
         self.calls.note_change()
         self.host.forget(self)
         message = f"server {self.config.name!r} ended before it answered: {reason}"

@@ -1,4 +1,4 @@
-"""Opens a gate: the relay at once, and the store and the engine when a call needs them or the host is quiet."""
+"""Opens a gate: the relay at once, the store and the engine when a call needs them, or after `HEADSTART_S`."""
 
 import dataclasses
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 Write = Callable[[bytes], Awaitable[None]]
 
 HEADSTART_S = 0.5
-"""How long opening waits for a call: a host's first messages need no store, and pass without one."""
+"""Seconds until the store opens even if no call comes: a host's first messages need no store, and pass without one."""
 
 
 class Opening:
@@ -59,7 +59,7 @@ class CallJudge(CallHandler, Protocol):
 
 
 class Gate:
-    """Hands the calls of one server to their judge once the store is open; until then, and without it, none runs."""
+    """Hands the calls of one server to their judge once the store is open. Without an open store, no call runs."""
 
     def __init__(self, opening: Opening, config: ServerConfig, home: Path, host: Host) -> None:
         self.opening = opening
@@ -98,14 +98,14 @@ class Gate:
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
-    """Return the settings with the wrapped server in place of what the home knows about it.
+    """Return the settings with `config`, the wrapped server, in place of the home's own entry for that server.
 
-    Raises `UsageError`: planwarden.json has a server whose tools would be named alike.
+    Raises `UsageError`: planwarden.json has a server whose tools would get the same names.
     """
     others = [other for other in settings.servers.configs if other.slug != config.slug]
     if any(other.slug == config.slug and not other.is_gated for other in settings.servers.configs):
         raise UsageError(f"planwarden.json has a server {config.name!r}; choose another name with --name")
-    # What starts the others never starts this one: its one process belongs to the relay.
+    # Disabled, so that whatever starts the other servers never starts this one: the relay owns its only process.
     own = dataclasses.replace(config, is_disabled=True)
     return replace(settings, servers=ServerList((*others, own), settings.servers.notes))
 
@@ -134,7 +134,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
     async def write(line: bytes) -> None:
         async with write_lock:
             if not await anyio.to_thread.run_sync(_write, wire, line):
-                # The host has gone; the end of its input ends the gate, and nothing counts as read by the host.
+                # The host has gone: never return, so nothing counts as read by it. The end of its input ends the gate.
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
@@ -168,7 +168,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             opening.fail(error)
             await ended.wait()
         except Exception:
-            # A failed import too: else the thread that reads input would keep the process alive, and the host waiting.
+            # Also a failed import: else the thread that reads input would keep the process alive and the host waiting.
             logger.exception("planwarden failed")
             opening.fail(StoreError("planwarden failed; see its log"))
             await ended.wait()
@@ -200,7 +200,7 @@ async def _read_lines() -> AsyncGenerator[bytes]:
             if isinstance(line, bytes):
                 yield line
             else:
-                # The beginning of a line that is too long is refused, because it is not JSON.
+                # Pass on only the head of a line that is too long; it will be refused, because it is not JSON.
                 yield line.head
 
 

@@ -1,4 +1,4 @@
-"""The tools of the wrapped server, as tools of the catalogue whose calls go through the relay.
+"""The tools of the wrapped server, put into the catalogue; calls to them go through the relay.
 
 They are listed again before every call that planwarden makes, so that a changed definition is noticed at the last
 moment, even if the server does not announce changes.
@@ -42,8 +42,8 @@ from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.registry import Registry
 
 HOST_ANSWERS_S = 30.0
-"""How long a host may take to answer a question of the server. Then the inbox asks it, and the call no longer has a
-time limit."""
+"""How long a host may take to answer a question of the server. After that the inbox asks the question, and the call no
+longer has a time limit."""
 
 
 class GatedTools:
@@ -76,7 +76,7 @@ class GatedTools:
         self.large: dict[str, Raw] = {}
         """By execution, a result for these calls that is too large to be stored."""
         self._gated_calls: dict[str, GatedCall] = {}
-        """By thread, what makes its call. A connection of plans to the same server leaves these threads to gates."""
+        """By thread, the function that makes its call. Plans have their own connection, which leaves them to gates."""
 
     @contextmanager
     def wait_for(self, execution_id: str) -> Generator[None]:
@@ -95,7 +95,7 @@ class GatedTools:
         self._is_listed = False
 
     async def find(self, remote_name: str) -> DownstreamTool | None:
-        """Return the tool with this name at the server, if it lists one. Raises `ToolError`: it cannot be asked."""
+        """Return the tool that the server lists by this name. Raises `ToolError`: the server cannot be asked."""
         if not self._is_listed or remote_name not in self._tools:
             await self.read()
         return self._tools.get(remote_name)
@@ -109,7 +109,7 @@ class GatedTools:
         return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
 
     async def load(self) -> None:
-        """Take the tools that the home knows, because questions of an earlier gate are about them."""
+        """Load the tools that are stored in the home, because questions of an earlier gate are about them."""
         await self._take(await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config))
 
     async def read(self) -> None:
@@ -187,7 +187,7 @@ class GatedTools:
         return await self._send(tool, CallRound(arguments=arguments), context)
 
     async def _go_on(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:
-        """Return the next question of the server to a person; send the call again when it has all answers."""
+        """Return the server's next question for a person, or send the call again once all questions are answered."""
         while (question := call_round.open_question()) is not None:
             key, elicitation = question
             answer = await self._ask_host(call_round.questions[key], context)
@@ -197,7 +197,7 @@ class GatedTools:
         return await self._send(tool, call_round, context)
 
     async def _ask_host(self, question: JsonValue, context: CallContext) -> dict[str, JsonValue] | None:
-        """Return the answer of the host that waits in this call; None if it is not there, or does not answer.
+        """Return the answer of the host that waits for this call; None if no host waits, can be asked, or answers.
 
         A host of a newer revision can be asked only in the result of its call, so the inbox gets the question.
         """
@@ -243,7 +243,7 @@ class GatedTools:
             raise (error if tool.definition.effect == "effect" else ToolError(error.message)) from None
 
     async def _check(self, tool: DownstreamTool) -> None:
-        """Raise as `_send` unless the server defines the tool as it did."""
+        """Raise, as `_send` does, unless the server still defines the tool in the same way."""
         name = tool.definition.name
         try:
             await self.read()
@@ -257,7 +257,7 @@ class GatedTools:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
 
     def _pass_large(self, name: str, large: LargeResult, context: CallContext) -> JsonValue:
-        """Keep the result for the calls that wait; return what all others are told. Raises `ToolError`: it failed."""
+        """Keep the result for waiting calls; return what others are told. Raises `ToolError`: it failed or is lost."""
         text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
         if large.raw is None:
             raise ToolError(f"{name} ran, and its result is lost: {large.message}")

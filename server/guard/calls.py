@@ -23,7 +23,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName,
 MAX_VALUES = 20_000
 MAX_FOLDER_CHARS = 4_096
 FOLDER = "cwd"
-"""The argument that has the host's folder, for people and rules."""
+"""The argument that tells people and rules the host's folder."""
 INPUT = "input"
 BLOCKED = 2
 """The exit code of a command that denies."""
@@ -48,13 +48,13 @@ class GuardedCall:
         shell = host.shells.get(tool)
         left_out = frozenset[str]() if shell is None else host.remarks
         self.given = {key: value for key, value in arguments.items() if key not in left_out}
-        """What the tool gets, without what the model says about it."""
+        """The arguments that the tool gets, without the model's remarks about the call."""
         self.folder = folder if shell is None else _find_place(shell, self.given, folder)
         """Where it runs: the host's folder, or the one that the call names."""
         self.session = digest(session, context="guard session/v1")[:32]
         """A digest of the host's session, which is not part of what makes calls identical."""
         self.words = words or f"It is about to call {tool}."
-        """What the host does, for people."""
+        """A sentence for people: what the host is about to do."""
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: st
         place = arguments[name]
         if isinstance(place, str) and place:
             joined = os.path.join(folder, place)
-            # A `..` behind a link leads to another folder than the name suggests.
+            # A `..` after a symbolic link leads to a different folder than the path suggests.
             folder = joined if ".." in place else os.path.normpath(joined)
     return folder
 

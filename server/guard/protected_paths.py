@@ -21,9 +21,9 @@ from planwarden.tools.guarded.hosts import HostName
 from planwarden.tools.guarded.shell import list_words
 
 MAX_WORDS = 4_000
-"""Of a call; in a command line, each counts once per folder. For each, the disk is asked where it leads."""
+"""The limit for one call; a command line's words count once per folder. The disk is asked where each word leads."""
 MAX_FOLDERS = 50
-"""Of one command line: each begins in the one before, so their paths can be long."""
+"""The limit for one command line: each `cd` starts in the folder before it, so the paths can grow long."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
 PROGRAM = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
@@ -183,12 +183,12 @@ class _CallCheck:
         return None
 
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
-        """Return why one command may not act on a whole folder that it is given, one above protected paths."""
+        """Return why a command may not act on a whole folder that it is given: it contains protected paths."""
         programs = frozenset(word.rpartition("/")[2] for word in words)
         operands = _list_operands(words)
         refusal = None
         if programs & DELETING:
-            # `mv` moves the others to the last one.
+            # `mv` moves all its operands but the last, and moves them to the last.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
             refusal = self._refuse_folders(moved, folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
@@ -261,7 +261,7 @@ class _CallCheck:
                 yield path
 
     def _expand(self, text: str) -> str:
-        """Return the text with the values of variables that name folders of people and programs."""
+        """Return the text in which variables that name folders of people and programs are replaced by their values."""
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
             value = self._call.folder if name == "PWD" else self._environment.get(name)
             if value and "$" in text:
@@ -355,7 +355,7 @@ def is_code_of_host(path: str) -> bool:
 
 
 def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[str]:
-    """Yield where the environment places the code of each host, and where projects around the folder have it.
+    """Yield the places of each host's code: those that the environment names, and those in projects around the folder.
 
     Links are followed, and the paths need not exist.
     """

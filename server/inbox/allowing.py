@@ -48,8 +48,8 @@ def build_authority(request: InboxRequest) -> Authority:
 
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
-    """Return the question of the address. Raises `BadForm` if this person's word is not enough to allow what it
-    asks."""
+    """Return the question that the address names. Raises `BadForm` if this person's word is not enough to allow what
+    it asks."""
     record = await find_question_of(request)
     question, policy = record.question, request.service.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
@@ -61,10 +61,10 @@ async def find_allowable(request: InboxRequest) -> QuestionRecord:
 
 
 def find_step_tool(record: QuestionRecord) -> str | None:
-    """Return the tool whose calls in this step of the saved plan can be allowed; None for every other question.
+    """Return the tool whose calls in this step of the saved plan can be allowed, or None if the question allows none.
 
-    The run must be one of the saved plan as it is, the plan must have written the calls, and all of them must be on
-    one page, so that the person who allows them has seen them.
+    The run must follow the saved plan unchanged, the calls must come from the plan, not from the model, and all of
+    them must be on one page, so that the person who allows them has seen them.
     """
     question = record.question
     is_plain = question.traits.is_about_calls and not question.asker and not question.undecidable
@@ -84,7 +84,7 @@ def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
     """Return the command that lets all calls of a read-only tool run; empty unless the tool's server says that it only
     reads.
 
-    The command changes the operator's settings, which no page does.
+    The page only shows the command, because no page changes the operator's settings.
     """
     question = record.question
     definition = request.service.tools.get(question.tool_name or "")
@@ -172,7 +172,7 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
 
 
 async def describe_allowed(request: InboxRequest, record: QuestionRecord) -> str:
-    """Return what else the answer to the question allowed, in words; empty for nothing."""
+    """Return in words what else the answer to the question allowed; empty if it allowed nothing else."""
     if record.card.is_open or not record.question.traits.is_about_calls:
         return ""
     grant = await request.service.grants.find(record.row.suspension_id)

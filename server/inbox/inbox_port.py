@@ -1,7 +1,7 @@
 """Decides where a home's inbox is: a port that stays the same, and which of the home's processes serves there.
 
 A lock in the home admits one process. The operating system drops it when that process ends, however it ends, and the
-next one that takes it listens at the same port, which a file in the home remembers. A process that is stopped but has
+next one that takes it listens at the same port, which a file in the home remembers. A process that is paused but has
 not ended keeps both. Processes that work on another store with the same home's settings have an inbox of their own.
 
 Browsers bind signing keys to a host name on a secure page. Of this machine's addresses only `localhost` qualifies, not
@@ -146,7 +146,7 @@ class InboxPlace:
     def take(self) -> InboxSockets | None:
         """Return the sockets that this process has to serve from now on; None if another process serves the inbox.
 
-        Also None while the port of a process that has just ended is busy. If there can be no lock, any free port does.
+        Also None while the port of a process that has just ended is busy. If no lock can be had, any free port will do.
 
         Raises:
             OSError: no port is free.

@@ -2,7 +2,7 @@
 
 What is stored is one line, `PARAMETERS:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
 With SQLite it is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that all
-inboxes ask for the same passphrase; there it counts without the setting, which only makes sure that one is stored.
+inboxes ask for the same passphrase; there it applies even without the setting, which only demands that one is stored.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Passphrase(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: bytes) -> "Passphrase | None":
-        """Read the stored line; None when it is not one."""
+        """Read the stored line; None when the data is not such a line."""
         try:
             parameters, salt, derived = data.decode("ascii").strip().rsplit(":", 2)
             value = cls(bytes.fromhex(salt), bytes.fromhex(derived))
@@ -59,14 +59,14 @@ class InboxPassphrase:
         self._is_possible = self._is_wanted or settings.store.path is None
 
     async def is_asked(self) -> bool:
-        """Return whether a person needs a passphrase in addition to a code. Needs no key."""
+        """Return whether a person needs a passphrase in addition to a code. Needs no sealing key."""
         return self._is_wanted or (self._is_possible and await self._secrets.version(PASSPHRASE) is not None)
 
     async def read(self) -> Passphrase | None:
         """Return the stored passphrase; None if nobody is asked for one.
 
         Raises:
-            UsageError: one is asked for, but none is stored that anybody could know, so nobody can log in.
+            UsageError: a passphrase is asked for, but no hash of one is stored, so nobody can log in.
             StoreError: it cannot be read.
         """
         data = await self._secrets.read(PASSPHRASE) if self._is_possible else None

@@ -70,7 +70,7 @@ class NotFound(UsageError):
 
 
 CONFIRMING = ("approve", "keep")
-"""What the buttons that act on a draft send."""
+"""The values that are sent by the buttons that act on a draft."""
 _KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _OWN_FIELDS = frozenset({"csrf", "decision", "key"})
 Values = dict[str, Any]
@@ -115,7 +115,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.http.path_params[name]
 
     def query(self, name: str) -> str:
-        """Return what the address asks for under this name; empty if it does not."""
+        """Return the query parameter with this name; empty if the address has none."""
         return self.http.query_params.get(name, "")
 
     @property
@@ -150,13 +150,13 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     def render_page(
         self, template: str, /, *, remark: Remark | None = None, status: int | None = None, **values: object
     ) -> Response:
-        """Return the page; its status is that of its remark, if none is named."""
+        """Return the page with the given status, or with that of its remark if none is given."""
         csrf, principal = derive_csrf_token(self.token), self.session.principal
         text = render(template, csrf=csrf, principal=principal, remark=remark, **values)
         return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
-        """Return the page; to an open page only its changing part, or 204 if it already shows that.
+        """Return the page; return to an open page only its changing part, or 204 if that is already up to date.
 
         `token` changes with what the page shows.
         """
@@ -185,7 +185,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.service.ids.new()
 
     def read_key(self, purpose: str) -> str:
-        """Return a key for what this form does with these fields, so the same if it is sent again. Raises `BadForm`."""
+        """Return a key for this purpose and form; it is the same if the form is sent again. Raises `BadForm`."""
         key = self.form_value("key")
         if _KEY.fullmatch(key) is None:
             raise BadForm
@@ -242,7 +242,7 @@ def _build_route(site: InboxSite, path: str, handler: Handler, is_form: bool) ->
 
 
 async def _load_form(site: InboxSite, http: Request) -> InboxRequest:
-    """Return the request with its form. Raises `Forbidden` unless it changes something and belongs to its session."""
+    """Return the request with its form. Raises `Forbidden` unless it is a POST and the form is of its session."""
     if http.method != "POST":
         raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
     request = await _load_session(site, http, await read_form(http))
@@ -260,7 +260,7 @@ async def run_with_error_page(http: Request, run: Callable[[], Awaitable[Respons
     except PlanwardenError as error:
         return render_error_page(error)
     except HTTPException:
-        # Starlette's own, for a body over the limit.
+        # Starlette itself raises this, for a body over the limit.
         raise
     # The outermost handler of a request: the page says that it failed, the log says why.
     except Exception:

@@ -25,11 +25,11 @@ from planwarden.server.views.fields import Field, format_ranges, read_number, re
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
-"""The limit for all rows of a page: browsers send each field, and perhaps a second one that leaves it out."""
+"""The limit for all rows of a page: browsers send each field, and perhaps a second one that says to leave it out."""
 MAX_PAGE_CHARS = 96 * 1024
 """The limit for the arguments of a page as JSON; its form sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
-"""The limit for all edited rows; encoded for a form, they and a page fit into the limit of a body."""
+"""The limit for all edited rows: encoded for a form, they and one page stay below the size limit of a body."""
 MAX_FAULTS = 5
 MAX_COLUMNS = 12
 """The limit for a table; rows with more arguments list them one below the other."""
@@ -48,7 +48,7 @@ class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
     opened: frozenset[int] = frozenset()
     """The pages that were shown so far."""
     filled: Mapping[int, FilledForm] = msgspec.field(default_factory=dict[int, FilledForm])
-    """What was typed into rows that do not fit, with the faults of single fields."""
+    """What was typed into rows that do not fit their tools, with the faults of single fields."""
     faults: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
     """Why a row as a whole does not fit its tool, escaped."""
 
@@ -107,7 +107,7 @@ def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbo
 def read_choice(
     request: InboxRequest, rows: Sequence[CoveredCall], tools: Toolbox, pages: Sequence[range]
 ) -> RowChoice:
-    """Return what the form says, with what does not fit; raises `BadForm` for a form that no page of ours sends."""
+    """Return what the form says, including its faults; raises `BadForm` for a form that no page of ours sends."""
     page = read_page_number(request.form_value("shown"), len(pages))
     page_rows = pages[page]
     left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))
@@ -200,7 +200,7 @@ def _measure(row: CoveredCall) -> int:
 
 
 def read_page_number(text: str, count: int) -> int:
-    """Return the page, counted from 0, that a number counted from 1 names; the first one for an empty text."""
+    """Return the index of a page, counted from 0, for its number, counted from 1; the first for an empty text."""
     number = read_number(text or "1")
     if number is None or not 1 <= number <= count:
         raise BadForm(f"there is no page {text[:20]!r} of these rows; they have pages 1 to {count}")
@@ -244,7 +244,7 @@ def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequen
 
 
 def _list_columns(calls: Sequence[CardCall]) -> list[Values]:
-    """Return the arguments of the rows, each once, with the origins of its values if all of them have the same.
+    """Return each argument of the rows once, with the origins of its values if all rows have the same origins.
 
     Empty if a table would be too wide.
     """

@@ -1,9 +1,9 @@
 """Access to the inbox: one-time codes that never pass through MCP, and the sessions that they open.
 
 A link holds 256 random bits. A typed code holds 60 bits, and a lockout protects it. Both expire within minutes, using
-one voids both, and the store holds only hashes. Not promised: telling programs of the same operating-system user apart,
-and hiding a cookie from other servers on the same loopback address, because browsers send cookies to every port of a
-host (https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
+one voids both, and the store holds only hashes. This does not tell apart programs of one operating-system user, nor
+hide a cookie from other servers on the same loopback address: browsers send cookies to every port of a host
+(https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
 """
 
 import hashlib
@@ -69,8 +69,8 @@ class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
 class InboxAccess:
     """Makes and redeems one-time codes; finds and ends sessions.
 
-    Laws: of racing calls with the codes of one pairing, one opens a session. A change that lets a person in, keeps a
-    person out or ends a session is stored together with its row of the audit, or not at all.
+    Guarantees: if several calls race with the codes of one pairing, only one opens a session. A change that lets a
+    person in, keeps a person out or ends a session is stored together with its row of the audit, or not at all.
     """
 
     def __init__(self, store: object, passphrase: Passphrase | None = None) -> None:
@@ -111,7 +111,7 @@ class InboxAccess:
         Raises:
             RateLimited: too many codes were wrong; typed codes are refused for a while, links still work.
             CodeRefused: the code is unknown, used or expired; the message does not say which.
-            PassphraseRefused: the code is valid, and usable again unless this was the last attempt.
+            PassphraseRefused: the passphrase is wrong; the code still works unless this was the last attempt.
         """
         now = self._clock.now()
         code_hash = _hash("code", _normalize_code(text))
@@ -217,7 +217,7 @@ def _hash(use: str, text: str) -> str:
 
 
 def _normalize_code(text: str) -> str:
-    """Return a typed code without dashes and lookalikes; any other text, such as the code of a link, unchanged."""
+    """Remove dashes and replace lookalikes in a typed code; return other text, such as a link's code, unchanged."""
     code = text.strip()[:256]
     plain = code.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)

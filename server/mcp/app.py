@@ -3,7 +3,7 @@
 A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
 and not to the model. Until the plan is over, the view asks again with `app_show`, if the host allows it.
 
-Each question has the same three voices as in every channel, each in its own field. A question that a form may decide
+Each question keeps the three voices of every channel (see `card`) in separate fields. A question that a form may decide
 also has that form and a nonce. `app_decide` accepts a decision only with the nonce, for that revision of the question
 and from that principal. So a model that calls the tool itself decides nothing, even if its host ignores
 `visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
@@ -43,7 +43,7 @@ META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
 """The limit for one result."""
 QUESTION_CHARS = 4_000
-"""The view shows a longer question but takes no decision about it, nor about a question that is cut anywhere."""
+"""The view shows longer questions, and questions that are cut anywhere, but nobody can decide them there."""
 PLAN_KEY = "planwarden/plan"
 WIDTH = 620
 """The width of the drawing in pixels, which fits into a conversation in most hosts."""
@@ -60,7 +60,7 @@ _LABEL = b"planwarden app nonce/v1"
 
 
 async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> HandlerResult:
-    """Set `client_shows_apps`, as a middleware, because the SDK calls `list_tools` without a context."""
+    """Set `client_shows_apps` for each message; this is a middleware because the SDK gives `list_tools` no context."""
     reset = client_shows_apps.set(client_supports_apps(ctx))
     try:
         return await call_next(ctx)
@@ -84,8 +84,8 @@ class Nonces:
         return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
 
     def read(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
-        """Return the digest of the revision that the nonce was issued for; None if it is expired or for something
-        else."""
+        """Return the digest of the revision that the nonce was issued for; None if the nonce has expired, is forged, or
+        was issued for another question or principal."""
         parts, _, seal = nonce.rpartition(".")
         expected = self._seal(principal, suspension_id, parts)
         if not hmac.compare_digest(seal.encode("utf-8", "surrogatepass"), expected.encode()):

@@ -1,4 +1,4 @@
-"""The compact message of a question for small forms: findings and facts on three short lines, then the words.
+"""The compact message that asks a question in a small form: findings and facts on three short lines, then words.
 
 Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
 cuts each line at the terminal's width minus six columns. So the facts must fit on `MAX_FACT_LINES` lines of
@@ -31,9 +31,9 @@ CONTINUATION = "| "
 def build_compact_message(card: Card) -> str | None:
     """Return facts and the agent's words on at most `MAX_LINES` lines; None when the facts do not fit.
 
-    Words that repeat an argument are not written again, because the argument is a fact. Unless the question is about a
-    call alone, the decision is about the words, so they must fit too. In a question about a call alone the words prove
-    nothing: they may run beyond the visible part of the last line, and then their length precedes them.
+    Words that repeat an argument are not written again, because the argument is a fact. When planwarden itself asks
+    whether calls may run, the words decide nothing: they may run past the visible end of the last line, and then their
+    length precedes them. In every other question the person decides about the words, so they must fit too.
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"
@@ -82,7 +82,7 @@ def _find_layouts(card: Card) -> list[list[str]]:
 
 
 def build_headline(card: Card) -> list[str]:
-    """Return the kind of question, the tool and the risk, for an address to open; the page shows the rest."""
+    """Return the kind of question, the tool and the risk, to go with a link; the page behind it shows the rest."""
     return _wrap_lines(_format_headline(card), most=MAX_FACT_LINES - 1)
 
 
@@ -96,7 +96,7 @@ def _format_headline(card: Card) -> str:
 
 
 def _format_arguments(card: Card) -> list[str]:
-    """Return every argument with its value, or every step of a plan; instead of a form, refer to the fields below."""
+    """Return every argument with its value, or every step of a plan; for a form, only refer to the fields below."""
     if card.call is not None:
         return _format_values(card.call) or ["no arguments"]
     return [
@@ -184,6 +184,6 @@ def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
 
 def _count_cells(character: str) -> int:
     if unicodedata.category(character) == "Cf":
-        # All others of this category are escaped; those that isolate right-to-left words have no width.
+        # All of this category are escaped except the marks that isolate right-to-left words; those have no width.
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

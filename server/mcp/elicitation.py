@@ -1,15 +1,15 @@
-"""Asks the person at the client with a form or an address, in both eras of the protocol, and reads the answer.
+"""Asks the person at the client through a form or a link, in old and new protocol revisions, and reads the answer.
 
 A form always has `decision` (approve or reject, required, no default), so accepting an empty or pre-filled form decides
-nothing. A person may edit arguments that are shown whole, in `arg_NAME`. A `requestInput` adds its own fields if they
-are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-A question that does not fit into the few lines that clients show of a form (see `compact_message`) does not become one.
+nothing. In the fields `arg_NAME`, a person may edit arguments that are shown whole. A `requestInput` adds its own
+fields if they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
+Clients show only a few lines of a form (see `compact_message`); a question that does not fit them is not asked in one.
 The same question always has the same form, rendered from the stored suspension. Its accepted content has the assurance
 `client` and no more.
 
 Since 2026-07-28 a call returns the question, and the client repeats the call with the answer. In older revisions the
-server pushes the question while the call waits. Declining or closing it decides nothing, because unattended hosts do
-that by themselves. Accepting an address means "agreed to open it"; the decision is made there, outside of MCP, and read
+server pushes the question while the call waits. Declining or closing a question decides nothing: unattended hosts do
+that. Accepting a link means "agreed to open it"; the person decides there, outside of MCP, and we read the decision
 from the store. The sealed request state holds only ids, a digest and the mode, so repeating an answer changes nothing
 (https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr).
 """
@@ -57,7 +57,7 @@ RESPONSE_KEY = "decision"
 MAX_EDITABLE = 20
 MAX_FORM_CHARS = 8_000
 MAX_LABEL_CHARS = LINE_CELLS
-"""The limit of a label, a choice or a default: one line, which no client cuts. A longer one rules out a form."""
+"""How long a label, a choice or a default may be: one line, which no client cuts. Longer ones rule out a form."""
 DECISION, REASON, ARGUMENT = "decision", "reason", "arg_"
 
 _KEYWORDS: dict[str, frozenset[str]] = {
@@ -72,7 +72,7 @@ _LABELS = frozenset({"title", "description"})
 _UNSEEN = frozenset(
     {"exclusiveMaximum", "exclusiveMinimum", "format", "maxLength", "minLength", "multipleOf", "pattern"}
 )
-"""Keywords that restrict an answer and say nothing to a person; a form with any other unknown keyword is not shown."""
+"""Keywords that a form may leave out: they only restrict the answer. Any other unknown keyword rules out a form."""
 
 _JSON_TYPES: dict[type[object], str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
@@ -82,7 +82,7 @@ Mode = Literal["form", "url"]
 ElicitationForm = ElicitRequestFormParams
 ElicitationLink = ElicitRequestURLParams
 Elicitation = ElicitationForm | ElicitationLink
-"""A form for the client to show, or an address for it to open."""
+"""A form for the client to show, or a link for it to open."""
 
 
 class QuestionReference(msgspec.Struct, frozen=True, rename="camel"):
@@ -95,12 +95,12 @@ class QuestionReference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 Answer = tuple[QuestionReference, ElicitResult]
-"""A question and the client's answer to it; of an answer to an address, only the action counts."""
+"""A question and the client's answer to it; if the question was a link, only the action of the answer counts."""
 
 
 def build_link(suspension: Suspension) -> ElicitationLink | None:
-    """Return the address where a person decides this question; None while no inbox runs. It holds the id but no
-    secret."""
+    """Return a link to the page where a person decides this question; None while no inbox runs. The link holds the
+    question's id but no secret."""
     url, card = suspension.how_to_answer.inbox_url, suspension.card
     if url is None:
         return None
@@ -112,7 +112,7 @@ def build_link(suspension: Suspension) -> ElicitationLink | None:
 def build_elicitation(
     suspension: Suspension, modes: Collection[Mode], form: Callable[[Suspension], ElicitationForm | None] | None = None
 ) -> Elicitation | None:
-    """Return a form, else the address of the question's page; None where the client can show neither."""
+    """Return a form, or else a link to the question's page; None if the client can show neither."""
     elicitation = (form or build_form)(suspension) if "form" in modes else None
     return elicitation or (build_link(suspension) if "url" in modes else None)
 
@@ -148,7 +148,7 @@ def build_form_schema(card: Card) -> dict[str, Any] | None:
 
 
 def compute_form_digest(suspension: Suspension) -> str:
-    """SHA-256 of the form's text, which is recorded with the decision."""
+    """Return the SHA-256 of the form's text; it is recorded with the decision."""
     message = build_compact_message(suspension.card)
     return hash_question(suspension.card) if message is None else hash_text(message)
 
@@ -185,7 +185,7 @@ def _build_argument_fields(card: Card) -> dict[str, dict[str, JsonValue]]:
 
 
 def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a field for a number as a text field: Codex 0.169.0 shows no field of a form that asks for a number."""
+    """Turn a number field into a text field: if a form asks for a number, Codex 0.169.0 shows none of its fields."""
     if field["type"] not in ("number", "integer"):
         return field
     return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
@@ -267,18 +267,18 @@ def find_usable_modes(context: AnyContext) -> frozenset[Mode]:
 
 
 def read_reference(context: AnyContext) -> QuestionReference | None:
-    """Return the question that an earlier call returned and this call repeats, with or without an answer."""
+    """Return which question an earlier call asked, as this call's request state says, answered or not."""
     try:
         return msgspec.json.decode(context.request_state or "", type=QuestionReference)
     except msgspec.DecodeError:
-        # Another version of planwarden may have sealed another form.
+        # Another version of planwarden may have sealed a state with other fields.
         return None
 
 
 def read_answer(context: AnyContext) -> Answer | None:
-    """Return the answer in this call to the question that an earlier call returned, or None.
+    """Return this call's answer to the question that an earlier call returned; None if it has none.
 
-    None also when the client does not declare the mode that the state names: it cannot have shown the question.
+    A client that does not declare the mode in the state cannot have shown the question: then also return None.
     """
     reference, result = read_reference(context), (context.input_responses or {}).get(RESPONSE_KEY)
     if reference is None or not isinstance(result, ElicitResult):
@@ -289,8 +289,8 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Return the answer, or the question that the call must return; None when the client failed or another channel
-    decided."""
+    """Ask, and return the answer, or the result with which the call must return the question. Return None when the
+    client failed or another channel decided."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):
         request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()
@@ -300,7 +300,7 @@ async def elicit(
 
 
 async def notify_decided(suspension_id: str, context: AnyContext) -> None:
-    """Tell a client of the older era that the person decided on the page, so that it can stop waiting for it."""
+    """Tell a client of an older protocol revision to stop waiting, because the person has decided on the page."""
     if not _is_at_least(context, INPUT_REQUIRED_SINCE):
         await context.session.send_elicit_complete(suspension_id, context.request_id)
 

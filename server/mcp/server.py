@@ -146,7 +146,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         """The key seals request states and the nonces of views; without one, the server makes a key for its lifetime.
 
         `extensions` are added to our own; a `Tasks` among them replaces ours. The server lists the saved plans of
-        `warden` and judges the calls of hosts (`guard_call`) by its settings; without a `warden` it does neither.
+        `warden` and answers hosts' `guard_call`s by its settings; without a `warden` it does neither.
         """
         self.identify: Identify = identify_operator if auth is None else identify_bearer
         """Returns the caller of the request that is being served."""
@@ -185,7 +185,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             auth=None if auth is None else auth.settings,
             token_verifier=None if auth is None else auth.verifier,
         )
-        # It runs before the SDK's middleware for OpenTelemetry, which does nothing until the process has a provider.
+        # Put this before the SDK's OpenTelemetry middleware, which does nothing until the process has a provider.
         self.middleware.insert(0, drop_malformed_trace_context)
         for prompt in PROMPTS:
             self.add_prompt(prompt)
@@ -197,10 +197,10 @@ class PlanwardenServer(MCPServer[LazyService]):
 
     @property
     def _core(self) -> Server[LazyService]:
-        """The SDK's server below this one.
+        """The SDK's low-level server, on which this one is built.
 
-        `MCPServer` of SDK 2.3 has no public way to serve these methods with the context of their request, nor to serve
-        streams of our own.
+        In SDK 2.3, `MCPServer` has no public way to add methods whose handlers get the context of their request, nor
+        to serve streams of our own.
         """
         return self._lowlevel_server
 
@@ -227,7 +227,7 @@ class PlanwardenServer(MCPServer[LazyService]):
                     lines.send = sending.send
                     await self._core.run(received, sending, self._core.create_initialization_options())
         finally:
-            # Otherwise the collector would close the buffer, which is not ours.
+            # Otherwise the garbage collector would close the buffer, which belongs to the caller.
             text.detach()
 
     async def list_tools(self) -> list[Tool]:
@@ -284,7 +284,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:
-        """Return our resources, a skill for each saved plan, and all others; the view only for hosts that draw apps."""
+        """Return our resources, a skill for each saved plan, and all others. Only hosts that draw apps get the view."""
         others = await super().list_resources()
         return [
             *resources.RESOURCES,
@@ -348,7 +348,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         return CallToolResult(content=[TextContent(type="text", text=answer)])
 
     async def _list_plans(self) -> tuple[SavedPlan, ...]:
-        """Return the saved plans as of a few seconds ago at most."""
+        """Return the saved plans; the list may be a few seconds old."""
         library = None if self._warden is None else self._warden.library
         return () if library is None else (await library.list()).plans
 
@@ -373,8 +373,8 @@ class PlanwardenServer(MCPServer[LazyService]):
 
 
 async def _announce_changing_lists(ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
-    """Say in the handshake of older revisions that lists change, as a middleware: the SDK takes this from its
-    transports, not from the server."""
+    """Announce in the handshake of older revisions that our lists change. This is a middleware because the SDK
+    takes the announcement from its transports, not from the server."""
     result = await call_next(ctx)
     if ctx.method == "initialize" and isinstance(result, dict):
         capabilities: dict[str, Any] = result["capabilities"]

@@ -1,8 +1,8 @@
 """The saved plans of a process: what the folders hold, and which plan each name means.
 
-The home's folder comes first, then `[plans] folders` in their order; the first that has a name keeps it, and the plans
-that it hides are listed. A file that cannot be used keeps its name too: a slip in the operator's own plan must not let
-the plan of a repository run in its place.
+The home's folder comes first, then `[plans] folders` in their order. If several folders have a plan of one name, the
+first wins, and the plans that it hides are listed. An unusable file wins too: a slip in the operator's own plan must
+not let the plan of a repository run in its place.
 
 The folders are looked at again when somebody asks and some time has passed. Files are read on another thread, so a slow
 disk or a large file never holds the event loop.
@@ -37,11 +37,11 @@ from planwarden.server.views.listing import SavedPlanLine
 HOME = "home"
 """The source of the operator's own plans."""
 MAX_FILES = 200
-"""Plans of one folder."""
+"""How many plans one folder may hold."""
 MAX_ENTRIES = 2_000
-"""Files of any kind that are looked at in one folder."""
+"""How many files of any kind one folder may hold."""
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
-"""The limit of all plans together, which stay in memory."""
+"""The limit for all plans together, because they stay in memory."""
 MAX_LISTED = 50
 """The most names in one message."""
 FRESH_S = 2.0
@@ -52,7 +52,7 @@ _FileContents = dict[Path, tuple[FileStamp, SavedPlan | PlanFault]]
 
 
 class HiddenPlan(msgspec.Struct, frozen=True):
-    """A plan whose name an earlier folder has."""
+    """A plan that is not used, because an earlier folder has a plan of that name."""
 
     name: str
     path: Path
@@ -123,7 +123,7 @@ class PlanLibrary:
         return await anyio.to_thread.run_sync(self.look_now)
 
     def look_now(self) -> PlanCatalogue:
-        """As `look`, for programs without an event loop. Callers that wait at the same time share one look."""
+        """Look as `look` does, but without an event loop. Callers that wait at the same time share one look."""
         asked_at = time.monotonic()
         with self._lock:
             if self._last_look is None or self._last_look[0] <= asked_at:
@@ -144,7 +144,7 @@ class PlanLibrary:
 
 
 def build_library(home_folder: Path, folders: Sequence[tuple[str, Path]]) -> PlanLibrary:
-    """Return the library of the home's folder and of `folders`: each as the operator wrote it, and its path."""
+    """Return the library of the home's folder and of `folders`, each given as the operator wrote it and as a path."""
     sources = {home_folder: HOME}
     for name, path in folders:
         sources.setdefault(path, name)
@@ -159,7 +159,7 @@ class _Search:
         self._faults: list[PlanFault] = []
         self._hidden: list[HiddenPlan] = []
         self._owners: dict[str, Path] = {}
-        """By name: the file that has it."""
+        """The file that has each name."""
         self._bytes_left = MAX_TOTAL_BYTES
 
     def build_catalogue(self) -> PlanCatalogue:
@@ -190,7 +190,7 @@ class _Search:
         try:
             stamp = stamp_of(path.stat())
         except OSError:
-            # Reading it says what is wrong.
+            # The attempt to read the file, below, says what is wrong.
             stamp = None
         self._bytes_left -= 0 if stamp is None else min(stamp[2], MAX_FILE_BYTES)
         if self._bytes_left < 0:
@@ -209,7 +209,7 @@ class _Search:
 
 
 def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
-    """Return the files of a folder by the name of their plan, in order, and what cannot be one."""
+    """Return the files of a folder, sorted and grouped by plan name, and the entries that cannot be plans."""
     files: dict[str, list[Path]] = {}
     faults: list[PlanFault] = []
     try:
@@ -244,7 +244,7 @@ def _add_file(files: dict[str, list[Path]], faults: list[PlanFault], path: Path)
 
 
 def _take_entries(path: Path) -> Iterator[str]:
-    """Yield names in the folder without hidden ones, at most one more than `MAX_ENTRIES`."""
+    """Yield the names in the folder that are not hidden; stop after one entry more than `MAX_ENTRIES`."""
     with os.scandir(path) as entries:
         for number, entry in enumerate(entries):
             if number > MAX_ENTRIES:

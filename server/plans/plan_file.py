@@ -2,7 +2,7 @@
 
 A file is one flat object: `title`, `description`, `inputs` (a JSON Schema) and `todoList`, in YAML or JSON. The writer
 of a file may be hostile, such as the author of a repository: files are limited in size, and devices and pipes are not
-read. Reasons may quote a file, so they are for the operator: a model learns only that it is unusable.
+read. Error messages may quote the file, so only the operator sees them: a model learns only that it is unusable.
 """
 
 import errno
@@ -46,11 +46,11 @@ class SavedPlan(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None
     description: str | None
     inputs: dict[str, JsonValue] | None
-    """JSON Schema of what a run is given; None when it takes nothing."""
+    """JSON Schema of the inputs of a run; None if the plan takes no inputs."""
     document: dict[str, JsonValue]
     """The plan as `execute_plan` takes it: all but title and description."""
     digest: str
-    """The version: SHA-256 of the whole content, however it is written."""
+    """The version: SHA-256 of the whole content, independent of its layout and of YAML or JSON."""
     path: Path
     source: str
     """The folder: `home`, or as the operator wrote it in `[plans] folders`."""
@@ -60,7 +60,7 @@ class PlanFault(msgspec.Struct, frozen=True):
     """A file, or a folder, that cannot be used."""
 
     name: str
-    """The plan that it would be."""
+    """The name of the plan that the file should hold; empty for a folder."""
     path: Path
     reason: str
 
@@ -142,7 +142,7 @@ def _read_text(document: dict[str, JsonValue], key: str, limit: int) -> str | No
 
 
 def _read_inputs(schema: JsonValue) -> dict[str, JsonValue] | None:
-    """Return the schema of the inputs, if it is one of an object."""
+    """Return the schema of the inputs, or None. Raises `InvalidArguments` unless it is a usable schema of an object."""
     if schema is None:
         return None
     if not isinstance(schema, dict):
@@ -159,7 +159,7 @@ def _read_inputs(schema: JsonValue) -> dict[str, JsonValue] | None:
 
 
 def _read_bytes(path: Path) -> tuple[bytes, FileStamp]:
-    # Opened without waiting, because a pipe might never get a writer.
+    # Open without waiting, because a pipe might never get a writer.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)

@@ -1,9 +1,9 @@
-"""Reads YAML that says what JSON can say, and nothing else.
+"""Reads and writes only such YAML as JSON could express.
 
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
 dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge
-keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so nesting is
-counted instead of running into the recursion of a loader.
+keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so depth is
+limited by counting, before the recursion of a loader could fail.
 """
 
 import math
@@ -48,7 +48,7 @@ def read_yaml(text: str) -> JsonValue:
 
 
 def write_yaml(value: JsonValue) -> str:
-    """Return text that `read_yaml` reads as an equal value, for people: keys in their order, no flow style."""
+    """Return YAML for people: keys in their order, no flow style. `read_yaml` reads it as an equal value."""
     text = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
     return str(text)
 
@@ -150,7 +150,7 @@ def _refuse(event: yaml.Event, why: str) -> InvalidArguments:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text in quotes wherever `read_yaml` would read it as something else, or PyYAML would."""
+    """Writes text in quotes wherever `read_yaml` or PyYAML would otherwise not read it as text."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

@@ -1,6 +1,6 @@
 """Adds, lists, pauses, resumes and removes schedules, and runs one now.
 
-A person at a terminal or a page does this; no MCP tool leads here. Each change is in the audit with who made it.
+People do this at a terminal or in the browser, and no MCP tool can. The audit records each change and who made it.
 """
 
 import unicodedata
@@ -30,7 +30,7 @@ from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, Sch
 MAX_NAME_CHARS = 200
 SHOWN_TICKS = 3
 MAX_TRIES = 20
-"""How often a change is tried, while processes change the same row at each tick."""
+"""How often a change is tried, because processes also change the row at each tick."""
 
 
 class ScheduledPlans(PlanRunner, Protocol):
@@ -80,7 +80,7 @@ class ScheduleBook:
         if request.plan not in plans:
             hint = did_you_mean(request.plan, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
             raise UnknownPlan(f"there is no saved plan {request.plan[:MAX_NAME_CHARS]!r}{hint}")
-        # Refuses inputs that no run could take; each run fills in the defaults that its plan has by then.
+        # Only to refuse inputs that no run could take; each run fills in the defaults that its plan has at that time.
         fill_inputs(plans[request.plan].inputs, request.inputs)
         schedule = copy_fields(
             PlanSchedule,
@@ -100,7 +100,7 @@ class ScheduleBook:
             owner=schedule.owner,
         )
         await self._schedules.add(schedule, entry)
-        # The same request may have come twice at once, and the other one was faster.
+        # If the same request came twice at once, the other one may have been faster.
         return schedule if schedule_id is None else await self._load(schedule_id)
 
     async def list(self) -> tuple[PlanSchedule, ...]:
@@ -108,15 +108,15 @@ class ScheduleBook:
         return await self._schedules.all()
 
     async def is_attended(self) -> bool:
-        """Return whether a living process starts what is due."""
+        """Return whether a running process is there to start what is due."""
         return await self._schedules.is_attended()
 
     async def find(self, beginning: str) -> PlanSchedule:
         """Return the schedule whose id has this beginning.
 
         Raises:
-            UnknownSchedule: no id has it.
-            UsageError: several have it.
+            UnknownSchedule: no id begins like this.
+            UsageError: several ids begin like this.
         """
         schedules = {schedule.schedule_id: schedule for schedule in await self._schedules.all()}
         schedule = schedules.get(complete_id(beginning, schedules, "schedule"))
@@ -140,10 +140,10 @@ class ScheduleBook:
             raise _gone(schedule_id)
 
     async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
-        """Start a run as a tick at this moment would; return None when it waits until the last run has ended.
+        """Start a run as a tick at this moment would; return None if the run has to wait until the last one has ended.
 
-        The record says why when nothing was started: the last run is unfinished, or the plan cannot start. `version` is
-        that of the schedule as the person saw it.
+        If nothing was started, the record says why: the last run is unfinished, or the plan cannot start. `version` is
+        the version of the schedule that the person saw.
 
         Raises:
             UnknownSchedule: it is gone.

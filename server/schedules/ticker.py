@@ -2,12 +2,12 @@
 
 Each second it looks for schedules with something to do. A tick takes three commits: the decision to start it, the
 start of the execution, and the record of that. The decision is conditional on the version of the row, and the start has
-a key that only this tick has. So at most one execution is started, by whichever process comes first, and a process that
-is killed in between leaves a row with which another one goes on.
+a key that only this tick has. So at most one execution is started, by whichever process comes first. If a process is
+killed in between, another process goes on from the row.
 
-Pure functions from one state of a schedule to the next say what becomes of a tick. `decide` lets it start
-(`starting_at`), wait (`queued`), or end without a run; `settle` records what the start led to. The store keeps each
-state before anything follows from it. After a start whose record was lost, the key of the tick finds the run.
+Pure functions compute the next state of a schedule, and so what becomes of a tick. `decide` lets it start
+(`starting_at`), wait (`queued`), or end without a run; `settle` records what the start led to. Each state is stored
+before anybody acts on it. If the record of a start was lost, the key of the tick finds the run.
 """
 
 import logging
@@ -35,14 +35,14 @@ JUMP_S = 1.0
 PATIENCE_S = 5.0
 """A start that was refused is tried again for this long: another process may have the plan or the tools."""
 STARTS = 32
-"""Starts at the same time."""
+"""How many starts may be under way at the same time."""
 CHANNEL = "schedule"
 SHOWN_CHARS = 8
-"""Characters of a schedule's id where people read who started an execution."""
+"""How many characters of a schedule's id are shown where people read who started an execution."""
 LATE_S = 60.0
 """A tick decided later than this was missed even if a process ran: the clock jumped, or the process stood still."""
 OTHERS_S = 10.0
-"""For this long, a new process leaves it to others to record that a tick before its start was missed."""
+"""For this long after a tick, a process that began later lets others record that the tick was missed."""
 MAX_QUEUED = 100
 
 
@@ -69,13 +69,13 @@ class ScheduleTicker:
         self._last_look = 0.0
         self._busy: set[str] = set()
         self._refused_since: dict[str, float] = {}
-        """By key: the steady time of the first refusal."""
+        """For each key of a tick, when the start was first refused, on the steady clock."""
         self._logged: dict[str, str] = {}
-        """By schedule: the last error, which is not logged each second."""
+        """For each schedule, its last logged error, so that the same error is not logged each second."""
         self._limiter = anyio.CapacityLimiter(STARTS)
 
     async def run(self) -> None:
-        """Start runs until cancelled; the next process goes on with what was begun."""
+        """Start runs until cancelled; another process goes on with what this one began."""
         async with anyio.create_task_group() as tasks:
             while True:
                 try:
@@ -83,7 +83,7 @@ class ScheduleTicker:
                     await self.look_with(tasks)
                 except PlanwardenError as error:
                     logger.error("schedules: %s", error.message)
-                # Whatever it was, the next look may succeed.
+                # Whatever failed, the next look may succeed.
                 except Exception:
                     logger.exception("cannot look for schedules; trying again")
                 await anyio.sleep(LOOK_S)
@@ -113,7 +113,7 @@ class ScheduleTicker:
             self._logged.pop(schedule.schedule_id, None)
         except PlanwardenError as error:
             self._log(schedule, error.message)
-        # One schedule must not end the task of all.
+        # A failure of one schedule must not stop the others.
         except Exception as error:
             if self._is_news(schedule, repr(error)):
                 logger.exception("schedule %s: cannot go on; trying again", schedule.schedule_id)
@@ -192,7 +192,7 @@ class ScheduleTicker:
 
 
 async def find_running_thread(store: Store, schedule: PlanSchedule) -> str | None:
-    """Return the thread of the schedule's last run while that is unfinished."""
+    """Return the thread of the schedule's last run; None if there is none or it has finished."""
     if schedule.last_execution is None:
         return None
     header = await store.header(schedule.last_execution)
@@ -204,7 +204,7 @@ def _build_record(tick_at: int, execution_id: str, thread_id: str) -> TickRecord
 
 
 def build_key(schedule: PlanSchedule, tick_at: int) -> SystemKey:
-    """Return the idempotency key of the run that the tick starts, unique to both."""
+    """Return the idempotency key of the run that the tick starts; no other schedule or tick has it."""
     return SystemKey("schedule", schedule.schedule_id, str(tick_at))
 
 
@@ -247,13 +247,13 @@ def decide_now(schedule: PlanSchedule, now: float, *, running_thread: str | None
 
 
 def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
-    """Return the state after the start of `starting_at` led to the record."""
+    """Return the state after the tick `starting_at` was handled, with `record` as the outcome."""
     settled = replace(schedule, starting_at=None, last_execution=record.execution_id or schedule.last_execution)
     return _add_record(settled, record)
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """Return the state whose next tick is the first after `now`; None unless its next tick was later."""
+    """Return the state whose next tick is the first after `now`; None if the next tick is not later than that."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 
@@ -264,7 +264,7 @@ def pause(schedule: PlanSchedule, now: float) -> PlanSchedule:
 
 
 def resume(schedule: PlanSchedule, now: float) -> PlanSchedule:
-    """Return the state in which ticks after `now` are decided. Ticks during the pause do not count as missed."""
+    """Return the state in which ticks after `now` start runs again. Ticks during the pause do not count as missed."""
     if schedule.paused_at is None:
         return schedule
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
@@ -276,7 +276,7 @@ def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
 
 
 def _start_or_queue(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
-    """Start the oldest tick that may start; a new tick that may not waits, or ends without a run."""
+    """Let the oldest waiting or new tick start, if it may. If a new tick may not start, let it wait or skip it."""
     queued = schedule.queued
     if tick_at is not None and (running_thread is not None or queued):
         if schedule.overlap == "skip":

@@ -36,10 +36,10 @@ from planwarden.tools.downstream.gated_servers import read_gated_servers
 from planwarden.tools.guarded.promises import Promise
 
 ProcessRole = Literal["front", "worker", "both"]
-"""`front` answers callers and people and runs nothing, `worker` runs and answers nobody."""
+"""`front` answers callers and people but runs no plans; `worker` runs plans but answers nobody; `both` does both."""
 PROCESS_ROLES: tuple[ProcessRole, ...] = get_args(ProcessRole)
 CONCURRENCY = 100
-"""Executions that a worker runs at a time by default."""
+"""How many executions a worker runs at a time by default."""
 
 
 DATABASE = "planwarden.db"
@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plan_folders: tuple[tuple[str, Path], ...] = ()
     """Folders of saved plans in addition to the home's, each as the operator wrote it and as an absolute path."""
     given_store: StoreLocation | None = None
-    """The store that was named; None for the file in the home."""
+    """The store that an argument, the environment or the file names; None for the database file in the home."""
     http: HttpSettings = msgspec.field(default_factory=HttpSettings)
     """Under which names a server answers, and whose tokens it accepts."""
     passphrase_file: Path | None = None
@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: ServerList = msgspec.field(default_factory=ServerList)
     """Downstream MCP servers."""
     servers_file: Path | None = None
-    """Where they are configured."""
+    """The file that configures the downstream servers."""
     promises: tuple[Promise, ...] = ()
     """What must have been called before a host may say that it is done."""
     channels: tuple[NotificationChannel, ...] = ()
@@ -154,7 +154,7 @@ def load_settings(
 
 
 def _read_file(path: Path) -> tuple[SettingsTables, dict[str, JsonValue]]:
-    """Return the tables of the file, or the defaults without one, and what the policy's digest covers of them."""
+    """Return the file's tables, or the defaults if there is no file, and the facts that the policy's digest covers."""
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
@@ -205,7 +205,7 @@ def _build_policy(tables: SettingsTables, facts: dict[str, JsonValue]) -> Operat
 def _read_all_servers(
     home: Path, path: Path, env: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Return the servers in the file, and those that gates have wrapped."""
+    """Return the servers in the file, and the servers that gates have wrapped."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
     configs = (*servers.configs, *read_gated_servers(home, env, settings, servers.configs))
     unused = [name for name in settings if name not in {config.name for config in configs}]

@@ -1,6 +1,6 @@
 """The operator's `[hooks.NAME]` tables: requests from elsewhere that start a saved plan, and their signatures.
 
-Source: https://www.standardwebhooks.com.
+Signatures follow https://www.standardwebhooks.com.
 """
 
 import hmac
@@ -26,7 +26,7 @@ HookName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 def is_timely(message_id: str, timestamp: str, now: float) -> bool:
     """Return whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away.
 
-    Dots separate what is signed, so if an id had a dot, one signature would fit two messages.
+    Dots separate the signed parts: if an id could contain a dot, one signature would fit two messages.
     """
     has_id = 0 < len(message_id) <= MAX_ID_CHARS and message_id.isascii() and message_id.isprintable()
     has_id = has_id and "." not in message_id
@@ -35,7 +35,7 @@ def is_timely(message_id: str, timestamp: str, now: float) -> bool:
 
 
 def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
-    """Return whether one of the signatures, separated by blanks, is that of the message, in constant time."""
+    """Compare in constant time; return whether any of the blank-separated signatures is that of the message."""
     expected = sign_message(key, message_id, timestamp, body).encode()
     values = signatures.split(" ")[:MAX_SIGNATURES]
     return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0

@@ -1,4 +1,4 @@
-"""Reads the options of a call, and combines them with those of thread and server."""
+"""Read the options of a call, and combine them with those of its thread and of the server."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -26,11 +26,11 @@ class LoopOptions(Table):
 
     model_config = ConfigDict(alias_generator=to_camel)
     max_iterations: Annotated[int, Field(ge=1, le=100)] | None = None
-    """Model replies in one step, enforcement prompts not counted."""
+    """The most model replies in one step; enforcement prompts do not count."""
     taef_max_retries: Annotated[int, Field(ge=0, le=20)] | None = None
-    """Enforcement prompts in one step."""
+    """The most enforcement prompts in one step."""
     tool_mode: Literal["strict", "flexible"] | None = None
-    """`strict` shows a step the schemas of its required tools; `flexible` also one line about each other tool."""
+    """`strict` shows a step the schemas of its required tools; `flexible` adds one line about every other tool."""
 
 
 class Budgets(Table):
@@ -65,7 +65,7 @@ class OptionsIn(LoopOptions):
     prompts: Prompts | None = None
     """Replaces instructions for the model."""
     rehearse: bool | None = None
-    """Only call what reads; record what every other call would have done, and ask nobody. Holds for one execution."""
+    """Only make calls that read; record what the others would have done, and ask nobody. Holds for one execution."""
     review: Literal["person"] | None = None
     """Before the first step, a person approves, edits or rejects the plan itself. Holds for one execution."""
 
@@ -108,7 +108,7 @@ def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, obj
 
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
-    """Return the options: call over thread over server; of the thread, only what it was given explicitly."""
+    """Return the options; the call's win over the thread's explicit ones, and those win over the server's."""
     inherited = {name: getattr(thread, name) for name in thread.explicit} if thread is not None else {}
     explicit = {**inherited, **call}
     options = {name: explicit[name] for name in explicit if name in _OPTIONS}
@@ -116,13 +116,13 @@ def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping
 
 
 def check_is_run(call: Mapping[str, object]) -> None:
-    """Raise `InvalidArguments` for options about a run in a call that only plans."""
+    """Raise `InvalidArguments` if a call that only plans has options that concern a run."""
     for name in OF_ONE_RUN & call.keys():
         raise InvalidArguments(f"create_plan runs nothing, so send options.{name} to execute_plan with its threadId")
 
 
 def continue_run(begun: ev.Options, options: ev.Options, call: Mapping[str, object]) -> ev.Options:
-    """Return the `options` with which a begun execution goes on: it stays a rehearsal or a real run, reviewed or not.
+    """Return the `options` for continuing an execution; whether it is a rehearsal, or is reviewed, stays as it began.
 
     Raises:
         InvalidArguments: the call wants to make a rehearsal a real run, or the other way round, or to add a review.

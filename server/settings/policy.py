@@ -33,7 +33,7 @@ NOT_ALLOWED = "the operator does not allow it"
 
 FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "pushd", "popd")
-"""What follows them runs in a folder that a rule on `cwd` does not see."""
+"""Commands after these run in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
 OAUTH_CHANNEL = "oauth"
@@ -56,7 +56,7 @@ _STRENGTH: dict[ev.Assurance, int] = {
     "second": 4,
     "embedder": 5,
 }
-"""A program that embeds planwarden is the operator, so it may decide everything."""
+"""How assurances rank; a program that embeds planwarden is the operator, so it may decide everything."""
 
 
 class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -65,21 +65,21 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     trust_caller: bool = False
     """The calling model's own approval counts; the audit records it as `claimed`."""
     critical: Literal["signed", "second"] = "signed"
-    """What a critical call needs: a signature or a person other than the owner, or only the latter."""
+    """What a critical call needs: `signed`: a signature or a person other than the owner; `second`: only the latter."""
     quorum: int = 1
     """How many different people have to approve a critical call."""
     approvers: tuple[str, ...] = ()
     """Who may approve critical calls; if empty, anybody of sufficient assurance."""
     same_person: frozenset[str] = frozenset()
-    """Names of the same person: the owner of local executions, and the operating system's user at the terminal."""
+    """Names that mean one person: the owner of local executions, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = {}
     """The settings of the operator's file that the digest covers."""
     rules: RuleBook | None = None
-    """The operator's rules on arguments; `facts` has what the digest covers of them."""
+    """The operator's rules on arguments; `facts` holds the part of them that the digest covers."""
     once: Mapping[str, OnceRule] = {}
-    """The business key of each tool that has one, by its name; `facts` has what the digest covers of them."""
+    """The business keys of tools, by tool name; `facts` holds the part of them that the digest covers."""
     schedules: Mapping[str, Schedule] = {}
-    """Reminders of questions by the name of the tool. Not in the digest, because they decide nothing."""
+    """Reminders of questions, by tool name. The digest leaves them out, because they decide nothing."""
     default_schedule: Schedule = NO_ALARMS
 
     def requirement(
@@ -134,7 +134,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Requirement(risk, _NEEDS[risk])
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """See the port. Where a signature or a second person is needed, a person other than the owner is a `second`."""
+        """See the port. If a signature or second person is needed, count a person other than the owner as `second`."""
         if needs is None or assurance == "embedder" or (self.trust_caller and assurance == "claimed"):
             return assurance
         if needs in ("signed", "second"):
@@ -173,7 +173,7 @@ def _limit_host_call(
 
     A command line may hold several commands, and a rule matches one: each must be allowed, both as it is written and as
     the shell reads its words. Rules that deny are applied even to a line that cannot be read as a whole. Only a rule
-    that names hosts allows their calls, so that `tool = "*"` does not open a shell. What releases a call of the host is
+    that names hosts allows their calls, so that `tool = "*"` does not open a shell. Releasing a call of the host takes
     at least a person, because the host controls its own forms.
     """
     judge, rules = policy.judge, policy.rules
@@ -197,7 +197,7 @@ def _limit_host_call(
         return firmest
     if not spelled or not inner.is_whole:
         return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
-    # A rule asks about what a wrapper runs if it comes before the rule that allows the wrapper.
+    # An asking rule applies to what a wrapper runs only if it comes before the rule that allows the wrapper.
     last = max(each.rule.number if each.rule is not None else 0 for each in spelled)
     behind = (each for each in loose if each.needs is not None and each.rule is not None and each.rule.number < last)
     asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)
@@ -207,7 +207,7 @@ def _limit_host_call(
 
 
 def _rank(requirement: Requirement) -> int:
-    """Return how strict it is: a denial, then what a single person may not decide, then the rest."""
+    """Return how strict a requirement is: 3 for a denial, 2 for what a single person may not decide, 1 for the rest."""
     if requirement.denied is not None:
         return 3
     return 2 if requirement.needs in ("signed", "second") else 1
@@ -228,7 +228,7 @@ def _ask_a_person(requirement: Requirement) -> Requirement:
 
 
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:
-    """Return the commands of the line, except moves to its own folder; none if it is unclear what runs, or where."""
+    """Return the line's commands, except moves to the call's own folder; none if it is unclear what runs, or where."""
     line = arguments.get(shell.command)
     # On Windows hosts start PowerShell or cmd.
     if not shell.is_posix or os.name != "posix" or not isinstance(line, str):
@@ -245,7 +245,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(place: JsonValue) -> bool:
-    """Return whether a folder is named without `~` and `..`, so that it is the one that its name says."""
+    """Return whether a folder's name has no `~` at its start and no `..` in it, so that it means what it says."""
     return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")
 
 

@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202
 
 Period = Literal["hour", "day", "week", "month"]
 PERIOD_S: Mapping[Period, float] = {"hour": 3_600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0}
-"""Rolling: the seconds before the call. A month has 30 days."""
+"""The rolling window of each period: the seconds before the call. A month has 30 days."""
 
 
 class BudgetSettings(Table):
@@ -85,7 +85,7 @@ class RuleSettings(Table):
     risk: Risk | None = None
     """The risk of a matching call, instead of `then`. Neither lowers what a `critical` tool needs."""
     budget: Annotated[list[BudgetSettings], Field(max_length=MAX_BUDGETS)] = Field(default_factory=list[BudgetSettings])
-    """How much the calls that `allow` lets pass may add up to; when it is spent, a person is asked."""
+    """Limits on what the calls that `allow` lets pass add up to; once a limit is spent, a person is asked."""
     because: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Why, in one line; a model reads it when its call is denied."""
 
@@ -161,7 +161,7 @@ def _build_budget(budget: BudgetSettings, about: Mapping[str, JsonValue]) -> Rul
 
 
 def _describe(table: RuleSettings) -> str:
-    """Return the rule in one line of ASCII, as far as the operator wrote ASCII."""
+    """Return the rule in one line, which is ASCII unless the operator wrote other characters."""
     what = table.then if table.then is not None else f"risk {table.risk} for"
     when = f" when {' and '.join(condition.words for condition in table.conditions)}" if table.conditions else ""
     limits = ", ".join(budget.words for budget in table.budget)

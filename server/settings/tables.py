@@ -1,4 +1,4 @@
-"""The tables of `planwarden.toml` as people write them, as pydantic checks them."""
+"""The tables of `planwarden.toml` as people write them; pydantic checks them."""
 
 import re
 from collections.abc import Mapping
@@ -63,17 +63,17 @@ class ToolSettings(ReminderSettings):
 
     risk: Risk | None = None
     """Who must agree before a call: `read` nobody, `confirm` a form, `dangerous` a person in the inbox or at the
-    terminal, `critical` a signature or a second person. Default: what the tool says, for downstream tools
-    `dangerous`."""
+    terminal, `critical` a signature or a second person. Default: what the tool says; `dangerous` for
+    downstream tools."""
     effect: Effect | None = None
-    """What a crash may repeat: `read` and `idempotent` calls, never an `effect`. Default: what the tool says."""
+    """What may repeat after a crash: `read` and `idempotent` calls, never an `effect`. Default: what the tool says."""
     capabilities: list[str] | None = None
     """Words for the catalogue and its search."""
     timeout_s: Seconds | None = None
-    """Seconds for the call; for a blocking tool, for the answer."""
+    """Time limit of a call in seconds; for a blocking tool, of the answer."""
     answer_within_s: Seconds | None = None
     """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
-    only lengthen it, and silence then rejects."""
+    only lengthen it; if it does, silence rejects."""
     on_timeout: OnTimeout | None = None
     """The decision when nobody answers in time; risks above `confirm` are always rejected."""
     once: Annotated[list[Pointer], Field(min_length=1, max_length=10)] | None = None
@@ -147,8 +147,8 @@ class InboxTable(Table):
     port that the home was given when 8766 was taken."""
     passphrase_file: Annotated[str, Field(min_length=1)] | None = None
     """File with the hash of a passphrase that is asked for after the one-time code, relative to this file;
-    `planwarden inbox --set-passphrase` writes it. PostgreSQL holds the hash instead, even without this setting, which
-    then only ensures that there is one."""
+    `planwarden inbox --set-passphrase` writes it. A PostgreSQL store holds the hash itself, even without this setting;
+    the setting then only ensures that there is a hash."""
 
 
 class ExecutionTable(LoopOptions):
@@ -176,10 +176,10 @@ class PlansTable(Table):
 
 class GateTable(Table):
     hold_s: Annotated[float, Field(gt=0, le=3_600)] = 25.0
-    """Seconds that `planwarden gate` lets a call wait for a person before it answers that nobody has decided; less
-    than the host's own limit."""
+    """Seconds that `planwarden gate` lets a call wait for a person before it answers that nobody has decided; keep it
+    below the host's own limit."""
     keep_s: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
-    """Seconds for which an identical call gets the result of an approved call that no host has received yet."""
+    """Seconds for which an approved call's result, if no host has received it, is kept for an identical call."""
 
 
 class GuardTable(Table):

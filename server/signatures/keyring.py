@@ -2,7 +2,7 @@
 
 A person adds a key in a session of the inbox. Their first key needs only that session; each further key needs a
 signature by a key that they have. Pages never remove the last key. So a thief of a session cannot add a key for a
-person who has one. Not prevented: a thief of the session of a person without a key.
+person who has one. But nothing stops a thief of the session of a person without a key.
 """
 
 import secrets
@@ -53,7 +53,7 @@ class Keyring:
     """The keys of one home."""
 
     def __init__(self, store: Store) -> None:
-        """Raise `UsageError` if the store has no keys."""
+        """Raise `UsageError` if the store cannot keep keys."""
         self._store = store
         self._keys = KeyStore(store)
 
@@ -209,7 +209,7 @@ class Keyring:
             )
 
     async def revoke_key(self, beginning: str, principal: str) -> SigningKey:
-        """Revoke any key, for the operator's terminal, by its id or the first 4 or more characters of it.
+        """Revoke any key for the operator's terminal, given its id or at least the first 4 characters of it.
 
         Raises:
             UsageError: no key or several keys begin so, or the key was revoked before.

@@ -1,9 +1,9 @@
-"""A person's signature over an approval digest: what the browser is asked for, its evidence, and its verification.
+"""A person's signature over an approval digest: what the browser is asked for, the evidence, and how it is verified.
 
 A signature is a WebAuthn assertion with user verification (https://www.w3.org/TR/webauthn-3/#sctn-verifying-assertion).
 Its challenge is derived from the approval digest, so the signature covers one revision of one question and nothing
-else. The audit keeps everything that a later verification needs. Not proven: that the person read what the page showed,
-and the model of the authenticator, because planwarden requests no attestation.
+else. The audit keeps everything that a later verification needs. It does not prove that the person read what the page
+showed, nor the model of the authenticator, because planwarden requests no attestation.
 """
 
 import base64
@@ -134,7 +134,7 @@ def verify_signature(
 ) -> int:
     """Verify a signature and return its sign count; the caller checks that the count has grown.
 
-    With `origin` None, accepts any origin of the host `rp_id`, because the audit does not record the address of the
+    If `origin` is None, accept any origin of the host `rp_id`, because the audit does not record the address of the
     inbox.
 
     Raises:
@@ -199,7 +199,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
 
 
 def can_use_keys_of(origin: str, host: str) -> bool:
-    """Return whether a page of this origin can use keys of `host`: the names are equal, with https or `localhost`."""
+    """Return whether a page of this origin can use keys of `host`: the same host, by https or on `localhost`."""
     parts = urlsplit(origin)
     return parts.hostname == host and (parts.scheme == "https" or host == "localhost")
 
@@ -209,7 +209,7 @@ def to_base64url(data: bytes) -> str:
 
 
 def from_base64url(text: str) -> bytes:
-    """Decode the text. Raises `ValueError`: it has other characters, or an impossible length."""
+    """Decode the text. Raises `ValueError` if it has other characters or an impossible length."""
     if not _BASE64URL.fullmatch(text):
         raise ValueError("not base64url")
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

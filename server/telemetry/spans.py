@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 MAX_OPEN = 2_048
 """Executions with open spans. Beyond this number, the spans of the oldest end as interrupted."""
 MAX_STARTING = 256
-"""First spans of executions that are not committed yet. Those of refused executions stay among them until dropped."""
+"""First spans of executions not committed yet. Those of refused executions stay until newer ones displace them."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
 """Characters, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
@@ -56,7 +56,7 @@ class ExecutionSpans:
     """Opens and ends the spans of executions and steps as events are committed, and opens those of jobs."""
 
     def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
-        """`model` is its name in the settings."""
+        """Take as `model` the name that the settings give the model."""
         self._tracer = tracer
         self._model = build_model_attributes(model)
         self._records_arguments = record_arguments
@@ -75,7 +75,7 @@ class ExecutionSpans:
         return None if parent is None else (parent, state if state and len(state) <= MAX_TRACESTATE else None)
 
     def record(self, execution: ExecutionState, event: ev.Event) -> None:
-        """Start and end the spans that the event starts and ends; `execution` is the state after its transaction."""
+        """Start or end spans as the event requires; `execution` is the state after the event's transaction."""
         match event:
             case ev.ExecutionCreated():
                 first = self._starting.pop(execution.execution_id, None)
@@ -96,7 +96,7 @@ class ExecutionSpans:
                 pass
 
     def start_job(self, execution: ExecutionState, key: str, prompt: Prompt | None) -> Span:
-        """Return the span of the prompt, or of the call with this id."""
+        """Start and return the span of the prompt or, if that is None, of the call whose id is `key`."""
         if prompt is not None:
             about: Attributes = {**self._model, "planwarden.purpose": prompt.purpose}
             name, step_id = f"chat {self._model.get('gen_ai.request.model', '')}".strip(), prompt.step_id

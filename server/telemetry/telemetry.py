@@ -1,8 +1,8 @@
 """Spans and counters of what an engine commits. Requests have the spans of the MCP SDK's own middleware.
 
 This module is imported only when the operator or an embedding program configures telemetry; otherwise the engine
-checks one `is None` per transaction and per call. The process that commits an event counts it, so each counts once.
-Attributes of counters hold no ids and no names of tools, so no client or server can choose their values.
+only makes one `is None` check per transaction and per call. The process that commits an event counts it, so each
+counts once. Attributes of counters hold no ids or tool names, so no client or server can choose their values.
 
 OTLP export sends nothing that a person or a model wrote. OpenTelemetry's SDK reads keys, time-outs, certificates,
 compression, samplers, limits and intervals from its own variables:
@@ -39,11 +39,11 @@ SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 FLUSH_S = 3.0
 """Seconds that closing waits for a collector that does not answer."""
 TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Bucket boundaries for takeovers: from a killed process to a silent one whose call may take long."""
+"""Bucket boundaries for takeovers: the lowest suit a killed process, the highest a silent one with a long call."""
 WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
-"""Bucket boundaries for wake-ups: from a hint of the database to a process that got no hint."""
+"""Bucket boundaries for wake-ups: the lowest suit a hint from the database, the highest a process that got none."""
 MCP_SCOPE, SENDING = "mcp-python-sdk", "MCP send "
-"""The scope of the MCP SDK's spans, and how the names of its spans for sent requests begin."""
+"""The scope of the MCP SDK's spans, and the prefix that it gives spans for sent requests."""
 MAX_CHARS = 128
 """Longest name of a span of the SDK, and longest text of an attribute in it."""
 EXCEPTION_TYPE = "exception.type"
@@ -113,7 +113,7 @@ class Telemetry:
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
     ) -> Generator[Callable[[Sequence[ev.Event]], None]]:
-        """Make the span of the job current in the block, and end it; a block that raises was interrupted."""
+        """Make the span of the job current in the block, and end it; mark it as interrupted if the block raises."""
         span = INVALID_SPAN
         with log_failures("%s of execution %s was not observed", key, execution.execution_id):
             span = self._spans.start_job(execution, key, prompt)
@@ -122,7 +122,7 @@ class Telemetry:
             with log_failures("%s of execution %s was not observed", key, execution.execution_id):
                 describe_outcome(span, events)
 
-        # `trace.use_span` would ask the span when the block raises, and a span's code may be broken.
+        # `trace.use_span` would call the span if the block raises, and a span's code may be broken.
         token, is_done = context.attach(trace.set_span_in_context(span)), False
         try:
             yield report
@@ -179,7 +179,7 @@ class Telemetry:
 
 
 def find_question_outcome(suspension: SuspensionState) -> str:
-    """Return how a question ended: one of a few words."""
+    """Return how a question ended, as one of a few words."""
     if suspension.status == "decided" and suspension.decision is not None:
         return "approved" if suspension.decision.approved else "rejected"
     return suspension.status
@@ -230,7 +230,7 @@ def build_exporting_telemetry(observation: TelemetrySettings, model: str, *, who
     """Return telemetry that is sent, in the background, to the addresses in the settings.
 
     With `whole_process` the providers become those of the process, so that the MCP SDK's spans are sent too. If the
-    process has providers already, as under `opentelemetry-instrument`, it uses them instead.
+    process has providers already, as under `opentelemetry-instrument`, use those instead.
 
     Raises:
         ImportError: the extra, or the exporter for the protocol, is not installed.

@@ -1,11 +1,11 @@
-"""MCP over Streamable HTTP at `/mcp`, both eras of the protocol, the inbox at `/inbox`, hooks below `/hooks/`, and the
+"""MCP over Streamable HTTP at `/mcp` (both eras of the protocol), the inbox at `/inbox`, hooks below `/hooks/`, and the
 servers of planwarden.json below `/gate/`.
 
 On a loopback address without tokens, everybody who can open a local connection acts as the operator's assistant, but
 cannot approve as a person. Any other address needs tokens and a list of names. Requests must name this server in `Host`
 and, if a browser sends it, in `Origin`, so that no web page can reach it by rebinding its name
 (https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). A proxy does TLS.
-`X-Forwarded-*` headers are not read; `[http] public_url` says what they would.
+`X-Forwarded-*` headers are not read; `[http] public_url` takes their place.
 """
 
 import logging
@@ -126,7 +126,7 @@ async def serve_http(
 def _is_ours(record: logging.LogRecord) -> bool:
     """Return False for a connection that ended in the middle of a request: otherwise anybody could fill the log.
 
-    If a body is not HTTP, uvicorn answers 400 while the application handles the request, whose answer then fails.
+    If a body is not HTTP, uvicorn answers 400 before the application does, and the application's answer then fails.
     """
     return not (record.exc_info and isinstance(record.exc_info[1], ClientDisconnect | h11.LocalProtocolError))
 
@@ -193,7 +193,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         yield
     finally:
         service.inbox_url = None
-        # A closed store raises; its liveness file has ended the entry already.
+        # A closed store raises, but then its liveness file has ended the entry already.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await inboxes.close(owner)
 
@@ -211,7 +211,7 @@ def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: Allowed
 
 
 def _mount(app: ASGIApp, inbox: ASGIApp, hooks: ASGIApp, gates: ASGIApp | None) -> ASGIApp:
-    """Add the inbox, to which `/` leads, the hooks, and the gates, each under its own path; the scope names the gate.
+    """Add the inbox (also at `/`), the hooks and the gates, each under its own path; the scope's `gate` names the gate.
 
     Everything else goes to `app`, including lifespan events.
     """

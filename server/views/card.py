@@ -1,12 +1,12 @@
-"""One question as every channel shows it: a card, built once from the state, and laid out as a page, as text or a form.
+"""One question as every channel shows it: a card, built once from the state, and laid out as a page, text or form.
 
 Three voices are never mixed, and each has fields of its own, in the order in which they are shown:
 
 * `heading` and `findings` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a
   retry. Texts of others appear in them only as quoted JSON.
-* The facts are the stored calls that a decision releases, with their exact arguments, and its conditions.
-* `words` are those of the asker, under `label`, and nothing that planwarden added: for an approval the step's
-  description. Only those of the operator's own plan count as verified.
+* The facts are the stored calls that a decision releases, with exact arguments, and the decision's conditions.
+* `words` are the asker's, under `label`, with nothing from planwarden; for an approval they are the step's
+  description. Only words of the operator's own plan count as verified.
 
 Every `str` of a card is escaped and on one line, except those whose description says that they are not for display.
 Values are whole; a renderer cuts them.
@@ -64,7 +64,7 @@ _EXPLAINS = re.compile(
     r"One question for |If the tool says that it failed, |Rule \d+ applies|There will be one question |\d+ step\(s\); "
     r"|Calls of |The answer can cover |Only the run will know |A model writes |The identical call was made again"
 )
-"""The beginnings of sentences that say how a question works; all others warn."""
+"""The beginnings of sentences that say how a question works; all other sentences are warnings."""
 AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
 """What a person sends with yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
 
@@ -98,7 +98,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     """Planwarden's question."""
     title: str
-    """The heading with the tool's name where it is about a call, for lists and notices."""
+    """The heading for lists and notices, with the tool's name if the question is about a call."""
     place: str
     """Which step of what, such as `Step 2 of 3 of "Remind customers"`; empty if it belongs to no step."""
     step: str
@@ -114,11 +114,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     plan: dict[str, JsonValue] | None
     """For a review: the plan, as a person may edit it; not for display."""
     covered: tuple[CardCall, ...]
-    """Later calls that the same decision covers; of a review only if the answer says so."""
+    """Later calls that the same decision covers; in a review, only if the answer says so."""
     rows: tuple[CardCall, ...]
-    """The calls of the one question about many calls of a loop."""
+    """The calls of a loop, if this one question is about many of them."""
     released: tuple[CardCall, ...]
-    """Calls that the asking agent makes after an approval, as it says."""
+    """Calls that the asking agent says it will make after an approval."""
     asker: str
     """Who asks, if it is not planwarden."""
     votes: tuple[Vote, ...]
@@ -127,13 +127,13 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     lineage: tuple[LineageFact, ...]
     """Where the execution and the step come from."""
     label: str
-    """Says whose `words` these are, and that they are unverified unless the operator's own plan has them."""
+    """Says whose `words` these are, and that they are unverified unless they come from the operator's own plan."""
     words: str
     """Cut to `AGENT_CHARS` or `ASKER_CHARS` characters."""
     message: ValueView
     """All of the words."""
     form: ValueView | None
-    """The form as it was asked for, whole, with what its fields do not show."""
+    """The whole form as it was asked for, including what its fields do not show."""
     changes: tuple[ArgumentChange, ...]
     """The differences from the first revision."""
     risk_before: str | None
@@ -167,7 +167,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_warned(self) -> bool:
-        """What planwarden found is more than how the question works."""
+        """A warning is due: something changed, or a finding says more than how the question works."""
         return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.findings))
 
     @property
@@ -183,7 +183,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def repeated_argument(self) -> str | None:
-        """The name of the argument that equals the words; the argument is a fact and always shown."""
+        """The name of the argument whose value equals the words; as a fact, it is always shown."""
         return _find_repeated_argument(self.question)
 
     @property
@@ -196,7 +196,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 def build_card(
     execution: ExecutionState, suspension: SuspensionState, tools: Definitions | None, now: float = 0.0
 ) -> Card:
-    """Return the card of a question. Without `tools` it leaves out how they describe themselves."""
+    """Return the card of a question; without `tools`, leave out how tools describe themselves."""
     question, note = suspension.question, cache(partial(note_tool, tools))
     call = execution.find_call(question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
@@ -286,7 +286,7 @@ def _name_speaker(execution: ExecutionState, question: Question, call: Call | No
     if question.asker:
         return question.asker, False
     if tool_name is not None and execution.host and (is_of_host(tool_name) or execution.options.is_literal):
-        # The host's hook, or the call itself, says what it is about to do.
+        # The host's hook, or the call itself, says what the host is about to do.
         return execution.host, False
     if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_in_words:
         return f"tool {tool_name!r}", False
@@ -342,7 +342,7 @@ def _find_repeated_argument(question: Question) -> str | None:
 
 
 def _name_edited(path: str) -> str:
-    """Return the name of an edited argument; that of a row, written `ROW/NAME`, with the number of the row."""
+    """Return the name of an edited argument; for one in a row, written `ROW/NAME`, add the row's number."""
     place, _, argument = path.partition("/")
     if argument and place.isascii() and place.isdecimal():
         return f"{format_argument_name(argument, None)} of row {int(place) + 1}"
@@ -350,7 +350,7 @@ def _name_edited(path: str) -> str:
 
 
 def _map_arguments(question: Question) -> dict[str, JsonValue]:
-    """Return the arguments that somebody may edit; those of rows with the place of each."""
+    """Return the arguments that somebody may edit; name those of rows with their row's place."""
     if not question.rows:
         return question.arguments or {}
     rows = enumerate(question.rows, 1)

@@ -97,11 +97,11 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[CardCall, ...]
     """Arguments may hold bindings."""
     facts: tuple[tuple[str, ValueView], ...]
-    """What else the step says, by the keys of a plan, without what is usual."""
+    """What else the step says, by the keys of a plan, without the usual values."""
 
 
 def note_tool(tools: Definitions | None, name: str) -> ToolNote:
-    """Return what is known of the tool with that name, whether it is registered or not; without `tools`, its name."""
+    """Return what is known of the named tool, registered or not; without `tools`, only what its name tells."""
     definition, label = None if tools is None else tools.get(name), escape_text(name)
     of_host = "the host's own tool" if is_of_host(name) else ""
     if definition is None:

@@ -1,4 +1,4 @@
-"""Text from outside, made harmless to show: escaped, on one line, cut, and values as JSON.
+"""Text from outside, made harmless to show: escaped, on one line and cut, with values as JSON.
 
 Values are JSON, so no text can start a new line or a new field; control, bidirectional, zero-width, tag and other
 invisible characters become escapes and are counted (https://www.unicode.org/reports/tr36/). Right-to-left words are
@@ -56,7 +56,7 @@ _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 _LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
-"""Right-to-left words, with `M` for a mark on the letter before it, as `_isolate` describes characters."""
+"""Right-to-left words as `_describe_direction` writes them: `R` is a letter or digit, `M` a mark on it."""
 _ISOLATE, _END = "\u2067", "\u2069"
 """RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -119,7 +119,7 @@ def escape_text(text: str) -> str:
 
 
 def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
-    """Return a text that leaves planwarden, with escapes for what is still hidden in it; lines stay lines.
+    """Return a text that leaves planwarden, and escape the hidden characters that it still has; keep line breaks.
 
     What `escape_text` returned stays as it is. `escape` writes the escape of a character, by default as `\\u202e`.
     """
@@ -135,13 +135,13 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Return the first `limit` characters of an escaped text; nothing that follows them is isolated with them."""
+    """Return the first `limit` characters of an escaped text; close an open isolation, to spare what follows."""
     cut = text[:limit]
     return cut + _END if is_isolating(cut) else cut
 
 
 def shorten_text(text: str, limit: int) -> str:
-    """Return the text on one line, escaped; the first `limit` characters of a longer one, with three dots."""
+    """Return the text, escaped and on one line; cut a longer one to `limit` characters and add an ellipsis."""
     result = escape_text(text[: limit + 1])
     return result if measure_text(result) <= limit else f"{cut_text(result, limit)}…"
 
@@ -177,7 +177,7 @@ def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
 
 
 def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
-    """Yield each character of a run, and whether it must be escaped, as must marks piled up on one letter."""
+    """Yield each character of a run, and whether to escape it; too many marks on one letter need escapes too."""
     marks, before = 0, ""
     for character in run:
         category = unicodedata.category(character)
@@ -235,12 +235,12 @@ def format_once(values: Mapping[str, JsonValue]) -> str:
 
 
 def capitalize(text: str) -> str:
-    """Return the text with a large first letter; the others stay as they are."""
+    """Return the text with a capital first letter; leave all other letters as they are."""
     return text[:1].upper() + text[1:]
 
 
 def name_some(names: Sequence[str], most: int) -> str:
-    """Return the first names of a list, at most so many, and how many more there are."""
+    """Return at most `most` names from the start of a list, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -251,7 +251,7 @@ def shorten_id(text: str) -> str:
 
 
 def complete_id(beginning: str, ids: Collection[str], kind: str = "id") -> str:
-    """Return the one of the ids that begins so; the text itself if it is a whole id, or if no id begins so.
+    """Return the id that begins with `beginning`; `beginning` itself if it is a whole id, or if no id begins so.
 
     Raises:
         UsageError: several ids begin so.
@@ -297,7 +297,7 @@ class ValueView:
 
     @property
     def hidden_count(self) -> int:
-        """The number of escaped characters; control characters count too, which JSON escapes by itself."""
+        """The number of escaped characters; control characters, which JSON itself escapes, count too."""
         return count_hidden_in(self.value)
 
 

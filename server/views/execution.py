@@ -71,13 +71,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     items: LoopItems | None = None
     """How far a loop is, once it has begun; left out otherwise."""
     item_results: tuple[LoopItem, ...] = ()
-    """What items of a loop came to, with `stepId`; left out otherwise."""
+    """The outcomes of a loop's items, when the call names a `stepId`; left out otherwise."""
     taken_from: str | None = None
     """The execution whose log proves it, when a retry took it over; left out otherwise."""
     skipped_because: str | None = None
     """The step whose result was missing, or `when`; left out if this step was not skipped."""
     skipped_reason: str | None = None
-    """Which condition did not hold, and why, after `when`; left out otherwise."""
+    """If `when` skipped it: which condition did not hold, and why; left out otherwise."""
 
 
 class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,15 +130,15 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     saved_plan: SavedPlanRun | None = None
     """The saved plan that it runs, with its version; left out for every other plan."""
     warnings: tuple[str, ...] = ()
-    """What the plan may not mean as written, and what was dropped from a model's plan; left out if there is nothing."""
+    """Where the plan may not mean what it says, and what was dropped from a model's plan; left out if there is none."""
     observations: tuple[Observation, ...] | None = None
     """The public history; only with `observationsAfter`."""
     next_action: str = ""
     """What the caller should do now, how far a finished run is proven, and what others changed in its calls."""
     retry_of: str | None = None
-    """The execution of the thread that it goes on from; left out if it began anew."""
+    """The earlier execution of the thread that it continues; left out if it began anew."""
     done_before: tuple[EarlierEffect, ...] = ()
-    """The newest effects of the thread's earlier executions, when it ended early; left out if there are none."""
+    """The newest effects of the thread's earlier executions, if this one ended early; left out if there are none."""
     is_rehearsal: bool | None = None
     """True if it only rehearses its plan; left out otherwise."""
     forecast: Forecast | None = None
@@ -268,7 +268,7 @@ def describe_rehearsal(state: ExecutionState) -> str:
 
 
 def _describe_done(state: ExecutionState) -> str:
-    """Return what a later plan must not repeat and how it takes the results, as sentences; empty if nothing is."""
+    """Return sentences on what a later plan must not repeat and how it takes the results; empty if nothing was done."""
     sentences = ""
     if ids := _list_completed(state):
         names, example = name_some(ids, MAX_NAMED), json.dumps({"$from": ids[0]})
@@ -377,7 +377,7 @@ def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
 
 
 def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: int | None, limit: int) -> Execution:
-    """Return the view with that step alone, and of a loop with the results of at most `limit` items.
+    """Return the view with that step alone; for a loop, with the results of at most `limit` items.
 
     Raises:
         InvalidArguments: there is no such step, or it has no such item.
@@ -395,7 +395,7 @@ def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: 
     if not 0 <= first < max(1, len(step_state.items)):
         raise InvalidArguments(f"step {step_id[:64]!r} has items 0 to {len(step_state.items) - 1}, and no {first}")
     page = list_items(step_state, first, limit)
-    # Calls that are listed without a page would only repeat what the items say.
+    # The step's own list of calls would only repeat what the items say.
     counts = count_items(step_state, first + len(page))
     scoped = replace(step, result=None, actual_tool_calls=(), items=counts, item_results=page)
     return replace(view, steps=(scoped,))

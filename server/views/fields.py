@@ -1,7 +1,7 @@
 """Fields of forms from a JSON Schema: what each asks for, and the one conversion between its text and its value.
 
 A page, a terminal, the form of a host and typed `NAME=VALUE` all use the same fields. `read` makes a value of what a
-person typed, `write` makes the text again. Whether the value fits the schema is checked by the schema, not here.
+person typed, `write` makes the text again. The schema checks whether the value fits; this module does not.
 Names, titles and descriptions are foreign text: `label`, `title` and `help` are escaped, `name` is not for display.
 
 People count rows from 1 and write them as `1,3,6-10`; programs count from 0.
@@ -101,7 +101,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "boolean" and text.lower() in (*_TRUE, *_FALSE):
             return text.lower() in _TRUE
         if self.choices:
-            # What the field writes, then the same as JSON, then a text that looks like JSON without its quotes.
+            # Try what the field writes, then the choice as JSON, then a text choice that looks like JSON, unquoted.
             for write in (self.write, json.dumps, str):
                 for choice in self.choices:
                     if write(choice) == text:
@@ -118,7 +118,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def read_typed(self, text: str) -> JsonValue:
-        """Return the text where the schema takes text, otherwise its value, or the text if it has none."""
+        """Return the text if the schema takes text; otherwise its value, or the text if it cannot be read."""
         if _takes_text(self.schema):
             return text
         try:
@@ -128,7 +128,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tuple[Field, ...]:
-    """Return a field for every property of the schema, and for every other value; the values are the initial ones."""
+    """Return a field for each property of the schema and each other name in `values`, which has the initial values."""
     schema = schema or {}
     properties, required = schema.get("properties"), schema.get("required")
     properties = properties if isinstance(properties, dict) else {}
@@ -142,7 +142,7 @@ def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tu
 def build_field(
     name: str, schema: JsonSchema = _NOTHING, values: JsonSchema = _NOTHING, *, is_required: bool = False
 ) -> Field:
-    """Return the field of one property; its initial value is the one of its name in `values`."""
+    """Return the field of one property; `values` may have its initial value, under its name."""
     is_present, value = name in values, values.get(name)
     choices = _list_choices(schema)
     if is_present and all(json.dumps(value) != json.dumps(choice) for choice in choices):
@@ -225,7 +225,7 @@ def _choose_empty_kind(schema: JsonSchema) -> Kind:
 
 
 def _is_plain_word(text: str) -> bool:
-    """Return False for a text that looks like another JSON value, such as "true", or like nothing."""
+    """Return False for a text that looks like another JSON value, such as "true", or that is blank."""
     try:
         json.loads(text)
     except ValueError:
@@ -242,7 +242,7 @@ def _takes_text(schema: JsonSchema) -> bool:
 
 
 def _follow(schema: JsonValue, root: JsonSchema) -> JsonSchema:
-    """Return the schema that a reference within the root leads to, once; the keywords beside it win."""
+    """Follow a reference within the root once, and return the schema; keywords beside the reference win."""
     if not isinstance(schema, dict):
         return {}
     reference = schema.get("$ref")

@@ -34,12 +34,12 @@ class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
     is_conditional: bool = False
     """It runs only if its `when` holds, which only the run will know."""
     skipped_because: str | None = None
-    """Why it will be skipped: `when`, or the step that it cannot do without; left out if it will run as far as is
-    known."""
+    """Why it will be skipped: `when`, or the id of the skipped step that it cannot do without; left out if nothing
+    known so far keeps it from running."""
 
     @property
     def fate(self) -> str:
-        """In words, escaped, whether it will run; empty for a step that runs in any case."""
+        """Whether it will run, in words and escaped; empty for a step that runs in any case."""
         if self.skipped_because is None:
             return "runs only if its condition holds" if self.is_conditional else ""
         if self.skipped_because == WHEN:
@@ -55,7 +55,7 @@ class _ForeseenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asking(_ForeseenCall, frozen=True, kw_only=True):
-    """A call that will ask before it runs, with the plan, the tools, the policy and the grants as they are now."""
+    """A call that will ask somebody before it runs, if the plan, tools, policy and grants stay as they are now."""
 
     asks: str
     """The kind of the question, as in a suspension."""
@@ -70,7 +70,7 @@ class Asking(_ForeseenCall, frozen=True, kw_only=True):
     confirms: tuple[str, ...] = ()
     """Later steps whose calls the same answer covers; left out if none."""
     for_all_rows: Literal[True] | None = None
-    """One question is about all calls of a loop, a row each; left out otherwise."""
+    """True if one question covers all calls of a loop, with a row for each; left out otherwise."""
 
     @property
     def sentence(self) -> str:
@@ -83,19 +83,19 @@ class Asking(_ForeseenCall, frozen=True, kw_only=True):
 
 
 class Allowed(_ForeseenCall, frozen=True, kw_only=True):
-    """A call that will not ask, because a standing grant, as the grants are now, lets it through."""
+    """A call that will not ask, because a standing grant lets it through, if the grants stay as they are now."""
 
     grant_id: str
     """The grant, as `planwarden grant list` shows it."""
 
 
 class Unforeseen(_ForeseenCall, frozen=True, kw_only=True):
-    """A call whose arguments only the run will know, and therefore also what it will need."""
+    """A call whose arguments, and therefore whose needs, only the run will know."""
 
     risk: str | None
-    """Of the tool, whatever the arguments will be."""
+    """Risk of the tool; it does not depend on the arguments."""
     takes_from: tuple[str, ...]
-    """The steps whose values its arguments take, or `inputs`, or `item` in a loop."""
+    """What its arguments take values from: steps, `inputs`, or `item` in a loop."""
     grant_id: str | None = None
     """The standing grant that will let it through, whatever the values are; left out if none."""
 
@@ -104,7 +104,7 @@ class Impossible(_ForeseenCall, frozen=True, kw_only=True):
     """A call that would fail now."""
 
     why: str
-    """Its tool is not available, does not take the arguments, or a rule of the operator denies it."""
+    """Its tool is not available or does not take the arguments, or a rule of the operator denies the call."""
 
 
 class AllowedByRule(_ForeseenCall, frozen=True, kw_only=True):
@@ -147,9 +147,9 @@ def build_forecast(
     has_inputs: bool = True,
     warnings: Sequence[str] = (),
 ) -> Forecast:
-    """Return the view of an execution that `foresee_skips` returned.
+    """Return the forecast of an execution, which must be one that `foresee_skips` returned.
 
-    With `is_whole` it also has what a view of the execution shows: the steps and their graph.
+    With `is_whole`, include what a view of an execution shows: the steps and their graph.
     """
     plan = execution.plan
     assert plan is not None

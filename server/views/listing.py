@@ -41,17 +41,17 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_quoted(self) -> bool:
-        """The title is what somebody says, and not the name of a saved plan."""
+        """Whether the title is somebody's words rather than the name of a saved plan."""
         return self.title != self.saved_plan
 
     @property
     def words(self) -> Words:
-        """What a person reads about the state; if it waits, for whom."""
+        """The words that a person reads for the state; if it waits, they say for whom."""
         words = WORDS["execution"][STATUSES[self.state]]
         return words._replace(word=WAITS.get(self.waits_for or "", words.word)) if self.state == "waiting" else words
 
     def describe_progress(self) -> str:
-        """Return how far it is; empty while there is no plan."""
+        """Return how far it has got, in words; empty while it has no plan."""
         if not self.step_count:
             return ""
         steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
@@ -122,7 +122,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     overlap: str
     """What a tick does while the last run is unfinished: `skip` or `queue`."""
     missed: str
-    """What starts after a time without a server: the `latest` missed tick, or `none`."""
+    """Which tick starts late if ticks were missed because no server ran: the `latest`, or `none`."""
     owner: str
     """To whom the runs belong."""
     created_by: str

@@ -1,9 +1,9 @@
 """What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
 
-Everything that a plan, a tool or a model wrote is escaped here, so what writes SVG or Mermaid only adds the escapes of
-that language. In Mermaid text (https://mermaid.js.org/syntax/flowchart.html) it appears as letters, digits and
-character codes, so no text can add a node, a link or a line. Steps that ask a person are hexagons there, and values
-flow along thick links.
+Everything that a plan, a tool or a model wrote is escaped here, so a writer of SVG or Mermaid only adds the escapes of
+its language. Mermaid text (https://mermaid.js.org/syntax/flowchart.html) shows it as letters, digits and character
+codes, so that it cannot add a node, a link or a line. In Mermaid, steps that ask a person are hexagons, and thick
+links carry values.
 """
 
 import re
@@ -21,7 +21,7 @@ from planwarden.server.views.status_text import describe_wait
 from planwarden.server.views.status_words import SIGNS, WORDS, Mark
 
 MAX_ROWS = 500
-"""Steps that are drawn; of a longer plan the drawing says how many more there are."""
+"""The most steps that a drawing shows; for a longer plan it says how many more there are."""
 TEXT_CHARS = 120
 MAX_NAMES = 3
 """Names of steps or tools in one row."""
@@ -37,15 +37,15 @@ class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     description: str
     mark: Mark
-    """`none`, `asks` or `skipped` before anything runs."""
+    """The mark of its state; before anything runs it is `none`, `asks` or `skipped`."""
     state: str
     """Its state in words; empty before anything runs."""
     tools: str
-    """The tools that it calls or requires, or that a model writes text."""
+    """The tools that it calls or requires; if it has none, words that say that a model writes text."""
     note: str
     """What else matters: how far a loop is, that it is conditional, why it failed."""
     after: str
-    """The steps that must be over first, in words; empty if there are none, or only the row above."""
+    """The steps that must be over first, in words; empty if there are none, or only the step of the row above."""
 
 
 class GraphLink(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """How many steps there are, and in which states, in words."""
+        """In words, how many steps there are in all, and how many in each state."""
         count = len(self.rows) + self.left_out
         states = Counter(row.state for row in self.rows if row.state)
         counts = ", ".join(f"{number} {state}" for state, number in states.items())
@@ -83,7 +83,7 @@ def build_graph(
 ) -> PlanGraph:
     """Return the graph of a plan, with the states of its steps if there is an `execution` of it.
 
-    `asking` names the steps that will ask a person, as far as a forecast knows, `skipped` those that will not run.
+    `asking` names the steps that, according to a forecast, will ask a person; `skipped` names those that will not run.
     """
     ordered = list_in_order(plan)
     first_steps = ordered[:MAX_ROWS]
@@ -100,7 +100,7 @@ def build_graph(
 
 
 def list_in_order(plan: Plan) -> list[PlanStep]:
-    """Return the steps so that each follows those that it needs, and otherwise in plan order."""
+    """Return the steps, each after those that it needs, and otherwise in the order of the plan."""
     steps = {step.step_id: step for step in plan.steps}
     place = {step_id: number for number, step_id in enumerate(steps)}
     if all(place[name] < place[step.step_id] for step in plan.steps for name in step.dependencies):
@@ -169,7 +169,7 @@ def _count_over(state: StepState) -> int:
 
 
 def _find_waits(execution: ExecutionState) -> dict[str, str]:
-    """Return whom each suspended step waits for: a person before everybody else."""
+    """Return whom each suspended step waits for; a step that waits for several has the person, if there is one."""
     waits: dict[str, str] = {}
     for suspension in execution.open_suspensions:
         question = suspension.question
@@ -184,7 +184,7 @@ def _cut(text: str) -> str:
 
 
 def write_outline(graph: PlanGraph) -> Iterator[str]:
-    """Yield the summary, and then one line a step."""
+    """Yield the summary, and then one line for each step."""
     yield graph.summary
     for number, row in enumerate(graph.rows, 1):
         line = " · ".join(text for text in (row.state, row.tools, row.after, row.note) if text)

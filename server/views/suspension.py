@@ -19,11 +19,11 @@ from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
 CardSource = tuple[ExecutionState, SuspensionState, Definitions | None]
 Program = Callable[[], str]
-"""Returns what a command in a terminal begins with; to find out whether a home is the default one takes an import."""
+"""Returns the beginning of a terminal command. A function, because comparing a home to the default takes an import."""
 
 
 def name_program() -> str:
-    """Return the beginning of a command that needs to name no home."""
+    """Return the beginning of a command that does not have to name a home."""
     return "planwarden"
 
 
@@ -33,8 +33,8 @@ class HowToAnswer(msgspec.Struct, frozen=True, kw_only=True):
     inbox_url: str | None
     """Page of the question in the inbox; null while no inbox runs."""
     command: str | None
-    """What a person runs in a terminal; names the home where it is not the default one. Both are null for questions to
-    the caller."""
+    """What a person runs in a terminal; it names the home unless that is the default one. For questions to the caller,
+    `inboxUrl` and `command` are null."""
 
 
 class CoveredCallView(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,18 +60,18 @@ class Endorsement(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """When."""
     content: JsonValue
-    """The answer that it gives, where the question asks for one; only equal answers count together."""
+    """The answer that it gives, if the question asks for one; only approvals with equal answers count together."""
 
 
 class EditView(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments that somebody changed after the question was asked."""
 
     arguments: tuple[str, ...]
-    """Their names; `ROW/NAME` for one of `calls`."""
+    """Names of the arguments; `ROW/NAME` for an argument of one of `calls`."""
     principal: str
     """Who changed them."""
     assurance: str
-    """What proved it; `claimed` is the calling model."""
+    """What proved that it was this person; `claimed` means that the calling model made the change."""
     channel: str
     """Through which channel."""
 
@@ -92,7 +92,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     kind: SuspensionKind
     """`confirmation`, `input`, `approval`, `plan`, `step`, `synthesis`, `reconcile`, `delegated` or `review`."""
     message: str
-    """The words of the one who asks, unverified: for an approval the step's description, else the question itself."""
+    """What the asker says, unverified: for an approval, the step's description; otherwise the question itself."""
     tool_call: ToolCall | None
     """The call that the question is about, or null."""
     risk: str | None
@@ -102,7 +102,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     digest: str
     """Covers everything that a decision approves; a decision about another digest is refused."""
     revision: int
-    """1, and one more for each change of what is asked."""
+    """Starts at 1 and grows by one with each change of what is asked."""
     created_at: datetime
     """When the question was asked."""
     expires_at: datetime | None
@@ -122,7 +122,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     answer_schema: dict[str, JsonValue] | None
     """JSON Schema of `content`, or null if yes or no is enough."""
     confirms: tuple[CoveredCallView, ...] = ()
-    """Later calls that the same decision covers, exactly as they will run; of a review only with `content.cover`."""
+    """Later calls that the decision covers too, exactly as they will run; in a review, only with `content.cover`."""
     how_to_answer: HowToAnswer
     """Where a person decides."""
     quorum: int = 1
@@ -132,19 +132,19 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     asker: str | None = None
     """The downstream server or agent that asks, if planwarden does not ask itself."""
     edits: tuple[EditView, ...]
-    """Arguments that are not those first asked about, with who changed them."""
+    """Arguments that were changed after the question was first asked, and who changed them."""
     releases: tuple[RemoteCall, ...]
-    """Calls that an approval lets the asking agent make, as that agent says."""
+    """Calls that an approval lets the asking agent make, according to that agent itself."""
     undecidable: str | None
     """Why it cannot be approved here, and where it can, or null."""
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences: a tool that changed, a retry, a new policy; left out if nothing."""
     rule: MatchedRule | None = None
-    """The rule of the operator that decided that a person is asked, or what an answer needs; left out if none."""
+    """The operator's rule that made planwarden ask a person, or that set what an answer needs; left out if none."""
     calls: tuple[ToolCall, ...] = ()
-    """The rows of the one question about many calls of a loop, in order; left out if it is about one call."""
+    """If one question is about many calls of a loop, those calls in order, a row each; left out otherwise."""
     call_count: int | None = None
-    """How many rows there are, where `calls` has only the first of them; left out where it has all."""
+    """How many rows there are in all, if `calls` has only the first ones; left out if it has them all."""
     card_source: CardSource
     """Not part of the JSON."""
 
@@ -174,10 +174,10 @@ def build_suspension_view(
     program: Program = name_program,
     max_rows: int | None = None,
 ) -> Suspension:
-    """Return a suspension with everything that is needed to answer it: `program` begins the command that does.
+    """Return a suspension with everything needed to answer it. The command that answers begins with `program()`.
 
-    `tools` may be None where nothing of them is shown. With `max_rows`, the view has only so many of a question's rows,
-    and their count.
+    `tools` may be None if the view shows no tools. With `max_rows`, the view has at most so many of the question's
+    rows; if there are more, it also has the count of all.
     """
     question = suspension.question
     is_caller = question.addressee == "caller"

@@ -1,14 +1,14 @@
 """A graph as SVG 1.1 (https://www.w3.org/TR/SVG11/): one row for each step, its state as shape, sign and word.
 
-All steps are in one column, in the order in which they may start. A link to the next row is a straight line. Every
-other one leaves to the left, runs down in a lane and comes back. Links that leave one step together share a lane, as do
-those that meet at one step, so a hundred steps side by side need one lane, not a hundred.
+All steps are in one column, in the order in which they may start. A link to the next row is a straight line. Any
+other link leaves to the left, runs down in a lane and comes back. Links that leave the same step share a lane, as do
+those that end at the same step, so a hundred parallel steps need one lane, not a hundred.
 
-A page gets the drawing in pieces of a few rows, one below the other: a page of paper can end between two pieces, but
-would cut through a single tall drawing.
+An HTML page gets the drawing in pieces of a few rows, one below the other: a printed page can break between two
+pieces, but would cut through a single tall drawing.
 
-The state is never said by colour alone. Inside a page the page's style sheet gives the colours, because its policy
-forbids styles of other origins than its own; a drawing in a file of its own brings its own, for light, dark and paper.
+The state is never said by colour alone. In an HTML page, the page's style sheet sets the colours, because the
+page's policy forbids styles from other origins; a drawing in its own file brings colours for light, dark and paper.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ PIECE = 5
 """Rows of a piece of the drawing on a page."""
 RADIUS = 10
 CHARACTER = 7.4
-"""Pixels of an average character of 14 pixels' height."""
+"""Average width of a character, in pixels, at a font size of 14 pixels."""
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ def lay_out(graph: PlanGraph) -> Layout:
 
 
 def _assign(bundles: Sequence[Sequence[GraphLink]]) -> tuple[Lane, ...]:
-    """Give each bundle the nearest lane that is free all along, the short ones first."""
+    """Give each bundle, short ones first, the nearest lane that is free along its whole length."""
     lanes: list[Lane] = []
     columns: list[list[tuple[int, int]]] = [[] for _ in range(MAX_LANES)]
     for bundle in sorted(bundles, key=_measure_bundle):
@@ -99,12 +99,12 @@ def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
 
 @cache
 def read_rules(name: str = "graph.css") -> str:
-    """Return the style sheet of every graph, without its font and colours, which `graph_alone.css` has."""
+    """Return a style sheet, by default that of every graph, without font and colours, which `graph_alone.css` has."""
     return files("planwarden.server.views").joinpath(name).read_text(encoding="utf-8")
 
 
 def draw_svg(graph: PlanGraph, *, stands_alone: bool = False, width: int = WIDTH) -> str:
-    """Return the drawing; `stands_alone` makes it a file of its own, with a ground and its own colours."""
+    """Return the drawing; `stands_alone` makes it a file of its own, with a background and its own colours."""
     height = _measure_height(graph)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     label = f'role="img" aria-label="{escape(graph.summary)}"'

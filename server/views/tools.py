@@ -20,12 +20,12 @@ class Error(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RehearsedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call would have needed that a rehearsal did not make."""
+    """What a call would have needed, had the rehearsal made it."""
 
     risk: str | None
     """`read`, `confirm`, `dangerous` or `critical`; null for a wait."""
     asks: str | None
-    """The kind of question that a person would have been asked first (`wait`: the clock); null if none."""
+    """The kind of question that a person would have been asked first, or `wait` for the clock; null if none."""
     needs: str | None
     """The assurance that a decision would have needed, or null."""
     quorum: int = 1
@@ -39,7 +39,7 @@ class RehearsedCall(msgspec.Struct, frozen=True, kw_only=True):
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences; left out if nothing."""
     rule: MatchedRule | None = None
-    """The rule of the operator that would have decided; left out if none."""
+    """The rule of the operator that would have decided about the call; left out if none."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +58,11 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     error: Error | None = None
     """Why it failed; left out if it did not."""
     once: dict[str, JsonValue] | None = None
-    """Its business key, by JSON pointers into the arguments: no other call has it; left out if its tool has none."""
+    """Its business key, which no other call has: values by JSON pointer into the arguments; left out if none."""
     beside: JsonValue = None
-    """What its server sent beside the structured result; left out if that was all."""
+    """What its server sent in addition to the structured result; left out if there was nothing more."""
     taken_from: str | None = None
-    """The execution that made it, when a retry took it over; left out otherwise."""
+    """If a retry took the call over, the execution that made it; left out otherwise."""
     rehearsal: RehearsedCall | None = None
     """What a rehearsal found instead of making the call; left out if it was made."""
     rule: MatchedRule | None = None
@@ -78,7 +78,7 @@ class ToolLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name in the catalogue."""
     signature: str
-    """The name with its arguments, a question mark behind those that may be left out."""
+    """The name with its arguments, and a question mark after each argument that may be left out."""
     description: str
     """The first line of the description."""
     capabilities: tuple[str, ...]
@@ -97,7 +97,7 @@ class ToolPage(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the catalogue."""
 
     tools: tuple[ToolLine, ...]
-    """Best matches first; without a query by name."""
+    """Best matches first; sorted by name if there is no query."""
     total: int
     """Number on all pages."""
     next_cursor: str | None
@@ -118,8 +118,8 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
     asks: str
     """Whether a person is asked when it is called, in words."""
     seen_result: JsonValue
-    """Where it has no `outputSchema`: names and kinds in the result of its last call in your runs, without values, or
-    a sentence that it was not called yet."""
+    """For a tool without `outputSchema`: the names and kinds, but not the values, in the result of its last call in
+    your runs, or a sentence that says that it was not called yet."""
     annotations: dict[str, JsonValue]
     """Hints of a downstream server, as it wrote them."""
     execution_mode: str
@@ -158,7 +158,7 @@ _ASKS = {
     (False, True): "runs at once; asks nobody",
     (False, False): "a person is asked before it runs, unless a rule or a permit of theirs allows the call",
 }
-"""Whether a person is asked, by whether a tool is blocking and whether its risk is `read`."""
+"""Says whether a person is asked. The key: whether the tool is blocking, and whether its risk is `read`."""
 
 
 def build_tool_call(call: Call) -> ToolCall:

@@ -1,6 +1,6 @@
-"""Moves a store in one pass: copied and read back in one transaction of the target, then the source is marked.
+"""Moves a store in one pass: copies it and reads it back in one transaction of the target, then marks the source.
 
-There is no commit over two databases, so the target is marked as unfinished until the source refuses to be used:
+No commit can span two databases, so the target is marked as unfinished until the source refuses to be used:
 
     committed          source      target
     (start)            is used     empty
@@ -8,8 +8,8 @@ There is no commit over two databases, so the target is marked as unfinished unt
     source marked      marked      whole, marked as unfinished
     (end)              marked      is used
 
-Nobody else uses the two in between, and they can never both be used. A move that broke off starts again: the same
-command removes the marks, empties the target, and copies everything as it is then.
+During the move nobody else uses either store, and at no time can both be used. After a move that broke off, the same
+command starts again: it removes the marks, empties the target, and copies everything as it is by then.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class MoveReport(msgspec.Struct, frozen=True):
     rows: dict[str, int]
     """The number of rows of each table."""
     audit_head: str
-    """As `planwarden audit verify` prints it, on both sides."""
+    """The head of the audit, the same on both sides, as `planwarden audit verify` prints it."""
 
 
 def move(source: StoreLocation, target: StoreLocation) -> MoveReport:
@@ -93,7 +93,7 @@ def _open_side(location: StoreLocation) -> Generator[StoreSide]:
 
 
 def _prepare(old: StoreSide, new: StoreSide) -> None:
-    """Undo what a move that broke off left in both. Raises `StoreError` when the target holds anything else."""
+    """Undo what an interrupted move left in both stores. Raises `StoreError` when the target holds anything else."""
     moved, unfinished = old.read_mark(), new.read_mark()
     if moved is not None:
         if not moved.is_source or unfinished is None or unfinished.move_id != moved.move_id:
@@ -131,7 +131,7 @@ def _describe_difference(old: StoreSide, new: StoreSide, what: str) -> StoreErro
 
 @dataclass
 class RowSum:
-    """The number of rows and a digest of them, whatever their order."""
+    """The number of rows, and a digest of them that does not depend on their order."""
 
     count: int = 0
     digest: int = 0
@@ -144,7 +144,7 @@ class RowSum:
         return total
 
     def pass_on(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the rows and count them."""
+        """Yield the rows, and add each to the count and the digest."""
         for row in rows:
             self.count += 1
             hashed = hashlib.sha256(msgspec.msgpack.encode(row)).digest()

@@ -1,8 +1,8 @@
 """A PostgreSQL database as one side of a move, which locks every table against writers.
 
 Every process that has the store open shares an advisory lock for as long as its control connection lives. So taking
-that lock exclusively proves that there is no such process. One whose control connection is broken goes unnoticed, but
-waits for the tables, and then meets the mark.
+that lock exclusively proves that there is no such process. A process whose control connection is broken escapes this
+check, but it has to wait for the locked tables, and then finds the mark.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -34,9 +34,9 @@ _NAMES = [*TABLES, *MERGED]
 _SETTINGS = (
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
-    # A process that has ended may still seem to live for so long.
+    # For this long, the server may still hold the locks of a process that has just ended.
     "lock_timeout = '2s'",
-    # One store must not be lost after the other one was marked.
+    # A crash must not undo this store's commit after the other store was marked.
     "synchronous_commit = on",
 )
 
@@ -47,7 +47,7 @@ class PostgresSide(StoreSide):
     statements = SQL
 
     def __init__(self, location: StoreLocation) -> None:
-        """Raise `StoreError` when a process uses the store, or nobody may."""
+        """Raise `StoreError` when another process is using the store, or when nobody may use it."""
         self.place = location.safe_url
         # A pooler is not made for a long transaction.
         self._url = location.control_url or location.url
@@ -55,7 +55,7 @@ class PostgresSide(StoreSide):
         with self._translating():
             self._connection = connect(self._url)
             try:
-                # Before the lock of migrations, which the other side of the move holds if it is this very database.
+                # Before the lock of migrations: if both sides of the move are this database, the other side holds it.
                 self._take_alone()
                 is_marked = read_mark(self._connection) is not None
                 self._connection.execute("COMMIT")
@@ -158,7 +158,7 @@ class PostgresSide(StoreSide):
         self.write_audit_end(0)
 
     def commit(self) -> None:
-        # From now on the mark keeps other processes away, or is gone.
+        # The commit drops the locks: from now on the mark keeps other processes away, or has been cleared.
         self._begin("COMMIT AND CHAIN")
 
     def close(self) -> None:

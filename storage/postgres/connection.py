@@ -1,6 +1,6 @@
 """Connections to PostgreSQL: how they are opened, what their errors mean, and the schema.
 
-Nothing here needs more than a managed PostgreSQL gives. Only the control connection keeps state between transactions,
+A managed PostgreSQL offers everything that this needs. Only the control connection keeps state between transactions,
 so all others may go through a pooler such as PgBouncer.
 """
 
@@ -38,24 +38,24 @@ Value = TypeVar("Value")
 OLDEST = 14
 """The oldest major version of the server."""
 CONNECT_S = 10
-"""Seconds for all servers that a URL names, but 2 for each at least."""
+"""Seconds to connect, shared by all servers that a URL names; each gets at least 2."""
 SILENT_S = 30.0
-"""Seconds without a byte after which a server that was asked for something counts as gone."""
+"""A server that owes an answer and sends nothing for so many seconds counts as gone."""
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """The connection broke, or there is none; whether the last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
-"""Nothing was done, and the same transaction may succeed now, or see the row of a rival that stood in its way."""
+"""Nothing was done. A second try may succeed, or it sees the row of the rival that stood in the way of the first."""
 MIGRATING = 7_811_887_001
 """The advisory lock of the process that changes the schema."""
 IN_USE = 7_811_887_002
-"""The advisory lock that all processes share that have the store open."""
+"""The advisory lock that all processes with this store open share."""
 _UNREADABLE = "PostgreSQL"
 """The name of a server whose URL cannot be read."""
 
 
 class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Breaks when the server says nothing for `SILENT_S`. Otherwise a frozen server would keep its user waiting for
-    hours, because its network still acknowledges what it is sent."""
+    """Breaks when the server says nothing for `SILENT_S`. Without this, a frozen server would keep its user waiting for
+    hours, because its network stack still acknowledges what it is sent."""
 
     def wait(self, gen: Generator[Any, Any, Value], *args: Any, **limits: Any) -> Value:
         return super().wait(self._give_up(gen), *args, **limits)
@@ -77,9 +77,9 @@ class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def connect(url: str, *, prepares: bool = False) -> Connection:
-    """Return a connection on which every statement is a transaction of its own, unless one was begun. Where the URL
-    names several servers, it leads to the one that writes. With `prepares` the server keeps the plans of frequent
-    statements.
+    """Return a connection on which every statement is a transaction of its own, unless one was begun. If the URL names
+    several servers, the connection leads to the one that accepts writes. With `prepares`, the server keeps the plans of
+    frequent statements.
 
     Raises:
         psycopg.OperationalError: the server cannot be reached or refuses.
@@ -109,7 +109,7 @@ def run(connection: Connection, name: str, parameters: Sequence[object] = ()) ->
 
 
 def name_server(url: str) -> str:
-    """Return hosts, ports and database, without user and password; `_UNREADABLE` for what is not a PostgreSQL URL."""
+    """Return hosts, ports and database, without user or password; `_UNREADABLE` if it is not a PostgreSQL URL."""
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
@@ -121,7 +121,7 @@ def name_server(url: str) -> str:
 
 
 def store_error(error: Exception, url: str) -> StoreError:
-    """Return the driver's error as ours: what happened where, and what to do. It holds no password and no row."""
+    """Turn the driver's error into ours: what happened where, and what to do. Ours shows no password and no row."""
     if isinstance(error, psycopg.Error) and error.sqlstate == REFUSED:
         replaced = StoreReplaced(
             f"{name_server(url)} {error.diag.message_primary}, and nothing more is written; end every planwarden "
@@ -148,8 +148,8 @@ _REFUSALS = {
     "authentication|password|pg_hba|role |permission denied": _REFUSES,
     "starting up": "is starting; try again in a moment",
 }
-"""What a caller is told, by the text with which a server refuses a connection: it comes without a code. If the server's
-messages are not in English, the caller is told that the server cannot be reached."""
+"""Patterns of a server's refusals, and what a caller is told: a refused connection has a text, but no code. If the
+texts are not in English, the caller is told that the server cannot be reached."""
 
 
 def _explain(error: Exception) -> str:
@@ -174,8 +174,8 @@ def _explain(error: Exception) -> str:
 
 
 def refuse_pooler(connection: Connection, url: str) -> None:
-    """Raise `StoreError` when the connection leads to a pooler, which may lend the locks of one process to another, so
-    that living processes are taken for dead. A pooler gives its clients process numbers of its own."""
+    """Raise `StoreError` when the connection leads to a pooler: it may lend locks of one process to another, so that
+    living processes seem dead. Process numbers reveal a pooler: it gives its clients numbers of its own."""
     if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         raise StoreError(
             f"{name_server(url)} is a pooler of connections; name the server behind it too, as control_url of [store] "
@@ -187,8 +187,8 @@ def migrate(connection: Connection, url: str) -> None:
     """Bring the schema to the newest version, one process at a time.
 
     Raises:
-        StoreError: the database is too old, foreign, a newer planwarden's, `planwarden move` left it, or a log that
-            can go on does not replay; it was left as it was.
+        StoreError: the database is too old, read-only, another application's, a newer planwarden's, marked by
+            `planwarden move`, or has a log that can go on but does not replay. It is left as it was.
     """
     version = connection.info.server_version // 10_000
     if version < OLDEST:
@@ -221,7 +221,7 @@ def migrate(connection: Connection, url: str) -> None:
 
 
 REFUSED = "PWMOV"
-"""The SQLSTATE with which the triggers refuse."""
+"""The SQLSTATE with which the triggers refuse to write to a marked store."""
 _TRIGGER = "refuse_moved"
 _FUNCTION = f"""
 CREATE FUNCTION {_TRIGGER}() RETURNS trigger LANGUAGE plpgsql AS $$

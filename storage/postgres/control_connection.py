@@ -1,7 +1,7 @@
 """The control connection, on a thread: signs of life, hints about commits, the database's time, the seal of the audit.
 
 It goes directly to the server, never through a pooler, because advisory locks and LISTEN belong to a connection.
-Without it everything stays correct: leases run out by themselves, and a process without hints looks every few seconds.
+Everything stays correct without it: leases run out by themselves, and a process without hints looks every few seconds.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ MAX_SEALED = 5_000
 def seal(connection: Connection) -> None:
     """Give the rows of the audit that were committed before the call their numbers and their hashes.
 
-    If several processes do so at once, only one of them seals each row. If each transaction chained its own rows, all
-    commits of all processes would wait in a queue. The price: rows of the last half second are not tamper-evident yet.
+    If several processes do so at once, only one of them seals each row. Transactions do not chain their own rows,
+    because all commits of all processes would then queue. The price: for half a second, a row is not tamper-evident.
     """
     while run(connection, "is_unsealed").fetchone() is not None:
         with connection.transaction():
@@ -54,7 +54,7 @@ def seal(connection: Connection) -> None:
 
 
 def _seal_some(connection: Connection) -> int:
-    # Read after the lock, so that the end of the chain is as the last process that sealed left it.
+    # Lock before reading, so that no other process moves the end of the chain that is read here.
     run(connection, "lock_audit")
     waiting = run(connection, "unsealed", (MAX_SEALED,)).fetchall()
     if not waiting:
@@ -73,12 +73,12 @@ def _read_unsealed(row: tuple[Any, ...]) -> tuple[float, AuditEntry, str]:
 
 
 def lock_key(owner: str) -> int:
-    """Return the advisory lock that `owner` holds while it lives."""
+    """Return the key of the advisory lock that `owner` holds while it lives."""
     return int.from_bytes(hashlib.sha256(owner.encode()).digest()[:8], "big", signed=True)
 
 
 def send_hint(connection: Connection, sender: str, hints: list[str]) -> None:
-    """Tell every process which executions were committed to; outside any transaction, which a hint would slow down."""
+    """Tell every process which executions have new commits. Use no transaction: a hint would slow it down."""
     if hints:
         payload = "\n".join((sender, *dict.fromkeys(hints)))
         if len(payload.encode()) > MAX_PAYLOAD:
@@ -90,7 +90,7 @@ class Control:
     """Starts with `start`, ends with `stop`; every other method may be called from any thread."""
 
     def __init__(self, url: str, changed: Callable[[Changes], None]) -> None:
-        """`changed` is called on the thread with another process's hint, or when anything may have changed."""
+        """Call `changed`, on the thread, for a hint of another process, or when anything may have changed."""
         self._url = url
         self.name = token_hex(8)
         """The name under which this process sends its own hints."""
@@ -102,7 +102,7 @@ class Control:
         """The database's time minus the steady seconds of this machine."""
         self._owners: list[str] = []
         self._recorded: set[str] = set()
-        """Owners that have a row in the database: an owner without one counts as having said that it ends."""
+        """Owners with a row in the database; one without counts as dead, because an ending owner deletes it."""
         self._announced = 0
         """How many of `_owners` this connection has tried to lock."""
         self._unlocked: set[str] = set()
@@ -122,14 +122,14 @@ class Control:
         return time.monotonic() + self._offset_s
 
     def steady(self) -> float:
-        """Return the same time as `now`: leases run by it as well."""
+        """Return the same time as `now`: here, leases are measured by the database's time too."""
         return self.now()
 
     def is_announced(self, owner: str) -> bool:
         return owner in self._recorded
 
     def announce(self, owner: str) -> None:
-        """Return once the lock of `owner` was asked for, or after a while without a connection."""
+        """Wait until the lock of `owner` has been asked for; without a connection, give up after a while."""
         with self._condition:
             if owner not in self._owners:
                 self._owners.append(owner)
@@ -194,8 +194,8 @@ class Control:
             os.read(self._wake_read, 4096)
 
     def _take_hints(self, connection: Connection) -> None:
-        """Take the hints, with those that arrived while a statement ran. The next ones are taken together a moment
-        later: where many processes commit, waking for each hint would cost a noticeable part of the time."""
+        """Take the hints, also those that arrived while a statement ran. Then pause, so that the next ones are taken
+        together: if many processes commit, waking for each hint would cost a noticeable part of the time."""
         hints = [*connection.notifies(timeout=0)]
         for hint in hints:
             sender, *texts = hint.payload.split("\n")
@@ -217,7 +217,7 @@ class Control:
         self._try_locks(connection)
 
     def _try_locks(self, connection: Connection) -> None:
-        """Never wait: a look whether the owner lives takes its lock for a moment, and another store may have it."""
+        """Try, never wait: a check that an owner lives takes its lock briefly, and another store may hold it."""
         for owner in tuple(self._unlocked):
             if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
                 self._unlocked.discard(owner)
@@ -245,6 +245,6 @@ class Control:
         self._pause(PAUSE_S)
 
     def _pause(self, pause_s: float) -> None:
-        """Pause; return early for `stop` and for a new owner, for which trying at once can do no harm."""
+        """Pause; return early for `stop`, and for a new owner, because trying at once does no harm."""
         if not self._is_stopping and select.select([self._wake_read], [], [], pause_s)[0]:
             os.read(self._wake_read, 4096)

@@ -1,4 +1,4 @@
-"""Which executions other processes committed to, by their hints; now and then all, because hints can be lost."""
+"""Which executions other processes committed to, as hints say; now and then any may have, because hints can be lost."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ EVERYTHING = "*"
 KEPT = 1_000
 """How many hints are kept; a reader that has missed more looks at everything."""
 SWEEP_S = 5.0
-"""Seconds after which anything may have changed, whatever hints came."""
+"""Seconds after which a reader is told that anything may have changed, whatever hints came."""
 
 
 def write_hint(execution_id: str, *, is_unowned: bool) -> str:
@@ -26,7 +26,7 @@ def write_hint(execution_id: str, *, is_unowned: bool) -> str:
 
 
 def read_hints(texts: Sequence[str]) -> Changes:
-    """Return what another process says that it committed; without a number."""
+    """Return what another process says that it committed; the number of the result, 0, means nothing."""
     if EVERYTHING in texts:
         return Changes(0)
     return Changes(
@@ -37,7 +37,7 @@ def read_hints(texts: Sequence[str]) -> Changes:
 
 
 class Hints:
-    """Added to by one thread, read by others."""
+    """The newest hints; one thread adds them, and others read them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""The connection that writes, on a thread: what is asked for while it commits is committed together next.
+"""The connection that writes, on a thread: requests that arrive during a commit form the group of the next one.
 
-The appends of a group are sent together, and the server is waited for only where an answer is read (pipeline mode). A
-broken connection is opened again, and the group is sent again: appends have tokens, so one that was committed is
+The appends of a group are sent together, and only reading an answer waits for the server (pipeline mode). A broken
+connection is opened again, and the group is sent again: appends have tokens, so one that was committed is
 recognised even if its answer was lost. An operation whose commit got no answer is not repeated: it has no token.
 """
 
@@ -51,16 +51,16 @@ Operation = Callable[[PostgresTransaction], Result]
 
 MAX_GROUP = 256
 MAX_GROUP_CHARS = 4 * 1024 * 1024
-"""Characters of the appends of a group beyond which no more are added."""
+"""A group whose appends have so many characters gets no more requests."""
 PATIENCE_S = 20.0
-"""Seconds for which a request is sent again while the database cannot be reached."""
+"""Seconds during which a request is tried again while the database cannot be reached."""
 TRIES = 5
-"""How often a group is tried if others get in its way, before each of its requests is tried alone."""
+"""If other transactions get in its way, a group is tried so often before each of its requests is tried alone."""
 PAUSE_S = 0.25
 SHUTDOWN = "57P"
-"""The class of errors with which a server ends a connection; libpq's own errors have none."""
+"""The class of the errors with which a server ends a connection; libpq's own errors belong to no class."""
 HINTS_S = 0.02
-"""The longest time for which a hint waits for others."""
+"""The most seconds that a hint waits, so that others are sent with it."""
 
 
 class _Request(Request[Result]):
@@ -122,8 +122,8 @@ class PostgresWriter:
         """Return the operation's result, once it is committed.
 
         Raises:
-            StoreError: the database failed; nothing of the operation is stored, unless its text says otherwise.
-            PlanwardenError: whatever the operation itself refused.
+            StoreError: the database failed; nothing of the operation is stored, unless the error's text says otherwise.
+            PlanwardenError: the refusal that the operation itself raised.
         """
         return await self._put(_Request(operation))
 
@@ -149,7 +149,7 @@ class PostgresWriter:
         self._drop_connection()
 
     def _collect(self, first: AnyRequest) -> tuple[list[AnyRequest], bool]:
-        """Return what waits, as much as is committed together; True when it is the last."""
+        """Return the next group out of the requests that wait, and whether it is the last group."""
         group, chars = [first], 0
         while len(group) < MAX_GROUP and chars < MAX_GROUP_CHARS and not self._requests.empty():
             request = self._requests.get()
@@ -161,7 +161,7 @@ class PostgresWriter:
         return group, False
 
     def _perform(self, group: list[AnyRequest]) -> None:
-        """Commit the group, each request with its value or error."""
+        """Commit the group, and give each request its value or its error."""
         tries = 0
         while group := self._dismiss_late(group):
             try:
@@ -186,7 +186,7 @@ class PostgresWriter:
             return
 
     def _dismiss_late(self, group: list[AnyRequest]) -> list[AnyRequest]:
-        """Fail requests that waited too long for a database that is gone, perhaps behind others. Return the rest."""
+        """Fail requests that waited too long, perhaps behind others, for a database that is gone. Return the rest."""
         if self._failure is None:
             return group
         oldest = monotonic() - PATIENCE_S
@@ -195,9 +195,9 @@ class PostgresWriter:
         return [request for request in group if request not in late]
 
     def _is_lost(self, error: Exception) -> bool:
-        """Return whether the connection is gone or about to go, or there was none, or its server became a standby.
+        """Return whether there is no connection, it is broken or about to break, or its server became a standby.
 
-        After a commit PostgreSQL may say that it shuts down before libpq knows the connection as closed.
+        After a commit, PostgreSQL may report a shutdown before libpq notices that the connection is closed.
         """
         if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
             return True
@@ -258,7 +258,7 @@ class PostgresWriter:
             self._send_hints(connection)
 
     def _append(self, transaction: PostgresTransaction, requests: list[AnyRequest]) -> bool:
-        """Return whether any was written."""
+        """Write the appends; return whether any of them was written."""
         appends = [request.append for request in requests if request.append is not None]
         if not appends:
             return False
@@ -286,7 +286,7 @@ class PostgresWriter:
     def _send_hints(self, connection: Connection) -> None:
         """Send the hints of one or more groups together: each message wakes every process."""
         hints, self._hints, self._hinted_at = self._hints, [], monotonic()
-        # A process that misses them looks by itself after a while.
+        # A process that misses the hints looks for changes by itself after a while.
         with suppress(psycopg.Error):
             self._committed(connection, hints)
 

@@ -1,13 +1,13 @@
 """Appends to a SQL database: the conditions they depend on, their events, and the rows derived from them.
 
-Both databases run this over the statements of `statements.sql`. Appends of one group share a transaction, and a refused
-one has written nothing. With PostgreSQL, only reading an answer waits for the server. So first all appends send the
+Both databases run this code; its SQL is in `statements.sql`. Appends of a group share a transaction, and a refused
+append has written nothing. With PostgreSQL, only reading an answer waits for the server. So first all appends send the
 queries that their conditions depend on; then each append's answers are read and checked, and its rows are written.
 Appends that concern the same subject follow one after the other.
 
 On PostgreSQL other transactions write at the same time. What the conditions read stays true until the commit: the
-transaction has locked the executions, the grants and the names in `PreparedAppend.locks`, or a unique index refuses a
-row because a rival wrote it first, and the whole group is tried again.
+transaction has locked the executions, the grants and the names in `PreparedAppend.locks`. Where it has no lock and a
+rival writes the same row first, a unique index refuses the row, and the whole group is tried again.
 """
 
 import json
@@ -54,13 +54,13 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
     entries: Sequence[AuditEntry]
     holdings: Holdings | None
     token: int
-    """Names the append, even if it is sent a second time."""
+    """Identifies the append; the same when the append is sent a second time."""
     is_repeated: bool = False
     """It may be stored already: the answer to its commit was lost."""
 
     @property
     def locks(self) -> list[str]:
-        """The names to lock, for what has no row to lock, so that other appends that want the same wait."""
+        """The names to lock instead of rows that do not exist yet, so that other appends that want the same wait."""
         names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
         principal, start = self.append.execution.principal, self.append.start
         if start is not None and start.key is not None:
@@ -83,7 +83,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def execution_ids(self) -> list[str]:
-        """The executions that nobody else changes before the commit."""
+        """The executions to lock, so that nobody else changes them before the commit."""
         start, execution_id = self.append.start, self.append.execution.execution_id
         return [execution_id] if start is None or start.after is None else [execution_id, start.after]
 
@@ -108,7 +108,7 @@ def write_appends(
     Refusals are `VersionConflict`, `LeaseLost`, `GuardFailed`, `GrantUsedUp`, `BudgetSpent`, `DuplicateEffect`,
     `StartRefused` and `ThreadBusy`.
     """
-    # All processes lock names and executions in the same order, so that two of them do not wait for each other.
+    # All processes lock names and executions in the same order, so that no two of them wait for each other.
     for name in sorted({name for prepared in appends for name in prepared.locks}):
         transaction.lock(name)
     outcomes: dict[int, Outcome] = {}
@@ -171,13 +171,13 @@ class _Inquiry:
     def conclude(
         self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float
     ) -> Outcome:
-        """Check everything, then write everything."""
+        """Check everything, then write everything; if a check fails, return its error and write nothing."""
         append = self.prepared.append
         row = executions.get(append.execution.execution_id)
         if row is not None and self._stored is not None and self._stored.fetchone() is not None:
             lease = Lease(row.execution_id, append.owner, row.fence) if append.acquire else None
             return None if append.release else append.lease or lease
-        # All rows, because a cursor of SQLite that has rows left keeps the transaction's view of the file.
+        # Read all rows: a SQLite cursor that has rows left would keep the transaction's view of the file.
         answers = [cursor.fetchall() for cursor, _ in self._conditions]
         number, unfinished = (None, None) if self._next is None else self._next.fetchall()[0]
         try:
@@ -246,7 +246,7 @@ def _check_grant(grant_id: str, count: int, rows: Rows, now: float) -> None:
 
 
 def check_version(append: Append, row: _Row | None) -> None:
-    """Raise unless the writer knows the newest event and still has the lease, if it had one, or can have it."""
+    """Raise unless the writer knows the newest event and, if it has or wants a lease, still has it or can get it."""
     execution_id, lease = append.execution.execution_id, append.lease
     if row is None:
         if append.expected_version:
@@ -263,7 +263,7 @@ def check_version(append: Append, row: _Row | None) -> None:
 
 
 def has_lease(row: _Row, lease: Lease) -> bool:
-    """Return False when another process has taken the execution over, or the lease was given up."""
+    """Return whether the lease still holds: nobody took the execution over, and the lease was not given up."""
     return row.owner == lease.owner and row.fence == lease.fence
 
 

@@ -1,4 +1,4 @@
-"""A SQL database as the modules of this folder use it: statements by name, each database with its own text for them."""
+"""A SQL database as this folder's modules use it: statements go by name, and each database has its own SQL for them."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +26,9 @@ class Cursor(Protocol):
 
 
 class SqlTransaction(Protocol):
-    """An open transaction. It may be shared with other operations, so a refused operation must have written nothing.
+    """An open transaction. Other operations may share it, so an operation that is refused must have written nothing.
 
-    In an append, statements are sent without waiting for what those before them did, until an answer is read.
+    In an append, each statement is sent without waiting for the results of earlier ones, until a result is read.
     """
 
     def execute(self, name: str, parameters: Sequence[object] = ()) -> Cursor:
@@ -40,19 +40,19 @@ class SqlTransaction(Protocol):
         ...
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-        """Append rows to the audit, with the digest of the policy that they were decided under, if any."""
+        """Append rows to the audit; `policy` is the digest of the policy behind the decisions, if any."""
         ...
 
 
 Condition = tuple[Cursor, Callable[[Rows, float], None]]
-"""A lookup that was sent, and a function that takes its rows and the time and raises the refusal."""
+"""A lookup already sent, and a function that checks its rows and the time, and raises an error to refuse."""
 
 
 class Liveness(Protocol):
-    """Which processes live and what they attend to, as far as this machine or the database knows."""
+    """Which processes are alive and whether they start schedules, as far as this machine or the database knows."""
 
     async def announce(self, owner: str) -> None:
-        """Record that this process, as `owner`, lives."""
+        """Record that this process is alive as `owner`."""
         ...
 
     async def is_dead(self, owner: str) -> bool:
@@ -100,7 +100,7 @@ class Writes(Protocol):
         ...
 
     async def close(self) -> None:
-        """Commit what was asked for before, and refuse later writes."""
+        """Commit the writes already requested, and refuse later ones."""
         ...
 
 
@@ -120,7 +120,7 @@ class Database:
         *,
         is_large: bool = False,
     ) -> Result:
-        """Return the operation's result once it is committed, with `entry` in the audit unless the result is false."""
+        """Return the operation's result once it is committed; unless the result is false, also audit `entry`."""
 
         def perform(transaction: SqlTransaction) -> Result:
             result = operation(transaction)
@@ -136,8 +136,8 @@ class Database:
 
 
 class Request(Generic[Result]):
-    """What a caller asks a writer for. It holds its outcome until `deliver` tells the caller, because a group may be
-    undone and performed again."""
+    """A caller's request to a writer. It keeps its outcome until `deliver` tells the caller, because the group of
+    requests that it belongs to may be undone and performed again."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

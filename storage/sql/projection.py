@@ -1,4 +1,4 @@
-"""The rows that follow from the events of one append, beside its log."""
+"""The rows that the events of one append change in addition to the log."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import SqlTransaction
 
 RISKS: tuple[Risk | None, ...] = ("critical", "dangerous", "confirm", "read", None)
-"""In the order in which waiting questions are listed; a question's row has the index of its risk here."""
+"""Risks in the order in which waiting questions are listed; a question's row stores the index of its risk."""
 _RENAMING = (ev.ExecutionCreated, ev.PlanAccepted, ev.PlanRevised)
 """Events that may change the synopsis."""
 _PROGRESSING = (
@@ -27,7 +27,7 @@ _PROGRESSING = (
     ev.StepRehearsed,
     ev.StepSkipped,
 )
-"""Events that may change how many steps there are, or are done."""
+"""Events that may change how many steps there are, or how many of them are done."""
 _CLOSING: dict[type[ev.Event], str] = {
     ev.SuspensionDecided: "decided",
     ev.SuspensionTimedOut: "timed_out",
@@ -40,9 +40,9 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
     """What is known about the rows before the transaction begins."""
 
     synopsis: Synopsis | None
-    """What a list shows of the execution; None when that is as before."""
+    """What a list shows of the execution; None if that has not changed."""
     counts: tuple[int, int] | tuple[None, None]
-    """How many steps there are, and how many of them are done; None when that is as before."""
+    """How many steps there are, and how many of them are done; both None if neither has changed."""
     grant_uses: Mapping[str, int]
     """How often each grant is used."""
     goes_on: bool
@@ -50,7 +50,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
 
 
 def project(append: Append) -> Projection:
-    """Return what the append changes beside the log."""
+    """Return what the append changes in addition to the log."""
     execution, events = append.execution, [recorded.event for recorded in append.recorded]
     intended = [event for event in events if isinstance(event, ev.ToolCallIntended)]
     is_renamed = any(isinstance(event, _RENAMING) for event in events) or any(
@@ -91,7 +91,7 @@ def write_rows(transaction: SqlTransaction, append: Append, projection: Projecti
 
 
 def _write_question(transaction: SqlTransaction, execution: ExecutionState, recorded: ev.Recorded, number: int) -> None:
-    """Write what the event changes in the row of a suspension, if it is about one."""
+    """Write what the event changes in the row of its suspension; do nothing if the event has none."""
     execute = transaction.execute
     match recorded.event:
         case ev.Suspended(question=question):

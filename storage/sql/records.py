@@ -1,7 +1,7 @@
 """The table `records`, which holds everything small that a store keeps beside executions.
 
-Each kind of record is a class; `hosts`, `keys`, `schedules`, `sealing`, `sessions` and `tokens` have the kinds and
-their laws. Stored rows are hostile input: what does not fit its class is a `StoreError`, never a half-built value.
+Each kind of record is a class; `hosts`, `keys`, `schedules`, `sealing`, `sessions` and `tokens` define the kinds
+and their rules. Stored rows are hostile input: a misfit raises `StoreError` and never becomes a half-built value.
 """
 
 import math
@@ -18,11 +18,11 @@ from planwarden.storage.sql.database import Database, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_object
 
 LOCAL_KINDS = ("gate", "inbox", "secret", "secret_lock")
-"""Kinds that `planwarden move` leaves where they are: about running processes, or sealed for one store."""
+"""Kinds that `planwarden move` leaves behind: they describe running processes, or are sealed for one store."""
 
 
 class Columns(NamedTuple):
-    """How a kind is stored: its name, and the fields that are columns. The other fields are the row's JSON."""
+    """How a kind is stored: its name, and the fields with a column of their own. The row's JSON holds the others."""
 
     kind: str
     id: str
@@ -75,15 +75,15 @@ class RecordTransaction:
         return [_read_record(kind, row) for row in self._execute(*_select_all(kind, owner)).fetchall()]
 
     def insert(self, record: Record) -> bool:
-        """Store a new record; False when there is one with its id, which stays."""
+        """Store a new record. Return False, and keep the stored record, when the id is taken."""
         return self._execute("add_record", _build_row(record)).rowcount == 1
 
     def put(self, record: Record) -> bool:
-        """Store the record, in place of one with its id if there is one."""
+        """Store the record; replace any record with the same id."""
         return self._execute("put_record", _build_row(record)).rowcount == 1
 
     def change(self, record: Record) -> bool:
-        """Store the record if the stored one still has its version, which then grows by one."""
+        """Store the record and add one to its version, but only if the stored record still has the same version."""
         return self._execute("change_record", (*_build_row(record), record.version)).rowcount == 1
 
     def delete(self, kind: type[Record], record_id: str) -> bool:
@@ -106,8 +106,8 @@ class HasRecords(Protocol):
 class RecordStore(Generic[R]):
     """The records of one kind. Every method raises `StoreError` when the medium fails or a row is damaged.
 
-    Laws: what one `write` does is stored together or not at all, and acknowledged means committed. Of racing inserts of
-    one id, and of racing changes of one version, exactly one succeeds.
+    Rules: one `write` is stored as a whole or not at all, and is committed once it returns. Of several inserts that
+    race for one id, or changes that race for one version, exactly one succeeds.
     """
 
     def __init__(self, store: object, kind: type[R]) -> None:
@@ -142,9 +142,9 @@ class RecordStore(Generic[R]):
     async def write(
         self, operation: Callable[[RecordTransaction], Result], entry: AuditEntry | None = None, *, lock: str = ""
     ) -> Result:
-        """Return the operation's result once it is committed, with `entry` in the audit unless the result is false.
+        """Return the operation's result once it is committed; unless the result is false, also audit `entry`.
 
-        Operations with the same `lock` wait for each other: what one reads, no other changes before it is committed. An
+        Operations with the same `lock` wait for each other: until one is committed, no other changes what it read. An
         operation may write records of several kinds.
         """
 

@@ -48,7 +48,7 @@ WAL_RESET_FIXED = (3, 51, 3)
 
 BUSY_TIMEOUT_MS = 10_000
 FAULTS = (sqlite3.Error, UnicodeError)
-"""What the driver raises; the second for damaged text that is read, and for ids that are not text when written."""
+"""What the driver raises; `UnicodeError` when it reads damaged text, or writes an id that is not Unicode text."""
 
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb.*|afpfs|afs|ceph|gluster.*|lustre|9p|fuse\.(sshfs|s3fs|rclone|glusterfs.*)|webdav|davfs"
@@ -113,7 +113,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def leave_log(connection: sqlite3.Connection) -> None:
-    """Do not let closing `connection` move the log into the database. Before Python 3.12 this is not possible."""
+    """Keep closing `connection` from moving the log into the database; before Python 3.12 this does nothing."""
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
 
@@ -148,8 +148,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the schema to the newest version in one transaction; do nothing when it is there already.
 
     Raises:
-        StoreError: the file is another application's, a newer planwarden's, `planwarden move` left it, or a log that
-            can go on does not replay; it was left as it was.
+        StoreError: the file belongs to another application or a newer planwarden, `planwarden move` left it, or the
+            log of an execution that can go on does not replay; the file was left as it was.
     """
     steps = migrations()
     try:
@@ -257,7 +257,7 @@ def _statements(script: str) -> list[str]:
 
 
 def _check_header(path: Path) -> None:
-    """Read user_version and application_id from the file itself (https://sqlite.org/fileformat.html section 1.3)."""
+    """Refuse a file by user_version and application_id in its header (https://sqlite.org/fileformat.html, 1.3)."""
     try:
         with path.open("rb") as file:
             header = file.read(100)
@@ -274,7 +274,7 @@ def _check_header(path: Path) -> None:
     is_blank = application == version == int.from_bytes(header[40:44], "big") == 0
     if application != APPLICATION_ID and not is_blank:
         raise _foreign(path)
-    # The mark of a move says more than its version; it is read when the file is open.
+    # A file that a move marked passes: once it is open, `migrate` refuses it with the mark, which explains more.
     if latest_version() < version != MARKED:
         raise _newer(path, version, latest_version())
 

@@ -1,4 +1,4 @@
-"""The connection that writes: commits on the event loop's own thread while the disk is quick, else on a thread.
+"""The connection that writes: it commits on the event loop while the disk is quick, otherwise on its own thread.
 
 Whatever is asked for in one turn of the loop is committed together when the turn is over (group commit): one BEGIN
 IMMEDIATE, one COMMIT, one wait for the disk. Handing that to a thread and back costs more than an ordinary commit. So
@@ -28,7 +28,7 @@ from planwarden.storage.sqlite.disk_pace import Pace
 
 
 class SqliteTransaction:
-    """Implements `SqlTransaction` over a connection with an open one."""
+    """Implements `SqlTransaction` on a connection whose transaction is open."""
 
     __slots__ = ("connection",)
 
@@ -39,10 +39,10 @@ class SqliteTransaction:
         return self.connection.execute(SQL[name], parameters)
 
     def lock(self, name: str) -> None:
-        """Nobody else writes while this transaction is open."""
+        """Do nothing: nobody else writes while this transaction is open."""
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-        """Append to the chain, after a row that names the policy if that is a new one."""
+        """Append the entries to the chain; if the policy is new, put a row that names it before them."""
         last = self.execute("last_audit").fetchone()
         self.connection.executemany(SQL["add_audit"], chain_audit(last, ((at, entry, policy) for entry in entries)))
 
@@ -54,7 +54,7 @@ MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000
 """Pages of the log, as `_estimate_pages` counts them, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
-"""Pages of the log after which a commit does that itself, such as the commit of a large artifact."""
+"""Pages of the log after which a commit moves the log itself; committing a large artifact can reach this."""
 
 
 class _Request(Request[Result]):
@@ -87,11 +87,11 @@ class Writer:
         self._held_if_free = lock.held_if_free if lock is not None else lambda: nullcontext(True)
         self.pace = Pace()
         self._requests: deque[_Request[Any]] = deque()
-        """In order; appended to by event loops, emptied by the holder of `_using`."""
+        """In the order in which they arrived. Event loops append to it; the holder of `_using` takes from it."""
         self._using = threading.Lock()
         """Held by the loop or the thread that uses the connection."""
         self._wakes: SimpleQueue[bool] = SimpleQueue()
-        """One entry whenever the thread has to look; False is the last."""
+        """Each entry makes the thread look for requests; False comes last and ends the thread."""
         self._turning: asyncio.AbstractEventLoop | None = None
         """The loop that will commit when its present turn is over."""
         self._rows = 0
@@ -99,7 +99,7 @@ class Writer:
         self._pages = 0
         """An estimate of what this connection has added to the log since that was last moved into the database."""
         self._foreign_changes = 0
-        """As last read by `read_foreign_changes`."""
+        """As `_look_for_foreign_changes` last read it."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -132,7 +132,7 @@ class Writer:
         return await request.future
 
     def _end_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit what the loop's turn asked for, as one group: everything that was ready in the turn has run."""
+        """Commit as one group what was asked for in this turn of the loop, now that all ready callbacks have run."""
         if self._turning is loop:
             self._turning = None
         if self._closed or not self._requests:
@@ -142,14 +142,14 @@ class Writer:
             self._wake(True)
         elif self._using.acquire(blocking=False):
             self._commit_here(loop)
-        # Otherwise, the user of the connection looks for requests afterwards.
+        # Otherwise, the user of the connection looks for requests when that use is over.
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit what is waiting, on the loop's thread, or leave it to the writer's own."""
+        """Commit the waiting requests on the loop's thread, or leave them to the writer's own thread."""
         is_done = False
         try:
             batch = self._batch()
-            # Another process or connection may write, or the lock cannot be taken.
+            # Another process or connection may be writing, or taking the lock may fail.
             with suppress(_Busy, StoreError):
                 if not any(request.is_large for request in batch):
                     with self._held_if_free() as is_free:
@@ -166,7 +166,7 @@ class Writer:
             self._wake(True)
 
     def read_foreign_changes(self) -> int:
-        """Return a number that differs once another connection has changed the file; what this one wrote is not in it.
+        """Return a number that changes whenever another connection changes the file, but not when this one does.
 
         While the thread uses the connection, return the number after its last commit. Never wait.
 
@@ -213,7 +213,7 @@ class Writer:
             with self._using:
                 while batch := self._batch():
                     self._wait_and_perform(batch)
-                    # Now, so that the callers find the connection free when they go on.
+                    # Look before delivering, so that the callers find the connection free when they go on.
                     self._look_for_foreign_changes()
                     deliver(batch)
                     if goes_on and self._can_hand_back():
@@ -221,7 +221,7 @@ class Writer:
                 if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection moves the log, which is a write. Without the lock the next opener does it.
+        # Closing the last connection moves the log, which is a write. Without the lock, the next opener moves it.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -236,7 +236,7 @@ class Writer:
             return False
 
     def _hand_back(self) -> None:
-        """Let the loop commit what is waiting. Called without the connection, so that no request is left waiting."""
+        """Let the loop commit what is waiting. Call this after releasing `_using`, so that no request is missed."""
         try:
             loop = self._requests[0].loop
             loop.call_soon_threadsafe(self._end_turn, loop)
@@ -247,11 +247,11 @@ class Writer:
             self._wakes.put(True)
 
     def _batch(self) -> list[_Request[Any]]:
-        """Return the oldest requests, as many as are performed together; empty when there are none."""
+        """Take the oldest requests, at most `MAX_GROUP`, out of the queue and return them; empty if there are none."""
         return [self._requests.popleft() for _ in range(min(len(self._requests), MAX_GROUP))]
 
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
-        """Wait on the thread for other writers, and perform the batch. If the wait fails, so do all of its requests."""
+        """Wait on the thread for other writers, and perform the batch. If the wait fails, all of its requests fail."""
         try:
             with self._held(), self._patiently():
                 self._perform(batch, self.pace.note_thread_wait)
@@ -268,8 +268,8 @@ class Writer:
             self._connection.execute("PRAGMA busy_timeout = 0")
 
     def _perform(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> None:
-        """Commit the batch, each request with its value or error; note how long one operation alone would have waited.
-        Raise `_Busy`, with nothing done."""
+        """Commit the batch and set the value or error of each request; note how long one operation alone would have
+        waited. Raise `_Busy` if another connection is writing; then nothing was done."""
         failure = self._commit_together(batch, note)
         if failure is None:
             return
@@ -286,7 +286,7 @@ class Writer:
                 request.error = store_error(error, self._path)
 
     def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
-        """Return None when the transaction was committed; refusals of single operations are in their requests."""
+        """Return None if the transaction was committed, else why not; each request holds its operation's refusal."""
         try:
             began = perf_counter()
             self._begin()
@@ -325,7 +325,7 @@ class Writer:
             raise
 
     def _checkpoint(self) -> None:
-        """Move the log into the database, as far as readers allow. What fails here is tried again with later rows."""
+        """Move the log into the database, as far as readers allow. A failed move is tried again after more rows."""
         self._pages = 0
         with suppress(StoreError, *FAULTS), self._held():
             self._check()
@@ -333,7 +333,7 @@ class Writer:
 
 
 class MemoryWriter:
-    """Commits on the caller's own thread, because nothing is waited for."""
+    """Commits on the caller's own thread, because memory never makes it wait."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -354,7 +354,7 @@ class MemoryWriter:
         return result
 
     def read_foreign_changes(self) -> int:
-        """Return a number that differs once any row was written: several engines share the connection."""
+        """Return a number that changes with every written row, because several engines share the connection."""
         return self._connection.total_changes
 
     async def close(self) -> None:
@@ -362,7 +362,7 @@ class MemoryWriter:
 
 
 def _estimate_pages(rows: int) -> int:
-    """Return how many pages of the log a transaction takes that changed so many rows: rather too many than too few.
+    """Estimate how many pages of the log a transaction takes that changed `rows` rows; err on the high side.
 
     A row alone takes up to three, with its indexes. Rows of a group share pages; indexes over random ids do not.
     """

@@ -1,6 +1,6 @@
 """An execution that another agent runs for us: what we store about it, and what the agent says about it.
 
-What the agent says is outside input: bounded, without unknown parts, every text on one line and escaped.
+What the agent says is outside input: we limit its size, drop unknown parts, and escape each text on one line.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ MAX_REASON_CHARS = 300
 MAX_NAME_CHARS = 128
 MAX_CALLS = 20
 MAX_CALL_BYTES = 32 * 1024
-"""The limit of all calls together that a question covers; the page shows them whole."""
+"""The limit for all calls that one question covers, taken together; the page shows them in full."""
 MAX_ADDRESS_CHARS = 300
 MAX_SUSPENSIONS = 100
 _KNOWN_RISKS: dict[str | None, Risk] = {risk: risk for risk in RISKS}
 
 
 class DelegatedGoal(BaseModel):
-    """What is stored while we wait for the goal. A pydantic model, because it is read back from the log."""
+    """What we store while an agent works on the goal. A pydantic model, because it is read back from the log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     agent: str
@@ -43,14 +43,14 @@ class DelegatedGoal(BaseModel):
     digest: str = ""
     """Fingerprint of that suspension, as it was shown."""
     is_whole: bool = True
-    """The question was shown whole, so that it can be approved here."""
+    """Whether the question was shown in full; only then can it be approved here."""
     refused: bool = False
     """The agent did not accept an approval from here."""
     failures: int = 0
     """How many times in a row the agent could not be reached."""
 
     def wait(self, seconds: float) -> Suspend:
-        """Return a suspension that waits for the clock before the goal is looked at again."""
+        """Return a suspension that lasts until we look at the goal again, after `seconds`."""
         return Suspend(
             message=f"waits for agent {self.agent!r} (thread {self.thread_id[:64]!r})",
             addressee="clock",
@@ -82,7 +82,7 @@ class ChildQuestion(BaseModel):
     confirms: JsonValue = None
     """Later calls that the same decision releases there."""
     releases: JsonValue = None
-    """Calls that it releases at agents to which the agent delegated."""
+    """Calls that the decision releases at further agents, to which this agent delegated."""
     undecidable: JsonValue = None
     """Why it cannot be approved at the agent."""
     risk: str | None = None
@@ -128,13 +128,13 @@ class ChildQuestion(BaseModel):
 
     @property
     def _words(self) -> str:
-        """All that the agent says in words; what its own planwarden found counts as the agent's words too."""
+        """All text of the question; what the agent's own planwarden found counts as the agent's words too."""
         texts = self.found if isinstance(self.found, list) else []
         return " ".join(text for text in (*texts, self.message) if isinstance(text, str) and text)
 
     def _check_decidable(self) -> None:
         if self.undecidable is not None:
-            # Quoted, the agent's reason cannot pass for words of planwarden.
+            # Quote the agent's reason, so that nobody takes it for planwarden's own words.
             reason = json.dumps(one_line(str(self.undecidable), MAX_REASON_CHARS))
             raise _NotShown(f"the agent cannot approve it either: {reason}")
         if one_line(self._words, MAX_MESSAGE_CHARS) != one_line(self._words, 12 * len(self._words) + 1):
@@ -195,7 +195,7 @@ class ChildView(BaseModel):
 
     @property
     def state(self) -> Literal["running", "asks", "thinks", "completed", "ended"]:
-        """`asks`: a person must answer. `thinks`: it wants its caller, us, to be its model."""
+        """What it is doing. `asks`: a person must answer. `thinks`: it wants us, its caller, to act as its model."""
         if self.status == "completed":
             return "completed"
         if self.status not in ("running", "suspended"):

@@ -1,10 +1,10 @@
 """`delegate_to_agent`: hands a goal to another agent over MCP, waits for it durably, and asks its questions here.
 
-The agent's handle is stored at once, in a suspension that waits for the clock. From then on, the process that runs the
+The agent's handle (thread id) is stored at once, in a suspension with a timer. From then on, the process that runs the
 execution only polls the agent. If the agent got the goal but did not answer, the outcome is unknown, and planwarden
 never starts the goal again by itself. Approving our call approves nothing that the agent does: a person here answers
-its questions, asked in its name. The decision goes back to the agent as its caller's, with the weight that the agent
-gives to callers.
+its questions, asked in its name. The agent gets the decision as one from its caller, and gives it the weight
+that it gives to any caller.
 """
 
 import logging
@@ -78,7 +78,7 @@ class DelegationTool:
         return Tool(define(definition), self.call, self.resume)
 
     async def call(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """Hand the goal to the agent. Returns the wait for it, which holds the agent's handle.
+        """Hand the goal to the agent. Return its answer, or a suspension that holds its handle and waits for it.
 
         Raises:
             ToolError: the agent did not get the goal, or refused it.
@@ -96,7 +96,7 @@ class DelegationTool:
             DEPTH: len(chain),
             CHAIN: list[JsonValue](chain),
         }
-        # The names of its arguments are known only after a listing.
+        # Connect first: only a listing tells the names of the tool's arguments.
         await agent.connect()
         goal = self._build_arguments(agent, str(arguments["goal"]), context)
         run_tool, check = agent.settings.run_tool, context.confirm_lease
@@ -149,7 +149,7 @@ class DelegationTool:
                 logger.exception("watching delegated suspensions failed")
 
     async def _close_settled_questions(self, executions: Engine) -> None:
-        """Look at the open suspensions in the store. Even if several processes do, each suspension closes once."""
+        """Close open suspensions that their agents have settled; each closes only once, whatever other processes do."""
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await executions.store.suspensions(
@@ -214,7 +214,7 @@ class DelegationTool:
         return None if again is None else again.suspend(child.model_copy(update={"refused": approved}))
 
     async def _poll(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
-        """Poll until the agent asks, ends, or has worked for `POLL_S`; then return the wait to be stored again."""
+        """Poll until the agent asks or ends; after `POLL_S`, return another wait to be stored instead."""
         pause_s, until = FIRST_PAUSE_S, time.monotonic() + POLL_S
         goal = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
         while True:
@@ -250,7 +250,7 @@ class DelegationTool:
     def _build_arguments(self, agent: RemoteAgent, goal: str, context: CallContext) -> dict[str, JsonValue]:
         """Return the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
 
-        A planwarden also gets the call's key, so that the same call sent again finds what it started there.
+        If the agent is a planwarden, it also gets the call's key, so that a repeated call finds what the first started.
         """
         names, caps = self._servers.list_arguments(agent.name, agent.settings.run_tool), context.left
         arguments: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in names), "goal"): goal}
@@ -270,7 +270,7 @@ def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
-    """Answer a form with a `decision` field, which asks the caller's person; cancel any other question."""
+    """Fill in a form that has a `decision` field, because it asks the caller's person; cancel any other question."""
     properties = (elicitation.form or {}).get("properties")
     if not isinstance(properties, dict) or "decision" not in properties:
         return CANCEL

@@ -1,11 +1,11 @@
 """One call of a downstream tool: checks the definition, sends the call, and says what each failure means.
 
-A call that was certainly not sent ends in a plain error. A call that was sent and has no answer has an unknown outcome
-if it may have changed something. The SDK's validation of results is bypassed, because it runs patterns that can
+A call that was certainly not sent ends in a plain error. If a call was sent, got no answer and may have changed
+something, its outcome is unknown. The SDK's validation of results is bypassed, because it runs patterns that can
 backtrack on the event loop and may list the tools again; `agent/common/schema.py` checks `outputSchema` instead.
 
-When the server asks a question, a person gets it as a suspension, and the call continues with the answer: the open
-call, or since 2026-07-28 the same call made again with the same key. In that revision
+When the server asks a question, a person gets it as a suspension. The answer goes into the call, which stayed open; or,
+since protocol revision 2026-07-28, the same call is made again with the same key. In that revision
 (https://modelcontextprotocol.io/specification/2026-07-28, multi-round-trip requests) the server does nothing until it
 returns a result; the client sends the call again with the answers and the server's state, which the client cannot read.
 Time limits and cancellation come from the engine's scope; when it ends a call, the SDK tells the server.
@@ -36,8 +36,8 @@ MAX_QUESTIONS = 16
 MAX_STATE_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 1_000
 START_SHARE = 0.9
-"""The part of a call's time limit that waiting for the server may take. If the limit itself ended that wait, the call
-would not know that nothing was sent."""
+"""The share of a call's time limit that the wait for the server's start may use. If the whole limit ended that wait, we
+could not report that nothing was sent."""
 RETRY_PAUSE_S = 0.1
 """The pause before a call is sent again because its answer has no question, only a state to send back."""
 
@@ -46,7 +46,7 @@ Outcome = JsonValue | ResultWithArtifacts | Suspend
 
 
 class CallRound(BaseModel):
-    """One round of a call that its server answers with questions: what it asks, and what to send next.
+    """One round of a call whose server asks questions before it returns a result: its questions, and what to send next.
 
     It is stored with the suspension, so that any process can continue.
     """
@@ -55,7 +55,7 @@ class CallRound(BaseModel):
     arguments: dict[str, JsonValue]
     number: int = 1
     state: str | None = None
-    """The server's own; sent back unchanged."""
+    """The server's own state, sent back unchanged."""
     questions: dict[str, JsonValue] = {}
     """The server's questions by its own keys, as it sent them."""
     answers: dict[str, Answer] = {}
@@ -63,7 +63,7 @@ class CallRound(BaseModel):
     def next_round(self, result: "mcp.types.InputRequiredResult") -> "CallRound":
         """Return the next round, in which every question is open.
 
-        Raises `BadElicitation`: the server asks for what it was not offered, for too much, or too often.
+        Raises `BadElicitation`: the server asks too much, too often, or for something that we did not offer.
         """
         requests, state = result.input_requests or {}, result.request_state
         if self.number >= MAX_ROUNDS or len(requests) > MAX_QUESTIONS or len(state or "") > MAX_STATE_CHARS:
@@ -99,7 +99,7 @@ class CallRound(BaseModel):
 
 
 class DownstreamCall(msgspec.Struct, frozen=True):
-    """Calls one tool as it is defined. A tool that changed gets another `DownstreamCall`."""
+    """A callable for one definition of a tool. When the definition changes, the tool gets another `DownstreamCall`."""
 
     connection: ServerConnection
     tool: DownstreamTool
@@ -113,7 +113,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             OutcomeUnknown: the call was sent and may have happened.
             StaleDefinition: the server defines the tool differently now; nothing was sent.
         """
-        # The host's own connection to the server makes a gated call while it lives.
+        # While the host's own connection to the server lives, a gated call goes over it.
         gated_call = self.connection.gated_calls.get(context.thread_id)
         if gated_call is not None:
             return await gated_call(self.tool, arguments, context)
@@ -134,7 +134,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._wait_for_outcome(call, CallRound(arguments={}), context)
 
     async def _ask_or_send(self, call_round: CallRound, context: CallContext) -> Outcome:
-        """Return the open question of the round; send it when there is none."""
+        """Return the round's open question, or send the round when it has none."""
         if (question := call_round.open_question()) is not None:
             return question[1].suspend(self.connection.config.name, call_round.model_dump(mode="json"))
         if not call_round.questions:
@@ -166,7 +166,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._wait_for_outcome(call, call_round, context)
 
     async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
-        """Return the result of the call, or a question, after which the call is held open or can be made again."""
+        """Return the call's result, or a question; then the call is held open for the answer, or made again with it."""
         while (question := await call.next_elicitation()) is not None:
             hold_id = token_hex(16)
             if self.connection.calls.hold(hold_id, call):

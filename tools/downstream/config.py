@@ -34,7 +34,7 @@ class LoginSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
-    """The client that the operator registered there; without one, planwarden asks the server to register one."""
+    """Id of the client that the operator registered; without it, planwarden asks the authorization server for one."""
     client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable that holds the client's secret."""
     client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
@@ -42,8 +42,8 @@ class LoginSettings(BaseModel):
     client_metadata_url: str | None = Field(default=None, pattern=r"^https://[^/\s]+/\S+$", max_length=2_000)
     """Address of a document that describes the client; it is the client's id where the server accepts that."""
     issuer: str | None = Field(default=None, pattern=r"^https?://[^/\s]+\S*$", max_length=2_000)
-    """The authorization server that the client is registered with; the client and its secret go to no other one. Unless
-    it is set, the authorization server of the first login counts."""
+    """The authorization server that the client is registered with; the client and its secret go to no other. If
+    it is not set, this is the authorization server of the first login."""
     redirect_port: int | None = Field(default=None, ge=1, le=65_535)
     """The port on this machine to which the browser returns; any free port unless it is set."""
 
@@ -83,7 +83,7 @@ class ServerConfig:
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """In addition to the few variables that every child gets. It may hold keys, so no representation shows it."""
+    """Variables beyond the few that every child process gets. They may hold keys, so `repr` leaves them out."""
     cwd: Path | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -92,13 +92,13 @@ class ServerConfig:
     login_name: str | None = None
     """The server whose login it uses; None for its own."""
     is_gated: bool = False
-    """A host's own server, which the gate wraps: arguments and results of its tools pass as they were sent."""
+    """A host's own server, which the gate wraps: the arguments and results of its tools pass through unchanged."""
     is_disabled: bool = False
     problem: str | None = None
     """Why the server cannot start, as far as the configuration tells."""
     fingerprint: str = ""
-    """Digest of how the server is reached, without the values of variables and headers. A cached listing belongs to
-    it."""
+    """Digest of how the server is reached, without the values of variables and headers. A cached listing is valid only
+    for the fingerprint that it was made with."""
     settings: ServerSettings = field(default_factory=ServerSettings)
 
     @property
@@ -130,7 +130,7 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
 
     config: ServerConfig
     find_secrets: Callable[[], SecretStore]
-    """Raises `ToolError` while there are none."""
+    """Returns the secrets; raises `ToolError` while none are open in this process."""
     name: str
     """The name of the login among the secrets."""
     command: str
@@ -146,9 +146,9 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
         return await self.find_secrets().version(self.name)
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """Lock the login among all processes, for reading and replacing it. Not reentrant.
+        """Lock the login against all other processes, to read and replace it. Not reentrant.
 
-        Entering raises `StoreError` when another process holds the lock for too long, or there can be none.
+        Entering raises `StoreError` when another process holds the lock for too long, or no lock can be made.
         """
         return self.find_secrets().lock(self.name)
 

@@ -1,6 +1,6 @@
 """The connection to one downstream server: started when it is needed, listed, kept, and restarted when it is lost.
 
-One task owns the SDK's client, because a task group must be left where it was entered; calls come from other tasks.
+One task owns the SDK's client, because the task that enters a task group must leave it; calls come from other tasks.
 After a loss the first restart follows at once, and each further one waits twice as long as the last, up to a minute.
 During a start, callers wait. After a failed start, callers get the reason at once.
 
@@ -34,16 +34,16 @@ logger = logging.getLogger(__name__)
 ConnectionState = Literal["idle", "starting", "ready", "down", "closed"]
 
 DEBOUNCE_S = 0.2
-"""The wait between a change of the tools and listing them."""
+"""The wait after a change of the tools before they are listed."""
 RELIST_S = 0.6
-"""Between listings, however often the server says that its tools changed."""
+"""The shortest wait between listings, however often the server says that its tools changed."""
 STABLE_S = 30.0
-"""A connection that lasted this long was a good one."""
+"""When a connection that lasted longer is lost, the count of failures starts again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """The wait before a start after one failure, and after many in a row."""
 RESUBSCRIBE_S = 5.0
 LOGIN_POLL_S = 1.0
-"""Between checks for a new login, while the server is down."""
+"""The wait between checks for a new login, while the server is down."""
 OnListing = Callable[["ServerConnection", list[JsonValue], str | None], Awaitable[None]]
 """Takes the tools as the server lists them now, and a note about what was left out."""
 GatedCall = Callable[
@@ -89,7 +89,7 @@ class ServerConnection:
         self._client: mcp.Client | None = None
         self.calls = InFlightCalls(config.name)
         self.gated_calls: dict[str, GatedCall] = {}
-        """By thread: makes a host's calls over that host's own connection."""
+        """For each thread, the function that makes a host's calls over that host's own connection."""
         self._call_tasks: TaskGroup | None = None
 
     def reset(self) -> None:
@@ -122,7 +122,7 @@ class ServerConnection:
         return self._client is not None and self.lost_reason is None
 
     def mark_lost(self, reason: str) -> None:
-        """End the connection, which cannot continue. The first reason counts."""
+        """End the connection, which cannot continue. Only the first reason is kept."""
         if self.lost_reason is None:
             self.lost_reason = reason
             self._lost.set()
@@ -143,7 +143,7 @@ class ServerConnection:
         state: str | None,
         check: SendCheck | None = None,
     ) -> None:
-        """Send the call of a tool; `call` reports its course. `check` is called immediately before it is sent.
+        """Send the call of a tool; `call` records how it goes. `check` runs immediately before it is sent.
 
         Raises `ToolError`: the connection was closed; nothing was sent.
         """
@@ -262,7 +262,7 @@ class ServerConnection:
             self.request_listing()
 
     async def _subscribe(self, client: "mcp.Client") -> None:
-        """Since 2026-07-28 a server reports changes only to clients that subscribed (subscriptions/listen)."""
+        """Subscribe to changes (subscriptions/listen), because since 2026-07-28 only subscribers get them."""
         offered = client.server_capabilities.tools
         if offered is None or not offered.list_changed:
             return
@@ -270,7 +270,7 @@ class ServerConnection:
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as subscription:
-                    # Earlier changes were not reported.
+                    # The server did not report changes before the subscription.
                     self.request_listing()
                     async for _ in subscription:
                         self.request_listing()
@@ -309,7 +309,7 @@ class ServerConnection:
         try:
             return await read_listing(client)
         except Exception as error:
-            # Closing the connection would set a reason of its own.
+            # Keep this reason: closing the connection would set another one.
             self.mark_lost(_describe(error))
             raise
 

@@ -1,11 +1,11 @@
-"""Calls in flight to a downstream server: the last check before a call leaves, and the questions in its middle.
+"""Calls in flight to a downstream server: the last check before a call is sent, and the server's questions during it.
 
 A call that waited for its turn may no longer be ours to send. The task that sends a request sets `send_check`; the
 transport calls it immediately before it writes.
 
 Before 2026-07-28 a server asks while a call is open and waits for the answer there, so the call must stay open. It runs
-in a task of its own; a caller waits for its end or for a question. A call with a question outlives that wait until its
-answer. If the connection or the process ends before the answer, only the log still knows the call.
+in a task of its own, and a caller waits until it ends or asks. After a question the caller stops waiting, but the call
+lives on until the answer. If the connection or the process ends before that, only the log still knows the call.
 """
 
 import logging
@@ -47,7 +47,7 @@ class InFlightCall:
 
     execution_id: str
     label: str = ""
-    """The tool's name in the catalogue, where it has one."""
+    """The tool's name in the catalogue, if it is there."""
     answer_at_once: Callable[[ServerElicitation], Answer | None] = lambda elicitation: None
     """Answers a question without a person, or returns None to ask one."""
     elicitation: ServerElicitation | None = None

@@ -1,8 +1,8 @@
 """All downstream MCP servers of one process: their tools in the catalogue, their health, their start and their end.
 
-The last listing tells the tools before any server runs. A server starts with the first call of one of its tools, when a
-plan needs a tool that it did not list, or, if it was never listed, with the first search. Its new listing replaces the
-old one. A server that is down makes its own tools unavailable, with the reason, and no others.
+Before a server runs, its tools are known from its last listing. It starts when one of its tools is called, when a plan
+needs a tool that it did not list, or, if it was never listed, with the first search. Its new listing replaces the
+old one. While a server is down, only its own tools are unavailable, with the reason.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Agents(Protocol):
 
 
 class DownstreamServers:
-    """The servers and their part of a registry. The registry has the tools at once; calls need `async with`.
+    """The servers, and their tools in a registry. The tools are there at once; calling them needs `async with`.
 
     Entering it again starts the servers again.
     """
@@ -100,7 +100,7 @@ class DownstreamServers:
         self.secrets: SecretStore | None = None
         """Keeps logins; set before the servers start."""
         self.agents: Agents | None = None
-        """Set where a server is an agent."""
+        """Set if any server is an agent."""
         self._program = program
         self._folder = home / FOLDER
         self._other_tools = frozenset(definition.name for definition in registry.definitions())
@@ -160,7 +160,7 @@ class DownstreamServers:
         return self._connections[server]
 
     async def take_listing(self, config: ServerConfig) -> None:
-        """Take over what another process listed of a server, which may be new here."""
+        """Load the listing that another process saved for a server, which may be unknown in this process."""
         connection = self._connections.get(config.name)
         if connection is not None and connection.config.fingerprint != config.fingerprint:
             # The name belongs to another server in this process.
@@ -175,7 +175,7 @@ class DownstreamServers:
             self._register_tools(config, *await anyio.to_thread.run_sync(self._build_tools, config, listing))
 
     def handle_commit(self, commit: Commit | None) -> None:
-        """End the calls of a finished execution that wait for an answer, which will not come."""
+        """When an execution has finished, end its calls that still wait for an answer, and the work of its agents."""
         if commit is not None and commit.execution.is_finished:
             for connection in self._connections.values():
                 connection.calls.cancel_held(commit.execution.execution_id)
@@ -283,13 +283,13 @@ class DownstreamServers:
 
     async def _handle_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
         await self.register_listing(connection.config, tools, note)
-        # Last, so that whatever waited for the listing finds the server ready.
+        # This comes last, so that whatever waited for the listing finds the tools registered.
         self._listed_here.add(connection.config.name)
 
     async def register_listing(
         self, config: ServerConfig, tools: list[JsonValue], note: str | None = None
     ) -> list[DownstreamTool]:
-        """Put what the server lists now into the catalogue and the home, and return the usable tools."""
+        """Store the server's new listing in the catalogue and the home, and return the usable tools."""
         listed, notes = await anyio.to_thread.run_sync(self._build_tools, config, tools)
         self._register_tools(config, listed, [*([note] if note else []), *notes])
         await anyio.to_thread.run_sync(save_listing, self._folder, config, tools)
@@ -326,7 +326,7 @@ class DownstreamServers:
         for tool in listed:
             definition = tool.definition
             other = self._registry.get(definition.name)
-            # Only servers that try to collide get here. The first one keeps the name.
+            # Names collide only if a server means them to. The first tool keeps the name.
             if definition.name in tools or (other is not None and other.source != config.name):
                 notes.append(f"tool {definition.name!r} was left out: the name is taken")
                 continue

@@ -1,6 +1,6 @@
 """Promises of an operator: what must have been called, successfully, before a host may say that it is done.
 
-Pure: recorded calls come in, what is still owed comes out. Only what the host reported of a call that it made counts,
+Pure: recorded calls come in, what is still owed comes out. What counts is the host's report of a call that it made,
 never text that a model wrote. A call of a subagent is recorded with the calls of the session that started it.
 """
 
@@ -62,11 +62,11 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     when: CallPattern
-    """The calls that owe it, once one has succeeded."""
+    """The promise is owed after one of these calls, unless that call failed."""
     requires: CallPattern
     """The later calls that prove it."""
     after: Literal["last", "first"] = "last"
-    """Whether the proof must be later than the last, or than the first, call that owes it."""
+    """Whether the proof must come after the last call that matches `when`, or only after the first."""
     mode: Literal["strict", "advisory"] = "strict"
     retries: int = 2
     because: str = ""
@@ -90,7 +90,7 @@ class ProvenPromise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromiseVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the promises of a session; a promise that nothing owed is in neither list."""
+    """What became of the promises of a session; a promise that was never owed is in neither list."""
 
     owed: tuple[OwedPromise, ...]
     proven: tuple[ProvenPromise, ...]
@@ -99,7 +99,7 @@ class PromiseVerdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge_promises(
     promises: Sequence[Promise], calls: Sequence[RecordedCall], root: str, paths: RealPaths
 ) -> PromiseVerdict:
-    """Return which promises are owed and which are proven, by the calls in the order in which they ended.
+    """Return which promises are owed and which are proven. `calls` must be in the order in which the calls ended.
 
     `root` is the folder of the session.
 
@@ -126,7 +126,7 @@ def judge_promises(
 
 
 class _Pattern:
-    """Which calls of a session in the folder `root` are meant."""
+    """Matches calls of a session whose folder is `root`."""
 
     def __init__(self, pattern: CallPattern, root: str, paths: RealPaths) -> None:
         self._root = root
@@ -168,7 +168,7 @@ class _Pattern:
         return any(glob.fullmatch(name) or glob.fullmatch(name.partition("/")[2]) for glob in self._tools)
 
     def _is_meant(self, call: RecordedCall, *, is_strict: bool) -> bool:
-        """Return whether a call of such a tool is meant; if that is unknown, the answer is `is_strict`."""
+        """Return whether the call, whose tool already matches, meets the conditions; if unknown, return `is_strict`."""
         variants = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
         return any(
             all(self._holds(condition, call, arguments, is_strict=is_strict) for condition in self._conditions)
@@ -194,8 +194,8 @@ def check_pattern(pattern: CallPattern) -> None:
 
 
 def compile_matcher(name: str, matcher: object, root: str) -> RuleCondition:
-    """Return the condition: as in rules, but a relative `under` is below `root`, and a `prefix` of a command ends at a
-    word, so that `make test` is not `make test-nothing`. Raises `RuleFault`."""
+    """Return the condition as in rules, except that a relative `under` is below `root`, and a `prefix` of a command
+    must end where a word ends: `make test` does not match `make test-nothing`. Raises `RuleFault`."""
     if not isinstance(matcher, dict):
         return compile_condition(name, matcher)
     table = cast("dict[str, object]", matcher)
@@ -216,7 +216,7 @@ def _list_texts(value: object) -> list[str]:
 
 
 def describe_pattern(pattern: CallPattern) -> str:
-    """Return what is meant in a few words, such as `make test`."""
+    """Name the calls that are meant, in a few words such as `make test`."""
     command = pattern.matches.get(COMMAND, {})
     texts = next((command[key] for key in ("prefix", "in", "matches") if key in command), None)
     first = next(iter(cast("list[object]", texts)), None) if isinstance(texts, list) else texts
@@ -224,7 +224,7 @@ def describe_pattern(pattern: CallPattern) -> str:
 
 
 def describe_call(call: RecordedCall, root: str) -> str:
-    """Return what was called in a few words: the command line, the files, or the tool."""
+    """Describe the call in a few words: its command line, its files, or its tool."""
     if call.line is not None:
         return f"`{call.line[:SHOWN_CHARS]}`"
     files = [os.path.relpath(path, root) if os.path.isabs(path) else path for path in call.paths]
@@ -233,7 +233,7 @@ def describe_call(call: RecordedCall, root: str) -> str:
 
 
 def show_time(at: float) -> str:
-    """Return the time of day on this machine."""
+    """Return the time of day that `at` was in the time zone of this machine."""
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
 

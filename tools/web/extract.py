@@ -3,8 +3,8 @@
 `planwarden.tools.web.fetch` decides what may be reached and how much is read. trafilatura extracts the text. It is an
 optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
-The result comes from a stranger. Not promised: that a thread which exceeds its time stops at once. Its page is small,
-so it ends soon, and at most `EXTRACTIONS_AT_ONCE` threads run.
+The result comes from a stranger. A thread that exceeds its time does not stop at once, but it ends soon, because the
+page is small, and at most `EXTRACTIONS_AT_ONCE` threads run.
 """
 
 import codecs
@@ -29,7 +29,7 @@ MOST_MAX_CHARS = 100_000
 EXTRACTIONS_AT_ONCE = 2
 EXTRACTION_S = 15.0
 FAST_FROM_CHARS = 500_000
-"""Pages from this size skip trafilatura's fallback extractors, whose time grows with the square of the page."""
+"""Pages above this size skip trafilatura's fallback extractors, whose time grows with the square of the page size."""
 
 _ACCEPT = "text/html, application/xhtml+xml, text/markdown, text/plain;q=0.9, application/json;q=0.9"
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -50,7 +50,7 @@ _CHARSETS = frozenset(
         *(f"iso8859-{number}" for number in range(2, 17) if number != 12),
     }
 )
-# A <meta> that these bytes match is not in UTF-16, whatever it claims.
+# A page whose <meta> matches this pattern of single bytes is not in UTF-16, whatever the <meta> claims.
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?(?!utf-16)([\w:.-]{1,40})""", re.IGNORECASE)
 _CONTROLS = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 
@@ -163,7 +163,7 @@ def _extract_html(html: str) -> tuple[str | None, str]:
 
 
 def _decode(reply: WebReply) -> str:
-    """Return the body as text: by byte order mark, header, or the page's own <meta>, else UTF-8."""
+    """Decode the body as its byte order mark, the header or the page's own <meta> says, or else as UTF-8."""
     if reply.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return reply.body.decode("utf-16", errors="replace")
     declared = reply.charset

@@ -1,8 +1,8 @@
 """The `webSearch` tool: titles, addresses and snippets from a search service that the operator configured.
 
-Three wire formats give one result. The operator chooses the service, so it may have a private address: `access.py` then
-allows that host and port and nothing else. Redirects are not followed, because the request carries a key. The key
-appears in no error, `repr` or result. What a service returns comes from strangers; the tool visits none of the
+It turns three wire formats into one. The operator chooses the service, so it may have a private address:
+`access.py` then allows that host and port and nothing else. It follows no redirects, because the request carries a key.
+The key appears in no error, `repr` or result. What a service returns comes from strangers; the tool visits none of the
 addresses in it.
 
 Sources: https://docs.searxng.org/dev/search_api.html,
@@ -55,7 +55,7 @@ _NOT_CONFIGURED = f"webSearch has no search service; {HOW_TO_CONFIGURE}"
 
 
 class SearchEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A search service. Raises `UsageError` when key or address cannot be right."""
+    """A search service. Creating one raises `UsageError` when the key or the address cannot be right."""
 
     provider: Provider
     base_url: str
@@ -111,7 +111,7 @@ class SearchHit(BaseModel):
 
 
 class _Hits(BaseModel):
-    """What SearXNG and Tavily answer, and Brave under `web`."""
+    """The answer of SearXNG and Tavily, and the part under `web` of Brave's."""
 
     model_config = ConfigDict(defer_build=True)
     results: list[SearchHit]

@@ -1,10 +1,10 @@
 """Bindings as plans write them: `{"$from": STEP, "pointer": POINTER, "parse": "json", "default": VALUE}` for a value.
 
-A binding names a step of the same plan, `inputs`, or within a `forEach` the `item` or its `itemIndex`; else a completed
-step of an earlier execution of the same thread. `{"$from": "item", "call": 0}` takes the result of an earlier call of
-the same item. Values of an earlier execution are looked up once, when the plan is accepted, and are part of the event
-that accepts it. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` is text with such values, so no model retypes them:
-`{name}` is replaced by the value of that name, text as it is, anything else as compact JSON. `{{` and `}}` are braces.
+A binding names a step of the same plan, `inputs`, or, within a `forEach`, the `item` or its `itemIndex`. Any other name
+is a completed step of an earlier execution of the thread; its value is looked up once, when the plan is accepted, and
+stored in the event that accepts it. `{"$from": "item", "call": 0}` takes the result of an earlier call for the same
+item. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` puts values into text, so that no model retypes them. In TEMPLATE,
+`{name}` becomes the value of that name: text as it is, anything else as compact JSON. `{{` and `}}` are braces.
 """
 
 import re
@@ -18,7 +18,7 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 INPUTS, ITEM, ITEM_INDEX = "inputs", "item", "itemIndex"
 """What a binding can name in addition to steps if the plan has inputs or the step is a loop."""
 WHEN = "when"
-"""The cause of a skip, instead of another step's id, if a condition of the step itself did not hold."""
+"""The cause of a skip if a condition of the step itself did not hold; any other cause is the id of another step."""
 POINTER = re.compile(r"(/([^~/]|~[01])*)*\Z")
 _PART = re.compile(r"[^.\[\]/'\"\s]+")
 MAX_QUOTED = 200

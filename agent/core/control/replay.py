@@ -1,7 +1,7 @@
-"""Whether a log replays: it folds, and every decision in it is one that `decide` would allow at its place.
+"""Check whether a log replays: it folds, and `decide` would allow every decision in it at its place.
 
-Facts from outside (results, replies, answers, commands) only have to be legal where they stand. What `decide` wants is
-compared by what it does, not by the words of its messages, which a later version may choose better.
+Facts from outside (results, replies, answers, commands) only have to be legal where they stand. The actions of
+`decide` are compared by what they do, not by the words of their messages, which a later version may choose better.
 
 One transaction may hold the results of several calls of `decide`, and all events of a transaction have one time. So a
 decision is legal if any state within its transaction called for it. A prompt stays expected until it is answered,
@@ -33,7 +33,7 @@ from planwarden.agent.core.execution.references import PartsNeeded
 from planwarden.agent.core.execution.state import FINISHED, TRANSITIONS, ExecutionState, ExecutionStatus
 
 Key = tuple[Hashable, ...]
-"""What an action does, or what an event records of one."""
+"""Identifies an action by what it does, or an event by the action that it records."""
 _WORDS = ("message", "reason")
 """Fields of events that hold only wording."""
 
@@ -88,7 +88,7 @@ def find_replay_fault(execution: ExecutionState, recorded: Iterable[ev.Recorded]
 
 
 def _find_refusal(execution: ExecutionState, event: ev.Event, expected: set[Key], prompts: set[Key]) -> str | None:
-    """Return why the event is not allowed here, or None. Raises `IllegalTransition` if it names what does not exist."""
+    """Return why the event is illegal here, or None. Raises `IllegalTransition` if it names something unknown."""
     match event:
         case ev.ModelReplied(suspension_id=None) | ev.ModelFailed():
             return _use_prompt(prompts, ("prompt", event.purpose, event.step_id))
@@ -137,7 +137,7 @@ def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
 
 
 def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...] | None:
-    """Return what `decide` may have wanted for the event, each enough by itself; None for a fact."""
+    """Return the actions of `decide` that may have led to the event: any one is enough. None if it is a fact."""
     match event:
         case ev.PlanRevised() | ev.RevisionRefused():
             return (("revise", event.step_id),)
@@ -167,7 +167,7 @@ def _list_reasons_to_ask(execution: ExecutionState, question: ev.Question) -> tu
 def _list_reasons_of_outcome(execution: ExecutionState, call_id: str) -> tuple[Key, ...] | None:
     """Return what may have decided the call's outcome; None for a running call, whose end is a fact from outside.
 
-    In a loop, a call that cannot work may be failed on another call's turn, before a person is asked.
+    In a loop, a call that cannot work may be marked as failed on another call's turn, before a person is asked.
     """
     call = execution.call(call_id)
     if call.status == "running":

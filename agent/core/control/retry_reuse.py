@@ -1,9 +1,9 @@
 """Retry and fork: what a new execution of a thread takes over from the log of its last one, and what runs again.
 
-A step is taken over when the log proves it, and so are succeeded calls of a step that did not complete. If nobody knows
-whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that are still to
-be made: the confirmation is asked again. With a step to go on from, that step and everything that depends on it runs
-again.
+A step is taken over when the log proves it. Of a step that did not complete, calls that succeeded are taken over. If
+nobody knows whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that
+are still to be made: the confirmation is asked again. If the caller names a step to go on from, that step and
+everything that depends on it runs again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -65,7 +65,7 @@ def take_over(
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
     """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
 
-    None for another plan, and if a model or a person changed the plan after `source` began with it.
+    None if `plan` is another plan, or if a model or a person changed it after `source` began with it.
     """
     return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
@@ -79,7 +79,7 @@ def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
 def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
     """Yield what a person who is asked about a call of the step should know of earlier executions.
 
-    The first question to a person names all steps that run again, and those that do not; a later one, its own step.
+    The first question to a person names all steps that run again and all that do not; later ones name their own.
     """
     if execution.retry_of is None:
         return
@@ -120,7 +120,7 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
 
 
 def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Collection[str], *, is_again: bool) -> None:
-    """Raise `NotRetryable` if the step would repeat what was done, or may have been, although nobody asked for that."""
+    """Raise `NotRetryable` if the step would repeat, unasked, something that was done or may have been done."""
     earlier = source.steps.get(step.step_id)
     if earlier is None:
         return
@@ -144,7 +144,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
 
 
 def _is_same_step(earlier: PlanStep, step: PlanStep) -> bool:
-    """Return whether both steps do the same, whatever they wait for and whatever follows a rejection."""
+    """Return whether both steps do the same; what they wait for, confirm, or do on a rejection may differ."""
     likened = replace(step, dependencies=earlier.dependencies, confirms=earlier.confirms, on_reject=earlier.on_reject)
     return is_same_json(earlier, likened)
 
@@ -174,7 +174,7 @@ def _is_proven(earlier: StepState) -> bool:
 
 
 def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Collection[str]) -> Iterator[str]:
-    """Yield the kept steps that asked a person whether to go on, and after which calls are still to be made."""
+    """Yield the kept steps that asked a person whether to go on, if calls that depend on them are still to be made."""
     calling = {step.step_id for step in plan.steps if step.required_tools or step.tool_calls}.difference(kept_ids)
     for step_id in kept_ids:
         is_confirmation = bool(_find_confirming_tools(source, source.steps[step_id]))
@@ -183,7 +183,7 @@ def _find_open_confirmations(source: ExecutionState, plan: Plan, kept_ids: Colle
 
 
 def _find_confirming_tools(source: ExecutionState, earlier: StepState) -> set[str]:
-    """Return the tools with which the step only asked a person whether to go on; asking again has no effect."""
+    """Return the tools with which the step only asked a person whether to go on; asking again changes nothing."""
     return {call.tool_name for call in earlier.calls if call.is_confirmation or _only_asked(source, call)}
 
 
@@ -204,7 +204,7 @@ def _take_step(
         items = earlier.items if earlier.reuse is None else earlier.reuse.items
         return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
     succeeded = [call for call in earlier.calls if call.status == "succeeded"]
-    # The places of a loop's calls say to which item they belong.
+    # The place of a loop's call says to which item it belongs, so these calls keep their ids.
     is_loop = earlier.items is not None
     numbered = ((call.call_id if is_loop else f"{step.step_id}:{n}", call) for n, call in enumerate(succeeded, 1))
     return ev.TakenStep(
@@ -245,7 +245,7 @@ def _take_calls(
 
 
 def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
-    """Return for each call of an item whether the inputs that it takes, directly or by other calls, are unchanged."""
+    """Return, for each call of an item, whether all inputs that it takes, directly or through others, are unchanged."""
     unchanged: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)

@@ -1,8 +1,8 @@
 """The audit of a log: every question to a person, every decision, every call that a grant, a rule or a confirmation let
 through, every call that a rule denied, every run of a saved plan.
 
-The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and of the
-arguments only the values that a rule of the operator looked at, so that an operator can keep them and pass them on
+The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and no
+arguments except the values that a rule of the operator looked at. So an operator can keep the rows and pass them on
 after the executions are deleted. Each row's hash covers the row before it, and each row about an event has a digest of
 the whole event.
 """
@@ -36,7 +36,7 @@ LogKind = Literal[
     "once_refused",
     "plan_run",
 ]
-"""Kinds of rows that say what a log says."""
+"""Kinds of rows that are made from the events of a log."""
 Kind = Literal[
     LogKind,
     "pruned",
@@ -66,11 +66,11 @@ Kind = Literal[
     "schedule_run",
 ]
 TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
-"""Kinds about an execution as an MCP task; see `planwarden.server.mcp.tasks.notes`."""
+"""Kinds of rows about an execution as an MCP task; see `planwarden.server.mcp.tasks.notes`."""
 POLICY_CHARS = 8
 """Length of the policy's digest in each row; the row of kind `policy` has the whole digest."""
 DIGEST_CHARS = 32
-"""Length of the other digests: 128 bits identify a question or a text and halve a row."""
+"""Length of the other digests: 128 bits suffice to identify a question or a text, and make a row half as long."""
 GENESIS = b"planwarden audit/v1"
 
 

@@ -42,7 +42,7 @@ class Event(StoredStruct):
 
 
 class Options(StoredStruct):
-    """How one execution runs; call over thread over server, resolved when the execution is created."""
+    """How one execution runs. At its creation, a call's options override the thread's, and these the server's."""
 
     max_iterations: int = 5
     """Model replies per step, enforcement not counted."""
@@ -102,7 +102,7 @@ class ThreadEffect(StoredStruct):
 
     tool_name: str
     arguments: str
-    """The beginning of their digest."""
+    """The beginning of the digest of its arguments."""
     at: float
     """When it was dispatched, Unix seconds by the store's clock."""
     step_id: str
@@ -126,7 +126,7 @@ class CreationFacts(StoredStruct):
     client_id: str | None = None
     """The OAuth client that asked for it; None when it came through another channel."""
     chain: tuple[str, ...] = ()
-    """The executions of other agents that delegated it, outermost first, as the caller says."""
+    """The executions of other agents that delegated it, outermost first, according to the caller."""
     traceparent: str | None = None
     """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
     it; None when the process that created it was not observed."""
@@ -135,9 +135,9 @@ class CreationFacts(StoredStruct):
     """The program that asked for it, as it named itself; None when it came through another channel."""
     saved_plan: PlanVersion | None = None
     retry_of: str | None = None
-    """The execution of the thread that it goes on from; None for one that begins anew."""
+    """The earlier execution, of the same thread, that this one goes on from; None for one that begins anew."""
     starter: Starter | None = None
-    """None when a program asked for it. For a second person it counts as the owner."""
+    """None when a program asked for it. Where a second person must approve, the starter counts as the owner."""
     thread_effects: tuple[ThreadEffect, ...] = ()
     """The newest effects of the thread's earlier executions, oldest first."""
     is_operators: bool = False
@@ -168,13 +168,13 @@ class CallFacts(StoredStruct):
     """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
     tool_name: str
     origin: str
-    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty for an own call."""
+    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty if made here."""
     proposed: dict[str, JsonValue]
     arguments: dict[str, JsonValue] | None = None
     """What was shown or dispatched; None before that."""
     by_model: bool = False
     effect: Effect = "effect"
-    """What may be repeated, as pinned when it was dispatched."""
+    """Whether it may be repeated, as pinned when it was dispatched."""
     value: JsonValue = None
     artifact: str | None = None
     """The artifact that holds the whole result; `value` is its stand-in then."""
@@ -208,7 +208,7 @@ class TakenStep(StoredStruct):
     """The execution whose log proves it."""
     calls: tuple[TakenCall, ...] = ()
     is_completed: bool = False
-    """False for calls of a step that did not complete: it goes on after them."""
+    """False if the step did not complete: these calls are taken over, and it goes on after them."""
     text: str | None = None
     """The model's text that is the result of a completed step without calls."""
     validation: ValidationStatus | None = None
@@ -303,7 +303,7 @@ class ModelReplied(Event, tag="MR"):
 
 
 class ModelFailed(Event, tag="MF"):
-    """The model could not be reached, or gave no usable answer, retries included."""
+    """The model could not be reached, or gave no usable answer, even after retries."""
 
     purpose: Purpose
     code: str
@@ -338,7 +338,7 @@ class OnceKey(StoredStruct):
     values: dict[str, JsonValue]
     """The values by their JSON pointers into the arguments, to be shown."""
     keep_s: float
-    """Seconds from the intent on for which no other call may have the key."""
+    """Seconds, counted from the intent, during which no other call may have the key."""
 
 
 class ToolCallIntended(Event, tag="TI"):
@@ -378,7 +378,7 @@ class ToolFailed(Event, tag="TF"):
     code: str
     message: str
     nothing_happened: bool = False
-    """The tool said so; the store then gives back what the intent took of budgets, and its key."""
+    """The tool said so; the store then gives back what the intent took of budgets, and releases its key."""
     rule: MatchedRule | None = None
     """The operator's rule that denied it."""
     beside: JsonValue = None
@@ -421,7 +421,7 @@ class CallReportedLate(Event, tag="TL"):
 
 
 class CallRehearsed(Event, tag="TH"):
-    """A rehearsal came to a call that it does not make: what exactly it would have been, and what it would have needed.
+    """A rehearsal reached a call that it does not make. This is exactly what would have run, and its needs.
 
     Nothing was dispatched, and nobody was asked.
     """
@@ -557,7 +557,7 @@ class StepSkipped(Event, tag="SK"):
 
 
 class StepRehearsed(Event, tag="SH"):
-    """A rehearsal is through with the step; at least one of its calls was not made, so nothing is proven."""
+    """A rehearsal has finished the step; at least one of its calls was not made, so nothing is proven."""
 
     step_id: str
 

@@ -1,7 +1,7 @@
-"""Questions: their kinds as a table, what somebody is asked, by which rules the answer counts, and the answer.
+"""Questions: a table of their kinds, what each one asks, which rules decide whether an answer counts, and the answer.
 
-What is true of all questions of a kind is in `KINDS` and nowhere else. Code that needs to know it looks at
-`question.traits`; only code with a reason of its own names one kind.
+`KINDS` alone says what is true of all questions of a kind. Code looks that up in `question.traits`, and mentions a
+kind by name only where it treats that one kind differently.
 
 A question is stored in the events that ask it, as a list of its fields in the order below. From the first release on a
 new field goes to the end and has a default.
@@ -42,16 +42,16 @@ class Kind(FrozenStruct):
     addressee: Addressee
     """Whose answer the execution waits for."""
     heading: str = "Decision needed"
-    """planwarden's own words above the question; those about rows also say how many there are."""
+    """The line that planwarden puts above the question; if the question has rows, the line also counts them."""
     releases: Released | None = None
-    """What an approval lets run: the call of the question, its rows, the lost call once more, the later calls that it
-    names, or, if the answer says so, the calls of the plan that it names."""
+    """What an approval lets run: the question's own call, its rows, the lost call a second time, the later calls that
+    the question names, or the planned calls that it names (only if the answer says so)."""
     purpose: Purpose | None = None
-    """The prompt that the caller answers in place of a model; it also says which form the answer has."""
+    """Which prompt the caller answers in place of a model; this also determines the form of the answer."""
     resumes_tool: bool = False
-    """A tool asked while it was called, and receives the answer."""
+    """A tool asked this in the middle of its call; the answer goes back to that tool."""
     is_in_words: bool = False
-    """The arguments of its call are the very words that are shown, so nobody needs to see them twice."""
+    """The message already shows the arguments of its call word for word, so they are not shown a second time."""
     public_name: SuspensionKind | None = None
     """What callers see instead of its own name."""
 
@@ -99,23 +99,23 @@ class CoveredCall(StoredStruct):
     arguments: dict[str, JsonValue]
     definition_digest: str
     call_id: str = ""
-    """The call, in the one question about many calls of a loop."""
+    """Id of the call, if this is a row of a question about many calls of a loop; otherwise empty."""
 
     def is_about(self, step_id: str, tool_name: str, call_id: str) -> bool:
-        """Return whether it names this call, or names no call and this call is one of its step and its tool."""
+        """Return whether it has this step and tool, and either this call's id or no call id at all."""
         return (self.step_id, self.tool_name) == (step_id, tool_name) and self.call_id in ("", call_id)
 
 
 class ArgumentEdit(StoredStruct):
-    """Arguments of a question that somebody changed after it was asked, who did so, and with what assurance."""
+    """One change that somebody made to the arguments of an open question: what, who, and with what assurance."""
 
     revision: int
-    """The revision that it made."""
+    """Number of the revision that this edit created."""
     principal: str
     channel: str
     assurance: Assurance
     arguments: tuple[str, ...]
-    """Their names; an argument that is edited again is named in the later edit only."""
+    """Names of the changed arguments; if an argument is edited twice, only the later edit names it."""
 
 
 class Alarm(StoredStruct):
@@ -125,7 +125,7 @@ class Alarm(StoredStruct):
     at: float
     """Unix seconds by the store's clock."""
     to: tuple[str, ...] = ()
-    """To whom it is escalated."""
+    """The people to whom the question is escalated."""
 
 
 class Question(StoredStruct):
@@ -158,7 +158,7 @@ class Question(StoredStruct):
     resume_payload: JsonValue = None
     covers: tuple[CoveredCall, ...] = ()
     policy: str = ""
-    """The first digits of the digest of the operator's policy when it was asked, to detect a changed policy."""
+    """Beginning of the digest of the operator's policy at the time of asking, to detect a change of policy."""
     quorum: int = 1
     """How many different people have to approve."""
     alarms: tuple[Alarm, ...] = ()
@@ -166,7 +166,7 @@ class Question(StoredStruct):
     asker: str = ""
     """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
     edits: tuple[ArgumentEdit, ...] = ()
-    """Oldest first; empty while the arguments are those that were first asked about."""
+    """Oldest first; empty as long as nobody has changed the original arguments."""
     releases: tuple[RemoteCall, ...] = ()
     """As in `Suspend`."""
     undecidable: str = ""
@@ -174,9 +174,9 @@ class Question(StoredStruct):
     found: tuple[str, ...] = ()
     """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
     instructions: str = ""
-    """For the caller: how it answers such a question; most questions of a kind have the same."""
+    """For the caller: how to answer this question; usually the same for all questions of a kind."""
     rule: MatchedRule | None = None
-    """The operator's rule that decided that a person is asked, or how much an answer must be worth."""
+    """The operator's rule that required a person, or that set the assurance an answer must have."""
 
     @property
     def traits(self) -> Kind:
@@ -199,7 +199,7 @@ class Question(StoredStruct):
         return self.covers if self.kind == "batch" else ()
 
     def choose_rows(self, content: JsonValue) -> list[int]:
-        """Return the places of the rows that the content of an approval names, from 0; all of them without content."""
+        """Return the indexes, from 0, of the rows that the content of an approval selects; all rows if None."""
         if content is None:
             return list(range(len(self.rows)))
         items = content.get("items") if isinstance(content, dict) else None
@@ -208,7 +208,7 @@ class Question(StoredStruct):
 
 
 class RecordedDecision(StoredStruct):
-    """An answer, as it was accepted."""
+    """An answer, in the form in which it was accepted."""
 
     approved: bool
     reason: str | None = None

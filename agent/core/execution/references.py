@@ -1,10 +1,10 @@
-"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments with what it takes from a result.
+"""The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments with the value that it points to.
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
-If the log holds only a stand-in, the pointer leads into the artifact: `resolve` raises `PartsNeeded`, and a caller that
-can read the store calls it again with those parts. What comes from an earlier execution is already in the log.
+If the log holds only a stand-in, the value is in an artifact: `resolve` raises `PartsNeeded`; a caller with access to
+the store reads those parts and calls it again. Values from earlier executions are already in the log.
 
-A few bytes can name a large value many times, so the bytes are counted before anything is put together.
+A short plan can refer to a large value many times, so the total size is checked before any result is built.
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ class PartsNeeded(Needed):
 
 
 class AbsentValue(InvalidArguments):
-    """Nothing is where a binding points, or the step that it names was skipped; its default replaces it."""
+    """A binding points to nothing, or to a step that was skipped; the default of the binding applies, if it has one."""
 
 
 class BindingSources(msgspec.Struct, frozen=True):
@@ -53,16 +53,16 @@ class BindingSources(msgspec.Struct, frozen=True):
     steps: Mapping[str, StepState]
     earlier: Earlier
     own: Mapping[str, JsonValue]
-    """The values of `inputs`, `item` and `itemIndex`, where there are any."""
+    """The values of `inputs`, `item` and `itemIndex`, as far as the plan or the step has them."""
     parts: Mapping[PartAddress, ArtifactPart]
-    """What was read of artifacts so far."""
+    """The parts of artifacts that have been read so far."""
     item_calls: Sequence[Call] = ()
-    """The calls that are made for the `item`."""
+    """The calls of the current `item`."""
     takes_lists: bool = False
-    """A value may be a list for a loop, within larger limits than arguments have."""
+    """A value may be the list of a loop, for which the limits are larger than for arguments."""
 
     def find_step(self, reference: Reference) -> StepState | None:
-        """Return the step whose result the reference takes; for a call of the item, a step with that call only."""
+        """Return the step whose result is referred to; if it is one call of the item, the step reduced to that call."""
         if reference.call is None:
             return None if reference.step_id in self.own else self.steps.get(reference.step_id)
         call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None
@@ -79,7 +79,7 @@ def list_sources(
     *,
     takes_lists: bool = False,
 ) -> BindingSources:
-    """Return what bindings of the execution's plan can take; `item` is that of a loop, with its index."""
+    """Return the values that bindings of the plan can refer to; `item` is a loop's current item and its index."""
     own: dict[str, JsonValue] = {}
     plan = execution.plan
     if plan is not None and plan.inputs is not None:
@@ -94,8 +94,8 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
 
     Raises:
         InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
-            arguments would have more than `MAX_ARGUMENT_BYTES`.
-        AbsentValue: nothing is there, and the binding has no default.
+            resolved arguments would be larger than `MAX_ARGUMENT_BYTES`.
+        AbsentValue: there is no value at the pointer, and the binding has no default.
         PartsNeeded: a binding leads into an artifact, and the sources do not have its value.
     """
     bindings = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))
@@ -109,7 +109,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
 
 
 def find_values(bindings: Iterable[Binding], sources: BindingSources) -> dict[Reference, JsonValue]:
-    """Return what each binding takes, except those that take their default. Raises as `resolve` does."""
+    """Return the value of each binding that does not fall back to its default. Raise what `resolve` raises."""
     by_reference = {
         binding.reference: binding for binding in sorted(bindings, key=lambda binding: not binding.has_default)
     }
@@ -142,7 +142,7 @@ def find_result(
 ) -> JsonValue:
     """Return what the reference takes from the result of a completed step.
 
-    `parts` has the part at its `find_address` with the same `takes_lists`.
+    `parts` must hold the part that `find_address` names for the same `takes_lists`.
 
     Raises:
         InvalidArguments: there is nothing usable at the pointer.
@@ -169,7 +169,7 @@ def _take_value(part: ArtifactPart, pointer: str, source: str) -> JsonValue:
 
 
 def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonValue]) -> None:
-    """Raise `InvalidArguments` if the values, each as often as it is named, exceed `MAX_ARGUMENT_BYTES`."""
+    """Raise `InvalidArguments` if the values, counted once per binding, exceed `MAX_ARGUMENT_BYTES` in total."""
     times = Counter(binding.reference for binding in bindings)
     total = sum(
         measure_at_least(binding.source.get("default"), MAX_ARGUMENT_BYTES)
@@ -222,9 +222,9 @@ def _find_value(reference: Reference, sources: BindingSources, texts: ParsedText
 
 
 def find_address(state: StepState, reference: Reference, *, takes_lists: bool = False) -> PartAddress | None:
-    """Return the part of an artifact that the pointer leads to, or None if the log itself holds the value.
+    """Return the address of the artifact part that the pointer leads to, or None if the log itself holds the value.
 
-    With `takes_lists` the part may also be a whole result: a list for a loop.
+    With `takes_lists`, the part may also be a whole result, namely the list for a loop.
     """
     calls, pointer = _list_returned(state), reference.pointer
     if state.status != "completed" or not calls:
@@ -241,7 +241,7 @@ def find_address(state: StepState, reference: Reference, *, takes_lists: bool = 
 
 
 def _find_stand_ins(state: StepState, pointer: str) -> list[Call]:
-    """Return the calls whose stand-ins the pointer would copy instead of their results."""
+    """Return the calls for which the pointer would copy a stand-in instead of the real result."""
     calls = _list_returned(state)
     matching = calls if not pointer else [call for number, call in enumerate(calls) if pointer == f"/{number}"]
     return [call for call in matching if call.artifact is not None]

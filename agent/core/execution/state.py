@@ -1,10 +1,10 @@
 """The state of an execution: the tables of legal transitions, and the values that a log folds into.
 
 Rules:
-* The three tables below say which event may follow in which status of an execution, a step and a call. A terminal
-  status has an empty row. Nothing else changes a status.
-* `fold.apply` is total over the tables: a legal event returns a new `ExecutionState`, any other
-  raises `IllegalTransition` and changes nothing. No clock, no ids, no I/O: the time comes with the event.
+* For each status of an execution, a step and a call, the three tables below list the events that may follow. A
+  terminal status has an empty row. Nothing else changes a status.
+* `fold.apply` handles every event: for a legal one it returns a new `ExecutionState`, for any other it raises
+  `IllegalTransition` and changes nothing. It uses no clock, ids or I/O: the time is part of the event.
 
     execution   running <-> suspended        step   pending -> in_progress <-> suspended
                 running  -> planned -> running       |            |-> completed | failed | rejected
@@ -78,7 +78,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     "in_progress": {
         **{event: "in_progress" for event in (*_ABOUT_CALLS, ev.CallRehearsed)},
         **{event: "in_progress" for event in (ev.LoopBegan, ev.ModelReplied, ev.ModelFailed, ev.ValidationFailed)},
-        # The answer to one of several questions about calls of a loop leaves the others open.
+        # A loop can have several questions open; the answer to one of them leaves the others open.
         **{event: "in_progress" for event in (*_ANSWERED, *_ASKED_ON)},
         ev.Suspended: "suspended",
         ev.StepCompleted: "completed",
@@ -88,7 +88,7 @@ STEP_TRANSITIONS: dict[StepStatus, dict[type[ev.Event], StepStatus]] = {
     },
     "suspended": {
         **{event: "in_progress" for event in _ANSWERED},
-        # Calls of a loop run while others are asked about or wait for their next attempt.
+        # Some calls of a loop run while others wait for an answer or for their next attempt.
         **{event: "suspended" for event in (*_ASKED_ON, *_ABOUT_CALLS, ev.Suspended)},
     },
     "completed": {},
@@ -143,7 +143,7 @@ CALL_TRANSITIONS: dict[CallStatus, dict[type[ev.Event], CallStatus]] = {
 FINISHED: frozenset[ExecutionStatus] = frozenset(
     {"completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"}
 )
-"""Nothing runs and nobody is asked. Only `incomplete` can be continued."""
+"""Statuses in which nothing runs and no question is open. Only an `incomplete` execution can be continued."""
 STEP_TERMINAL: frozenset[StepStatus] = frozenset(status for status, row in STEP_TRANSITIONS.items() if not row)
 CALL_SETTLED: frozenset[CallStatus] = frozenset(status for status, row in CALL_TRANSITIONS.items() if not row)
 
@@ -157,7 +157,7 @@ class Call(ev.CallFacts, array_like=False):
     suspension_id: str | None = None
     """The latest question about this call."""
     consumed: tuple[str, ...] = ()
-    """Suspensions whose answers released a dispatch; each releases one."""
+    """Suspensions whose answers have been used to dispatch the call; each answer allows one dispatch."""
     attempts: int = 0
     """How often it was dispatched."""
     intended_at: float | None = None
@@ -167,15 +167,15 @@ class Call(ev.CallFacts, array_like=False):
     rule: ev.MatchedRule | None = None
     """The operator's rule that let it through, or denied it."""
     once: ev.OnceKey | None = None
-    """The business key that the store keeps for it."""
+    """The business key that the store reserves for the call."""
     shares: tuple[ev.BudgetShare, ...] = ()
-    """What it took of budgets."""
+    """The shares of budgets that the call used up."""
     last_failure: str | None = None
     """Why the last attempt failed, while the call waits for the next one."""
     late_report: str | None = None
-    """What a process that had lost the execution reported about this call since it was last dispatched."""
+    """The late result of this call, since its last dispatch, from a process that no longer owns the execution."""
     rehearsed: ev.CallRehearsed | None = None
-    """What the call would have been, if a rehearsal did not make it."""
+    """In a rehearsal that did not make the call: what the call would have been."""
 
 
 class ModelTurn(FrozenStruct):
@@ -188,10 +188,10 @@ class ModelTurn(FrozenStruct):
 
 
 class ModelOutage(FrozenStruct):
-    """A prompt that its provider did not answer, from the first failure until there is an answer."""
+    """An outage of a provider: its failures to answer one prompt, from the first one until it answers."""
 
     attempts: int
-    """How many failed."""
+    """How many attempts failed."""
     since: float
     """When the first one failed, Unix seconds."""
     failed_at: float
@@ -201,7 +201,7 @@ class ModelOutage(FrozenStruct):
     asked_s: float | None = None
     """As in the last `ModelFailed`."""
     suspension_id: str | None = None
-    """The wait after the last failure; None before it begins."""
+    """The suspension that waits after the last failure; None before that wait begins."""
 
 
 class StepState(FrozenStruct):
@@ -211,40 +211,40 @@ class StepState(FrozenStruct):
     """A tuple, or a `LongTuple`."""
     turns: tuple[ModelTurn, ...] = ()
     retries: int = 0
-    """Enforcement prompts spent."""
+    """How many enforcement prompts were used."""
     enforcing: bool = False
     """The next prompt is an enforcement prompt."""
     notes: tuple[str, ...] = ()
-    """What the next prompt adds to the step: refused revisions of the plan."""
+    """Texts that the next prompt of the step adds: why revisions of the plan were refused."""
     warned: bool = False
-    """An advisory step's missing tools were recorded."""
+    """The step is advisory, and its missing tools have been recorded as a warning."""
     validation: ev.ValidationStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
-    """Why it failed, was rejected, or was skipped for a condition of its own."""
+    """Why it failed, was rejected, or was skipped because of its own condition."""
     rejected_by: str | None = None
     """The suspension whose answer rejected the step."""
     outage: ModelOutage | None = None
     skipped_by: str | None = None
     """Why the step was skipped: what `StepSkipped.because` says."""
     is_passed_over: bool = False
-    """It was skipped because its condition, or that of a step it needs, did not hold: others may go on without it."""
+    """It was skipped because a condition did not hold, its own or that of a step it needs; later steps may go on."""
     items: tuple[JsonValue, ...] | None = None
-    """The items of the step's loop, once they are known; `calls` has the calls of each item in turn."""
+    """The items of the step's loop, once known; `calls` holds all calls of the first item, then of the second, etc."""
     item_order: ItemOrder = ItemOrder()
     """In which order the loop makes the calls of its items."""
     wave: int = 0
     """How many waves of `item_order` are over."""
     items_over: int = 0
-    """How many of the first items have no further call in this wave."""
+    """How many items, counted from the first without a gap, have no call left to make in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
-    """The execution whose log proves the step, if the step was taken over as completed."""
+    """If the step was taken over as completed: the earlier execution, whose log proves that."""
     waits_for: tuple[str, ...] = ()
-    """Unfinished steps that this step depends on only through steps that were taken over: a confirmation that is asked
-    again holds up everything after it."""
+    """Unfinished steps on which this step depends only indirectly, through steps that were taken over: if a
+    confirmation is asked again, everything after it has to wait."""
     reuse: ev.TakenStep | None = None
-    """What a loop that has not begun takes over for its items."""
+    """What a loop that has not begun will take over from the earlier execution for its items."""
 
     def list_item_calls(self, index: int) -> tuple[Call, ...]:
         """Return the calls of one item, in order."""
@@ -252,9 +252,9 @@ class StepState(FrozenStruct):
         return tuple(self.calls[index * size : (index + 1) * size])
 
     def find_next_call(self, index: int) -> Call | None:
-        """Return the call of the item that this wave still has to make or to settle; None if there is none.
+        """Return the next call of the item that this wave still has to make or settle; None if there is none.
 
-        No call follows a failed or rejected one, and none takes a result that only a real run would have.
+        No call follows a failed or rejected one, and none needs a result that only a real run would produce.
         """
         order, calls = self.item_order, self.list_item_calls(index)
         if any(call.status in ("failed", "rejected") for call in calls):
@@ -266,7 +266,7 @@ class StepState(FrozenStruct):
         return calls[number]
 
     def has_begun_item(self, calls: Sequence[Call]) -> bool:
-        """Return whether a call of this wave was made for the item that has these calls."""
+        """Return whether one of these calls, all of one item, has begun in this wave."""
         order = self.item_order
         start = order.ends[self.wave - 1] if self.wave else 0
         return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
@@ -276,16 +276,16 @@ class StepState(FrozenStruct):
         return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
 
     def find_item(self, call: Call) -> tuple[JsonValue, int] | None:
-        """Return the item that the call is made for, and its index; None outside of a loop."""
+        """Return the item for which the call is made, and its index; None if the step has no loop."""
         if self.items is None:
             return None
         index = call.place // len(self.step.tool_calls)
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
-        """Yield every call that may be on its way or asked about, and perhaps others, but not all of a long loop.
+        """Yield every call that may be running or waiting for an answer, perhaps others too, but not a whole long loop.
 
-        Items begin in their order, so nothing is on its way beyond the first one that has not begun.
+        Items begin in order, so no call is running after the first item that has not begun.
         """
         if self.items is None:
             yield from self.calls
@@ -307,7 +307,7 @@ class StepState(FrozenStruct):
 
     @property
     def has_begun(self) -> bool:
-        """It has begun, or calls were taken over for it, which no revision of the plan may drop."""
+        """It has begun, or calls were taken over for it; no revision of the plan may drop those calls."""
         return self.status != "pending" or self.reuse is not None or any(call.origin for call in self.calls)
 
     @property
@@ -316,9 +316,9 @@ class StepState(FrozenStruct):
 
     @property
     def result(self) -> JsonValue:
-        """What other steps can bind to: the value of the one call, the list of several, or the model's text.
+        """What other steps can bind to: the value of its only call, the list of values of several, or the model's text.
 
-        For a loop the list of its items' results, with null for items that failed or were rejected.
+        For a loop, it is the list of the results of its items, with null for items that failed or were rejected.
         """
         if self.items is not None:
             return [self._build_item_result(index) for index in range(len(self.items))]
@@ -335,14 +335,14 @@ class StepState(FrozenStruct):
 
 
 class EndorsementState(FrozenStruct):
-    """One approval of several."""
+    """One of several approvals that a question needs."""
 
     principal: str
     assurance: ev.Assurance
     channel: str
     at: float
     content: JsonValue = None
-    """The answer that it gives, where the question asks for one."""
+    """The content of this approval, if the question asks for any."""
 
 
 class SuspensionState(FrozenStruct):
@@ -361,22 +361,22 @@ class SuspensionState(FrozenStruct):
     endorsements: tuple[EndorsementState, ...] = ()
     """Approvals of this revision so far, one for each person."""
     alarmed: int = 0
-    """How many alarms are over: fired, or missed while no process ran."""
+    """How many alarms are past: they fired, or were missed because no process was running."""
 
     @property
     def is_open(self) -> bool:
         return self.status == "pending"
 
     def releases(self, call: Call) -> bool:
-        """Return whether the answer lets the call run: an approval of it or of what covers it, or any to an `asker`."""
+        """Return whether the call may run: the answer approves or covers it, or the call's question has an `asker`."""
         if self.question.call_id == call.call_id:
             return self.decision is not None and (self.decision.approved or bool(self.question.asker))
         return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
 
     @property
     def covered(self) -> tuple[ev.CoveredCall, ...]:
-        """The further calls that its approval lets through: later ones, the chosen rows, and those of a plan only if
-        the answer says so."""
+        """The other calls that its approval lets run: the later calls that it names, the selected rows, or, only if the
+        answer says so, the calls of a plan."""
         if self.decision is None or not self.decision.approved:
             return ()
         question, content = self.question, self.decision.content
@@ -400,19 +400,19 @@ class Usage(FrozenStruct):
 
 
 class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
-    """The fold of a log; immutable."""
+    """The state that results from folding a log; immutable."""
 
     execution_id: str
     thread_id: str
     principal: str
-    """Whose execution it is; everything that is asked and decided about it is bound to this name."""
+    """The owner of the execution; every question and decision about it is bound to this name."""
     status: ExecutionStatus = "new"
     version: int = 0
     """Number of events folded."""
     plan: Plan | None = None
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
-    """For each tool that the plan names or named, the beginning of its digest then; empty text if it had none."""
+    """For each tool that the plan names or once named: the beginning of its digest at that time; empty if none."""
     earlier: Mapping[Reference, EarlierResult] = {}
     """What the plan takes from earlier executions of the thread."""
     inputs: Mapping[str, JsonValue] = {}
@@ -426,7 +426,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     suspensions: Mapping[str, SuspensionState] = {}
     """In the order in which they were opened."""
     revisions: tuple[tuple[str, JsonValue], ...] = ()
-    """Patches of the plan that are still to be judged, with the step whose reply carried each."""
+    """Patches of the plan that have yet to be judged, each with the id of the step whose reply proposed it."""
     is_reviewed: bool = False
     """A person approved the plan as it is now, before it started."""
     synthesis: str | None = None
@@ -436,7 +436,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     cancel_requested: bool = False
     cancel_reason: str | None = None
     exhausted: str | None = None
-    """The budget that ran out; `modelPatience` is the time to wait for a provider."""
+    """Name of the budget that ran out; `modelPatience` is the budget of time to wait for a provider."""
     error_code: str | None = None
     error_message: str | None = None
     model_error: tuple[str, str] | None = None
@@ -448,13 +448,13 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     active_s: float = 0.0
     """Seconds spent in status `running`, as far as the log shows."""
     client_ids: frozenset[str] = frozenset()
-    """OAuth clients that created or started it; none of them can vouch for a person who decides."""
+    """OAuth clients that created or started it; none of them may confirm that a person made a decision."""
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
     rejected_before: frozenset[str] = frozenset()
-    """Steps that were rejected in the execution that it goes on from."""
+    """Steps that were rejected in the execution that this one continues."""
     is_revised: bool = False
-    """Somebody changed the plan after it was accepted: it is no longer what `saved_plan` says."""
+    """Somebody changed the plan after it was accepted, so it no longer matches `saved_plan`."""
 
     @property
     def is_finished(self) -> bool:
@@ -473,7 +473,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def steps_over(self) -> int:
-        """How many steps have ended, in whatever way."""
+        """How many steps have ended, successfully or not."""
         return sum(state.status in STEP_TERMINAL for state in self.steps.values())
 
     @property
@@ -483,8 +483,8 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def frontier(self) -> tuple[str, ...]:
-        """The steps for which something can follow next, in plan order: pending ones without dependencies or with one
-        that is over, and every step in progress."""
+        """The steps that can change next, in plan order: all that have begun and not ended, and pending ones that have
+        no dependencies or at least one that has ended."""
         over = {name for name, state in self.steps.items() if state.status in STEP_TERMINAL}
         return tuple(
             name
@@ -520,7 +520,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def only_call(self) -> Call | None:
-        """The one call of an execution that makes no other; None for every other execution."""
+        """The only call of the execution; None if it has none, or more than one."""
         calls = [call for state in self.steps.values() for call in state.calls]
         return calls[0] if len(calls) == 1 else None
 

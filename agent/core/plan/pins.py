@@ -1,7 +1,7 @@
 """Pins: the tool definitions that a plan was accepted with, and the difference between two definitions in words.
 
 When a tool changes after somebody relied on it, planwarden asks again and shows the difference. A pin is the beginning
-of a digest, without the tool's name; this takes a tenth of the space of names and digests.
+of a definition's digest. Pins are stored without tool names, in a tenth of the space of names and whole digests.
 """
 
 import json
@@ -32,7 +32,7 @@ def build_pins(plan: Plan, tools: Mapping[str, ToolFacts]) -> tuple[str, ...]:
 
 
 def map_pins(plan: Plan, pins: Iterable[str]) -> dict[str, str]:
-    """Return pins by the name of their tool, for every tool that the plan names; empty text where there is no pin."""
+    """Map the name of each tool that the plan requires or calls to its pin, or to empty text where there is none."""
     return dict(zip(list_tool_names(plan), chain(pins, repeat("")), strict=False))
 
 

@@ -1,4 +1,4 @@
-"""Plans: the values that a checked plan consists of, its words and limits, and what can be read off it.
+"""Plans: the data classes of a checked plan, its keywords and limits, and functions that derive facts from it.
 
 A plan is a list of steps that form a directed acyclic graph. `plan_parser` makes one from JSON, with every default
 filled in and every dependency explicit.
@@ -41,12 +41,12 @@ STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
 
 ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
-"""Takes arguments, the paths in them whose values are not known yet (null for now) and a limit of work; returns the
-faults that they have whatever these values will be, and the work spent."""
+"""Takes arguments, the paths in them whose values are not known yet (null for now), and a limit on the work; returns
+the faults that the arguments have whatever those values turn out to be, and the work spent."""
 
 
 class ToolFacts(msgspec.Struct, frozen=True):
-    """What the check of a plan needs to know about a tool."""
+    """What planwarden needs to know about a tool in order to check a plan."""
 
     is_blocking: bool
     digest: str = ""
@@ -54,11 +54,11 @@ class ToolFacts(msgspec.Struct, frozen=True):
     check: ArgumentCheck | None = None
     """Checks arguments against the tool's schema; None if it is unknown."""
     may_ask: bool = True
-    """Whether the tool's own risk may require a person."""
+    """Whether a person may have to approve calls because of the tool's own risk."""
     returns: dict[str, JsonValue] | None = None
     """JSON Schema of what the tool returns; None where that is not known."""
     is_gated: bool = False
-    """Only hosts call it, through the gate."""
+    """Only hosts call the tool, through the gate."""
 
 
 class PlannedCall(StoredStruct):
@@ -68,7 +68,7 @@ class PlannedCall(StoredStruct):
 
 
 class Condition(StoredStruct):
-    """Holds when the value is there and fits the schema."""
+    """A condition that holds if the value exists and matches the schema."""
 
     value: dict[str, JsonValue]
     """A binding."""
@@ -77,7 +77,7 @@ class Condition(StoredStruct):
 
 
 class Loop(StoredStruct):
-    """Makes the calls of its step once for each item."""
+    """A loop that makes the calls of its step once for each item."""
 
     items: JsonValue
     """A binding to a list, or a list."""
@@ -87,14 +87,14 @@ class Loop(StoredStruct):
 
 
 class RetryPolicy(StoredStruct):
-    """How often, and after how long, a call that its tool reports as failed is made again."""
+    """How often, and after what delays, to repeat a call that its tool reports as failed."""
 
     attempts: int
-    """Calls in all."""
+    """The most attempts in total, including the first."""
     delay_s: float
     """Seconds before the second attempt."""
     factor: float
-    """Multiplies each further wait."""
+    """Factor by which each further delay grows."""
     max_delay_s: float
 
     def find_delay_s(self, attempts: int) -> float:
@@ -118,12 +118,12 @@ class PlanStep(StoredStruct):
     expected_outcome: str | None = None
     tool_validation_mode: ValidationMode = "strict"
     dependencies: tuple[str, ...] = ()
-    """Every step that must be finished first, references and confirmations included."""
+    """Every step that must finish first, including those that bindings refer to and those that confirm this one."""
     tool_calls: tuple[PlannedCall, ...] = ()
     confirms: tuple[str, ...] = ()
     on_reject: OnReject = "skip"
     control: StepControl | None = None
-    """Conditions, a loop, further attempts; None if it has none of these."""
+    """The step's conditions, loop and retry policy; None if it has none of them."""
 
     @property
     def when(self) -> tuple[Condition, ...]:
@@ -138,7 +138,7 @@ class PlanStep(StoredStruct):
         return None if self.control is None else self.control.retry
 
     def list_bindings(self) -> list[Binding]:
-        """Return every binding of the step, those of its conditions and its loop included."""
+        """Return every binding of the step, including those in its conditions and its loop."""
         values: list[JsonValue] = [call.arguments for call in self.tool_calls]
         values += [condition.value for condition in self.when]
         if self.loop is not None:
@@ -147,12 +147,12 @@ class PlanStep(StoredStruct):
 
 
 class ItemOrder(FrozenStruct):
-    """The order in which a loop's calls are made. An item's calls are counted from 0."""
+    """The order in which a loop makes its calls, in waves. The calls of each item are numbered from 0."""
 
     takes: tuple[tuple[int, ...], ...] = ()
-    """For each call of an item: the earlier ones whose results it takes."""
+    """For each call of an item: the numbers of the earlier calls whose results it takes."""
     ends: tuple[int, ...] = ()
-    """For each wave: an item's first call that comes after it."""
+    """For each wave: the number of the first call of an item that comes after the wave."""
 
 
 def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
@@ -170,7 +170,7 @@ def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
 class Plan(StoredStruct):
     steps: tuple[PlanStep, ...]
     inputs: dict[str, JsonValue] | None = None
-    """JSON Schema of what a run is given; None for a plan that takes nothing."""
+    """JSON Schema of the inputs of a run; None for a plan that takes no inputs."""
 
     def step(self, step_id: str) -> PlanStep:
         return next(step for step in self.steps if step.step_id == step_id)
@@ -193,7 +193,7 @@ def find_steps_before(steps: Iterable[PlanStep], step_id: str) -> set[str]:
 
 
 def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
-    """Return what bindings can name in addition to steps: in `step`, or with None anywhere in the plan."""
+    """Return the names, other than step ids, that bindings may use in `step`, or anywhere in the plan if it is None."""
     names = set[str]() if plan.inputs is None else {INPUTS}
     if any(other.loop is not None for other in (plan.steps if step is None else (step,))):
         names |= {ITEM, ITEM_INDEX}
@@ -201,7 +201,7 @@ def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
 
 
 def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
-    """Return what the plan takes from earlier executions; it was checked with this `earlier`."""
+    """Return the results that the plan takes from earlier executions; it must have been checked with this `earlier`."""
     if not earlier:
         return ()
     results = (earlier.get(reference) for reference in list_foreign_references(plan))
@@ -209,7 +209,7 @@ def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierRe
 
 
 def list_foreign_references(plan: Plan) -> dict[Reference, str]:
-    """Return each reference to a step that is not in the plan, with the first step that makes it."""
+    """Return each reference to a step outside the plan, with the id of the first step that contains it."""
     own_ids = {step.step_id for step in plan.steps}
     foreign: dict[Reference, str] = {}
     for step in plan.steps:

@@ -1,11 +1,11 @@
-"""From JSON to a checked plan: a bad one is refused before anything happens.
+"""Turns JSON into a checked plan, and refuses a bad plan before anything happens.
 
 `parse_plan` turns JSON in the form of `plan_input` into a `Plan` with every default filled in and
-every dependency explicit, or raises `InvalidPlan` with each fault and what is available instead. It does no I/O and
-receives the facts about tools.
+every dependency explicit, or raises `InvalidPlan` with each fault and what is available instead. It does no I/O: the
+caller passes in the facts about tools.
 
 `PlanIntake` parses a small plan at once. For a large one it raises `ParsingNeeded`: the caller parses the plan in a
-thread and judges again with the same `parsed` list, which then has the plan or its faults.
+thread, which adds the plan or its faults to the list `parsed`, and then tries again with the same list.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -55,9 +55,9 @@ from planwarden.agent.core.plan.plan import (
 from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInput, sent_plan
 
 MAX_NAMED = 100_000
-"""The most steps of an unchecked plan whose tools are looked for."""
+"""The most steps of an unchecked plan in which to look for the names of tools."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
-"""The largest plan that is parsed at once, in about 10 ms."""
+"""The largest plan that is parsed without a thread, which takes about 10 ms."""
 
 Parsed = tuple[Plan, tuple[str, ...]]
 
@@ -71,16 +71,16 @@ def parse_plan(
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
 ) -> Parsed:
-    """Return the checked plan, and warnings: what was dropped from a model's plan, and what its writer may not mean.
+    """Return the checked plan, and warnings: what was dropped from a model's plan, and what looks like a mistake.
 
-    `core.plan.inputs` checks what a run is given. `earlier` has the values of bindings to other executions of the
-    thread; None if there are no others. The arguments of steps that `earlier_plan` has unchanged are not checked again.
+    `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
+    thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
-        InvalidPlan: anything else; `details.problems` lists every fault, `details.unknownTools` and
-            `details.availableTools` are set when a name is wrong.
-        EarlierNeeded: bindings that `earlier` does not have.
+        InvalidPlan: the plan has any other fault; `details.problems` lists them all, and `details.unknownTools` and
+            `details.availableTools` are set if the name of a tool is wrong.
+        EarlierNeeded: there are bindings whose values `earlier` lacks.
     """
     check_depth(document)
     document = sent_plan().tidy(document)
@@ -123,10 +123,10 @@ def parse_plan(
     problems = problems or find_unresolvable(plan, fresh, tools)
     placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)])
     if author == "caller":
-        # A person may mean such a value: a test can run against example.org.
+        # A caller may really want such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
         placeholders = []
-    # A misspelt binding has another type than the value that it should take.
+    # A misspelt binding stays an object, so the type of the argument would look wrong as well.
     literal = [call for call in calls if call.step_id not in misspelt]
     check_tools(steps, literal, tools, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
@@ -207,13 +207,13 @@ def _read_control(entry: StepInput) -> StepControl | None:
 
 
 def _list_literal_loops(steps: Iterable[PlanStep]) -> list[WrittenCall]:
-    """Return the literal lists of loops in the form of calls, because their texts can be placeholders too."""
+    """Return the literal lists of loops as if they were calls, because they may contain placeholders too."""
     loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
     return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
 
 
 def read_tool_names(document: JsonValue) -> frozenset[str]:
-    """Return the names of tools in an unchecked plan; ignores everything else that is wrong with it."""
+    """Return the names of tools in an unchecked plan; ignore any faults that it has."""
     steps = document.get("todoList", document.get("steps")) if isinstance(document, dict) else None
     names: list[JsonValue] = []
     for step in steps[:MAX_NAMED] if isinstance(steps, list) else ():
@@ -227,26 +227,26 @@ def read_tool_names(document: JsonValue) -> frozenset[str]:
 
 
 class ParsingNeeded(Needed):
-    """The plan is large, so this function has to be called in a thread before the judgement is repeated."""
+    """The plan is large: call the function in `keys` in a thread, then ask for the plan again."""
 
     keys: frozenset[Callable[[], None]]
 
 
 class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads plans in answers and replies, and holds what they are checked against."""
+    """Reads the plans in answers of callers and replies of models, and holds the facts to check them against."""
 
     tools: Mapping[str, ToolFacts]
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
     parsed: list[tuple[object, Parsed | Exception]] = []
-    """Each large plan that was parsed: everything that the outcome depends on, and the outcome."""
+    """For each large plan parsed so far: everything that the outcome depends on, and the outcome itself."""
 
     def read(self, document: JsonValue, *, author: Author, earlier_plan: Plan | None = None) -> Parsed:
-        """Return and raise what `parse_plan` does.
+        """Return what `parse_plan` returns, and raise what it raises.
 
         Raises:
-            ParsingNeeded: the plan is large and was not parsed yet.
+            ParsingNeeded: the plan is large and has not been parsed yet.
         """
         parse = partial(
             parse_plan,
@@ -283,5 +283,5 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         self.parsed.append((request, outcome))
 
     def list_results(self, plan: Plan, available: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
-        """Return what a plan that was read takes from earlier executions, except what is `available` already."""
+        """Return the results that a checked plan takes from earlier executions, except those already `available`."""
         return tuple(result for result in list_earlier_results(plan, self.earlier) if result.reference not in available)

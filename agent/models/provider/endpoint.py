@@ -1,25 +1,25 @@
-"""Reads which provider's model a setting names, its address and its key; imports no client.
+"""Reads from the settings which model to use, and of what provider, its address and its key; imports no client.
 
 `PLANWARDEN_MODEL` (or `--model`) is `PROVIDER:MODEL`:
 
 * `anthropic:MODEL`: the Messages API;
-* `openai:MODEL`: the Responses API of OpenAI, Chat Completions at any other address, because that is what compatible
-  servers speak; `openai-responses:MODEL` and `openai-chat:MODEL` choose one of them;
+* `openai:MODEL`: the Responses API at OpenAI's own address, Chat Completions at any other, because that is what
+  compatible servers speak; `openai-responses:MODEL` and `openai-chat:MODEL` select one API explicitly;
 * `google:MODEL`: the Gemini API;
 * `ollama:MODEL` and `vllm:MODEL`: Chat Completions at the default addresses of these servers.
 
 Keys come from the variables that the providers' own clients read (`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`,
 `GOOGLE_API_KEY` or `GEMINI_API_KEY`, `OLLAMA_API_KEY`, `VLLM_API_KEY`). Further settings, all optional:
 
-* `PLANWARDEN_MODEL_URL`: another address than the provider's own. It wins over the provider's variable
+* `PLANWARDEN_MODEL_URL`: an address to use instead of the provider's own. It overrides the provider's variable
   (`ANTHROPIC_BASE_URL`, `OPENAI_BASE_URL`, `GOOGLE_GEMINI_BASE_URL`, `OLLAMA_BASE_URL`, `VLLM_BASE_URL`). A key is then
-  optional, and sent if there is one.
+  optional, but is sent if it is set.
 * `PLANWARDEN_MODEL_MODE`: `tools` (the default) uses the provider's tool calling; `text` is for models without it and
   asks for JSON between two markers instead.
 * `PLANWARDEN_MODEL_TIMEOUT_S`: seconds that one request may take; default 120.
 
-No representation and no message contains the key. Not promised: that a model of that name exists. Only the provider
-knows, and the first prompt fails if it does not.
+No `repr` and no message contains the key. Nothing here checks that the model exists: only the provider knows, and if
+it does not exist, the first prompt fails.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ Wire = Literal["anthropic", "openai-responses", "openai-chat", "google"]
 Mode = Literal["tools", "text"]
 
 URL_VARIABLE = "PLANWARDEN_MODEL_URL"
-"""Another address than the provider's own, for anything that speaks a provider's format."""
+"""An address to use instead of the provider's own, for any server that speaks the provider's format."""
 MODE_VARIABLE = "PLANWARDEN_MODEL_MODE"
 """`tools` (default), or `text` for models without tool calling: JSON between markers."""
 TIMEOUT_VARIABLE = "PLANWARDEN_MODEL_TIMEOUT_S"
@@ -49,17 +49,17 @@ MAX_TIMEOUT_S = 3600.0
 class _Provider(msgspec.Struct, frozen=True):
     wire: Wire
     extra: str
-    """The optional dependency that installs its client."""
+    """The optional dependency (extra) that installs the provider's client."""
     url: str
     url_variable: str
     keys: tuple[str, ...]
     """Variables that may hold the key; messages name the first."""
     is_local: bool = False
-    """The operator runs it; it needs no key."""
+    """The operator runs this server, so it needs no key."""
 
     @property
     def sdk(self) -> str:
-        """The module of its client."""
+        """The Python module of the provider's client."""
         return "google.genai" if self.extra == "google" else self.extra
 
 
@@ -87,7 +87,7 @@ class Endpoint:
     """One model at one address."""
 
     provider: str
-    """The name in the setting."""
+    """The name of the provider, as in the setting."""
     wire: Wire
     model: str
     url: str
@@ -110,7 +110,7 @@ class Endpoint:
 def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     """Return the endpoint that `name` and the environment describe.
 
-    Raises `InvalidArguments`: unknown provider, no model, no key where one is needed, or an unusable setting.
+    Raises `InvalidArguments` for an unknown provider, a missing model or required key, or an unusable setting.
     """
     prefix, _, model = name.partition(":")
     provider = PROVIDERS.get(prefix)

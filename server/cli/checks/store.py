@@ -1,4 +1,4 @@
-"""The checks of `doctor` on the store: whether it is whole, its secrets, its processes, and what waits for them.
+"""The checks of `doctor` on the store: its integrity, secrets and processes, and the executions that wait for one.
 
 `doctor --replay` also checks whether this version can continue the stored executions.
 """
@@ -27,14 +27,14 @@ from planwarden.storage.sql.processes import ProcessFacts, registry_of
 
 PAGE = 200
 MAX_FAULTS = 20
-"""Logs that are named; the others are only counted."""
+"""How many logs that do not replay are listed; the others are only counted."""
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
-"""Rows of the audit are sealed every half second while a process lives; after this, no process seals."""
+"""A living process seals audit rows every half second; if a row stays unsealed for longer than this, none does."""
 Replay = Literal["unfinished", "all"]
 """Which logs are checked."""
 MAX_NAMED = 3
-"""Logs that the sentence names; the facts hold more."""
+"""How many of those logs the sentence names; the facts list up to `MAX_FAULTS`."""
 MAX_WAITING = 20
 """How many executions without an owner are checked."""
 SHOWN_DIGITS = 12
@@ -84,11 +84,11 @@ class ReplayReport(msgspec.Struct, kw_only=True):
     """The events in the logs that could be read."""
     fault_count: int = 0
     faults: list[tuple[Header, ReplayFault]] = msgspec.field(default_factory=list[tuple[Header, ReplayFault]])
-    """The first logs that do not replay, by id."""
+    """The first logs that do not replay, in the order of their ids."""
 
 
 async def replay_logs(store: Store, *, has_finished: bool) -> ReplayReport:
-    """Replay the log of every execution that can go on, and with `has_finished` those of the others too.
+    """Replay the log of every execution that can go on; with `has_finished`, also the logs of all other executions.
 
     Raises:
         StoreError: the store cannot be read; a single damaged log is a fault in the report instead.
@@ -119,7 +119,7 @@ async def _replay(store: Store, header: Header, report: ReplayReport) -> None:
 
 
 def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
-    """Replay the logs of the store that the option names."""
+    """Replay those logs of the store that `replay` selects, and report the ones that fail."""
     if not settings.store.is_made:
         return HealthCheck("replay", "off", "there is no store yet")
     report = use_store(settings, lambda store: replay_logs(store, has_finished=replay == "all"))
@@ -152,7 +152,7 @@ def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
 
 
 def check_secrets(settings: Settings) -> HealthCheck | None:
-    """Say whether the secrets are sealed; None for a store of one machine."""
+    """Say whether the secrets are sealed; None for a store that only one machine uses."""
     if settings.store.path is not None:
         return None
     key = settings.environment.get(SECRET_KEY_VARIABLE, "")
@@ -163,7 +163,7 @@ def check_secrets(settings: Settings) -> HealthCheck | None:
 
 
 def check_processes(settings: Settings) -> HealthCheck | None:
-    """Say which processes live, and which executions wait for one; None for a store of one machine."""
+    """Say which processes live and which executions wait for one; None for a store that only one machine uses."""
     if settings.store.path is not None:
         return None
 
@@ -204,7 +204,7 @@ def check_processes(settings: Settings) -> HealthCheck | None:
 
 
 async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:
-    """Return what each running execution without an owner waits for, by the execution's id."""
+    """Map the id of each running execution without an owner to what that execution waits for."""
     reasons: dict[str, str] = {}
     for execution_id in await store.orphans(MAX_WAITING):
         header = await store.header(execution_id)

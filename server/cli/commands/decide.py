@@ -38,7 +38,7 @@ from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.suspension import Suspension
 
 PATIENCE_S = 60.0
-"""The longest that these commands wait for a time at which the execution continues."""
+"""The longest that these commands wait, in seconds, for an execution that continues at a set time."""
 NEEDS_TERMINAL = (
     "approving needs a terminal where a person can read the question and type the answer, and there is none here; run "
     "it in a terminal, decide in the inbox, or give an id with --code and --digest"
@@ -95,7 +95,7 @@ def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -
 
 
 def _approve_all(session: CliSession, arguments: Namespace) -> int:
-    """Ask about every open question, oldest first, and about those that come up during that time."""
+    """Ask about every open question, oldest first, and about those that come up in the meantime."""
     decided: list[str] = []
     last: str | None = None
     while (page := _read_waiting(session.home, last)).rows:
@@ -126,7 +126,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
 
 
 def _read_waiting(home: Home, after: str | None) -> SuspensionRowPage:
-    """Return how many questions wait for a person, and the oldest one that was asked after the one named."""
+    """Return how many questions wait for a person, and the oldest of those that were asked after `after`."""
     return home.read(lambda store: store.suspensions(addressee="human", limit=1, cursor=after))
 
 
@@ -186,7 +186,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
 
 
 def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:
-    """Return the result of a decision; a question that needs several people stays open after all but the last."""
+    """Return the result of a decision; if a question needs several people, only the last of them closes it."""
     after = execution.suspensions[before.question.suspension_id]
     return execution, after.status == "decided" or len(after.endorsements) > len(before.endorsements)
 

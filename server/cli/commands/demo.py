@@ -1,4 +1,4 @@
-"""The command `demo`: shows the main job on one screen, with tools that really run and a process that is killed.
+"""The command `demo`: shows planwarden's main job on one screen, with real tool calls and a process that is killed.
 
 A second process runs the plan. It is killed with SIGKILL while the question waits, and this process continues from the
 database: the same steps and the same question, and no call runs twice. It needs no key and no network; a script plays

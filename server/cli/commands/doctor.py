@@ -120,7 +120,7 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
 
 
 def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCheck:
-    """Say whether the folder is there and can be written; the first execution makes the default one."""
+    """Say whether the folder exists and is writable; the first execution creates the default folder."""
     facts: dict[str, JsonValue] = {"folder": str(folder)}
     if (missing := describe_missing_home(folder)) is not None:
         is_broken = is_named or os.path.lexists(folder)
@@ -136,7 +136,7 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 
 
 def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Return the settings as far as they can be read, the check of their file, and that of a broken servers' file."""
+    """Return the settings that can be read, the check of their file, and, if the servers' file is broken, its check."""
     try:
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:

@@ -45,7 +45,7 @@ FRAMES_A_SECOND = 10
 
 
 ScreenUpdate = Callable[[ExecutionState, str], None]
-"""Shows the execution, and the end of the answer that a model is still writing, if there is one."""
+"""Shows the execution and, while a model is still writing its answer, the end of what it has written."""
 
 
 class Choice(NamedTuple):
@@ -92,11 +92,11 @@ class Terminal:
             self.console.print(*map(_build_line, lines))
 
     def warn(self, text: str) -> None:
-        """Write a sentence of planwarden about what the person typed."""
+        """Write planwarden's remark about what the person typed."""
         self.say(TerminalLine((escape_text(text), "warn")))
 
     def say_unbroken(self, text: str, end: str = "\n") -> None:
-        """Write, without breaking lines, what a person copies, such as a command or an address, or a prompt."""
+        """Write a prompt, or what a person copies, such as a command or an address, without breaking its lines."""
         self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
     def panel(self, title: str, lines: Sequence[TerminalLine | str], style: Style = "plain") -> None:
@@ -112,7 +112,7 @@ class Terminal:
 
     @contextmanager
     def live(self) -> Generator[ScreenUpdate]:
-        """Yield a function that shows the execution as it is then; what it showed last stays on the screen."""
+        """Yield a function that draws the execution it is given; what it drew last stays on the screen."""
         if not self.console.is_terminal:
             yield self._print_changes
             return
@@ -206,7 +206,7 @@ def _flush(descriptor: int) -> bool:
 
     before = termios.tcgetattr(descriptor)
     by_key = [*before[:3], before[3] & ~termios.ICANON, *before[4:]]
-    # A line that was not finished is only visible while the terminal passes on each key at once.
+    # `select` sees an unfinished line only while the terminal passes on each key at once.
     termios.tcsetattr(descriptor, termios.TCSANOW, by_key)
     try:
         is_typed = bool(select.select([descriptor], [], [], 0)[0])
@@ -224,12 +224,12 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def build_terminal(arguments: Namespace) -> Terminal:
-    """Return the terminal for people; with --json it is standard error, because the document has standard output."""
+    """Return the terminal for people; with --json, standard error, because the document goes to standard output."""
     return Terminal(sys.stderr if arguments.json else sys.stdout)
 
 
 def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> int:
-    """Write the document with --json, otherwise draw the same for people; return the exit code of what succeeded."""
+    """Write the document with --json, otherwise draw the same for people; return the exit code for success."""
     if arguments.json:
         print_json(document)
     else:

@@ -2,7 +2,7 @@
 
 Each form blocks when planwarden gives no answer. Claude Code: an `mcp_tool` hook with `onFailure: block`. Codex and
 Gemini CLI run a call after a hook that crashed, said nothing or took too long, and after exit code 2 without a reason;
-so the shell around the command checks what it printed, gives a reason itself, and ends it before the host would.
+so the shell around the command checks its output, gives a reason itself, and ends the command before the host would.
 opencode: a plugin that throws. Cursor: `failClosed`.
 """
 
@@ -29,7 +29,7 @@ from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
 HOST_LIMIT_S = 60
-"""How long a host waits for its hook if it blocks the call after that."""
+"""How long a host waits for its hook, where the host blocks the call after that."""
 ENDLESS_S = 86_400
 """How long Codex and Gemini CLI wait before they run the call all the same; the hook has ended long before that."""
 SHELL_LIMIT_S = 30
@@ -53,7 +53,7 @@ DONE_HOOKS: Mapping[HostName, tuple[str, ...]] = {
     "codex": ("Stop",),
     "gemini": ("AfterTool", "AfterAgent"),
 }
-"""Events about what the host did, for promises. Codex itself records how its commands ended."""
+"""Events that report what the host did, to check promises. Codex itself records how its commands ended."""
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
@@ -143,7 +143,7 @@ def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
-    """Return the files of the host: those in the project, or without one those of this user."""
+    """Return the files of the host: the project's, or this user's if there is no project."""
     home = Path(environment.get("HOME") or Path.home())
     base = project or home
     match host:
@@ -186,7 +186,7 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
 
 
 def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, ...], JsonValue]:
-    """Return the entry for each list of the host's hooks, by the keys of the list in the file."""
+    """Return the entry for each of the host's lists of hooks, by the keys that lead to that list in the file."""
     others = {("hooks", event): build_done_entry(host, event, program) for event in DONE_HOOKS.get(host, ())}
     return {_KEYS[host]: build_entry(host, program), **others}
 
@@ -219,8 +219,8 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
 
 
 def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> JsonValue:
-    """Return a hook about what the host did. If planwarden fails, it blocks nothing but a stop, and that only once and
-    with `[guard] stop = "closed"`; if planwarden was killed or took too long, the shell does so."""
+    """Return a hook that reports what the host did. If planwarden fails, only a stop is blocked, once, and only with
+    `[guard] stop = "closed"`; if planwarden was killed or took too long, the shell blocks it."""
     limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     script = f'answer=$({words}) && echo "$answer" || exit 0'
@@ -241,7 +241,7 @@ def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> Js
 
 
 def build_command(host: HostName, program: tuple[str, ...], *, limit_s: int = SHELL_LIMIT_S) -> str:
-    """Return the command line of a hook: it lets the call run only after exactly the answer that planwarden gives."""
+    """Return the command line of a hook: it lets the call run only if planwarden printed exactly `{}`."""
     limit = ("timeout", "-s", "KILL", str(limit_s)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     refusal = '{ echo "planwarden: this call is blocked" >&2; exit 2; }'

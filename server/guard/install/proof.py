@@ -89,7 +89,7 @@ class HookStatus(msgspec.Struct, frozen=True, kw_only=True):
 def check_hosts(
     environment: Mapping[str, str], project: Path | None, program: tuple[str, ...]
 ) -> tuple[HookStatus, ...]:
-    """Return the status of every host. It runs each installed hook several times."""
+    """Run every installed hook several times, except Claude Code's and those switched off; return all hosts' status."""
     return tuple(_check_host(host, environment, project, program) for host in GUARDED_HOSTS)
 
 
@@ -114,7 +114,7 @@ def _check_host(
     else:
         switch = _find_switch(host, files[0], environment, project)
         problem = problem or switch
-        # What the host does not run proves nothing.
+        # A trial of a hook that the host does not run proves nothing.
         trials = () if switch else tuple(_run_trials(files[0], program))
     unknown = UNKNOWN[host] + (_describe_shell_sessions(files[0].path.parent) if host == "codex" else "")
     return HookStatus(host=host, path=path, state="installed", problem=problem, trials=trials, unknown=unknown)
@@ -237,7 +237,7 @@ def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, even
         except OSError as error:
             return Trial(what=what, blocks=True, expected=blocks, output=f"cannot be run here: {error.strerror}")
     reason = ended.stderr.decode("utf-8", "replace").strip()
-    # Codex and Gemini CLI let a call run after exit code 2 without a reason.
+    # Without a reason on standard error, Codex and Gemini CLI let a call run in spite of exit code 2.
     is_blocked = ended.returncode == BLOCKED and bool(reason)
     return Trial(what=what, blocks=is_blocked, expected=blocks, output=reason[-300:] or f"exit code {ended.returncode}")
 

@@ -1,4 +1,4 @@
-"""The list of saved plans with the schedules of each, and what every page shows of a plan or of an unusable file.
+"""The list of saved plans with their schedules, and the cards that pages show for a plan or an unusable file.
 
 A file may be hostile, such as one from a repository: everything that it says is escaped and cut.
 """
@@ -85,7 +85,7 @@ async def find_shown_plan(service: Service, name: str) -> SavedPlan | PlanFault:
 
 
 def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> Values:
-    """Return what a page shows of the plan, in escaped words; its description is cut to `limit` characters."""
+    """Return the escaped texts that a page shows for the plan; cut its description to `limit` characters."""
     names = [field.name for field in build_fields(plan.inputs)]
     labels = [shorten_text(name, 64) for name in names[:MAX_NAMED_INPUTS]]
     return {
@@ -93,7 +93,7 @@ def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> Values:
         "title": shorten_text(flow(plan.title or ""), 200),
         "description": shorten_text(flow(plan.description or ""), limit),
         "source": "your plans" if plan.source == HOME else shorten_text(plan.source, 200),
-        # Only the operator writes in the home.
+        # Only the operator can write to the home folder.
         "is_own": plan.source == HOME,
         "path": escape_text(str(plan.path)),
         "version": plan.digest[:VERSION_DIGITS],
@@ -102,7 +102,7 @@ def build_plan_card(plan: SavedPlan, limit: int = LISTED_CHARS) -> Values:
 
 
 def build_broken_plan(fault: PlanFault) -> Values:
-    """Return what a page shows of a file that is not a usable plan, in escaped words."""
+    """Return the escaped texts that a page shows for a file that is not a usable plan."""
     return {
         "name": fault.name if is_plan_name(fault.name) else "",
         "path": escape_text(str(fault.path)),
@@ -111,5 +111,5 @@ def build_broken_plan(fault: PlanFault) -> Values:
 
 
 def flow(text: str) -> str:
-    """Return a text from a file on one line, without the line breaks of its writer."""
+    """Join a text from a file into one line: every run of whitespace, line breaks included, becomes one space."""
     return " ".join(text.split())

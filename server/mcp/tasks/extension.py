@@ -2,9 +2,9 @@
 
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
-clients can read and cancel it. A task never asks the caller's own model, whose prompts are neither forms nor sampling:
-if the caller's model has to think, the call returns its ordinary result with the prompt. So does a call whose execution
-waits for a person whom this client cannot ask; `tasks.state` says what happens to a task then.
+clients can read and cancel it. A task never asks the caller's own model, because a prompt for it is neither a form nor
+sampling: the call then returns its ordinary result with the prompt. A call also returns its ordinary result if its
+execution waits for a person whom this client cannot ask; `tasks.state` says what happens to a task then.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -53,7 +53,7 @@ from planwarden.server.views.encoding import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"
-"""Marks a result that `Tasks` replaces by a task; it never leaves the server."""
+"""Marks a result that `Tasks` replaces with a task; the mark never leaves the server."""
 
 
 class TaskParams(RequestParams):
@@ -89,7 +89,7 @@ class Tasks(Extension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: ServiceContext, call_next: CallNext
     ) -> HandlerResult:
-        """Replace a result that a tool offered as a task by the task's first state; return others unchanged."""
+        """Replace each result that is offered as a task with the task's first state; return other results unchanged."""
         result = await call_next(ctx)
         task_id = (result.meta or {}).get(_TASK_META_KEY) if isinstance(result, CallToolResult) else None
         if not isinstance(task_id, str):
@@ -101,10 +101,10 @@ class Tasks(Extension):
             return {"resultType": "task", **build_task_document(service, execution, state.status, state.progress)}
 
     async def run(self, tool: McpTool, request: ToolRequest) -> ToolResult:
-        """Return the tool's result, offered as a task at once, even if the execution has already ended.
+        """Call the tool without waiting and offer its result as a task, even if the execution has already ended.
 
-        The result stays ordinary if it is an error, if the call's own question is still open, or if the execution
-        waits for somebody whom this client cannot ask.
+        Return an ordinary result if the call failed, continues an `incomplete` execution or leaves its own question
+        open, or if the execution needs the calling model or waits for a person whom this client cannot ask.
         """
         if await _is_continuation(tool, request):
             return await tool.handler(request)
@@ -123,9 +123,9 @@ class Tasks(Extension):
     async def build_snapshot(
         self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
     ) -> tuple[Document, float | None]:
-        """Return the task as this client sees it, and in how many seconds it changes by itself. Raises `StoreError`.
+        """Return the task as this client sees it, and the seconds until it changes by itself. Raises `StoreError`.
 
-        Depending on its status, the task has its open questions, its result or its error.
+        Depending on its status, the task contains its open questions, its result or its error.
         """
         state = await self._read_state(service, execution, capabilities)
         document = build_task_document(service, execution, state.status, state.progress)
@@ -142,7 +142,7 @@ class Tasks(Extension):
     async def _read_state(
         self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
     ) -> TaskState:
-        """Return the state of the task; record it if it tells the client that the task is over."""
+        """Return the state of the task. If it tells the client that the task is over, record that first."""
         state = await read_task_state(self._input, service, execution, capabilities)
         if state.has_ended_early or state.can_continue:
             kind, execution_id = name_client_kind(capabilities), execution.execution_id
@@ -223,7 +223,7 @@ async def _require_task(ctx: ServiceContext, params: TaskParams) -> tuple[Servic
 
 
 async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
-    """Return True when the call continues an execution that ended `incomplete`, whose task is over."""
+    """Return True when the call continues an execution that ended `incomplete`; the task of that one is over."""
     arguments: Mapping[str, Any] = request.arguments
     if tool.name != "execute_plan" or "plan" in arguments or "threadId" not in arguments:
         return False

@@ -1,15 +1,15 @@
 """The questions that a task asks through its client, and the decisions in the client's answers.
 
 For clients that show forms, a question that a form can decide is an input request with the key `SUSPENSION.REVISION`.
-Every other question to a person is an address, for clients that open addresses. Its key names the address too: the
-address changes with a restart, and the key of an old one must not stand for the new one. An accepted form is checked as
-in every other channel and has the assurance `client`, no more. A form without a decision decides nothing, because
-unattended hosts close forms by themselves. An address decides nothing, opened or not: the person decides on the page.
+Every other question to a person becomes a link, for clients that open links. Its key names the link's address too,
+which changes with a restart: an old key must not stand for a new address. An accepted form is checked as in every other
+channel and has the assurance `client`, no more. A form without a decision decides nothing, because unattended hosts
+close forms by themselves. A link decides nothing, opened or not: the person decides on the page.
 The protocol allows each key only one answer, so once a question has one, the task does not ask it again.
 
-Which questions were answered without a decision, and for which clients a task is over, are not facts of the execution,
-which continues whatever its tasks said. So they are rows of the audit, where they survive restarts and every process
-with the same store sees them.
+Rows of the audit record which questions were answered without a decision, and for which clients a task is over. They
+are not events of the execution, which continues whatever its tasks said. In the audit they survive restarts, and every
+process with the same store sees them.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,18 +56,18 @@ PAGE = 100
 
 Content = dict[str, Any]
 TaskQuestion = tuple[Suspension, Elicitation]
-"""A suspension, and the form or address that asks this client's person about it."""
+"""A suspension, and the form or link with which this client asks its person about it."""
 
 
 class TaskNotes(msgspec.Struct):
-    """What the audit says of one execution as a task."""
+    """What the audit says about the task of one execution."""
 
     answered: set[str] = msgspec.field(default_factory=set[str])
     """Revisions of questions that a client has answered, which a task may not ask again."""
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """When a person last agreed to open the page of a revision, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])
-    """The kinds of clients that were told that the task is over, named by what they can be asked."""
+    """Which kinds of clients were told that the task is over, as `name_client_kind` names them."""
 
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:
@@ -93,7 +93,7 @@ def parse_revision(key: str) -> str:
 
 
 class TaskInput:
-    """Asks through tasks. `form` builds a form and `decision` reads it; a suite of fixtures passes its own."""
+    """Asks people through tasks. `form` builds a form, and `decision` reads one; conformance tests pass their own."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class TaskInput:
         for key, response in parsed.items():
             suspension, elicitation = questions[key]
             try:
-                # The answer to an address decides nothing.
+                # The answer to a link decides nothing.
                 is_answer = response.action == "accept" and elicitation.mode == "form"
                 decision = self._decision(suspension, response.content) if is_answer else None
                 if decision is None:
@@ -176,7 +176,7 @@ class TaskInput:
         await self.write_note(service.store, entry, lambda notes: parse_revision(key) in notes.answered)
 
     async def write_note(self, store: Store, entry: AuditEntry, is_known: Callable[[TaskNotes], bool]) -> None:
-        """Write the entry about its execution unless `is_known`. Raises `StoreError`."""
+        """Write the entry, unless `is_known` finds it in the notes of its execution. Raises `StoreError`."""
         async with self._writing:
             if not is_known(await read_notes(store, entry.execution_id or "")):
                 await store.audit((entry,))

@@ -1,4 +1,4 @@
-"""One tool of the MCP surface as data, one call of it, and the execution as its result.
+"""How an MCP tool is described, what one call of it holds, and how an execution becomes its result.
 
 Each tool is defined beside its handler. The server checks the arguments of a call with the `McpTool` of that name, and
 then calls its handler.
@@ -47,7 +47,7 @@ IdKind = Literal["thread", "suspension", "execution"]
 _ARGUMENTS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
 """The arguments that hold ids."""
 UNCHECKED_ARGUMENTS = ("options", "plan")
-"""Arguments with a check of their own, whose messages say more."""
+"""Arguments that have checks of their own, with more helpful messages."""
 MAX_FAULTS = 20
 ToolResult = CallToolResult | InputRequiredResult
 
@@ -72,8 +72,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requester(self) -> Requester:
-        """Who asks for the execution that this call starts, and the executions that delegated the call, the outermost
-        first, as its `_meta` states them.
+        """Who asks for the execution that this call starts. The requester includes the chain of executions that
+        delegated the call, outermost first, as the call's `_meta` states it.
 
         Raises:
             InvalidArguments: `_meta` has no valid list of ids.
@@ -116,7 +116,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def wait_s(self) -> float | None:
         """How long the caller waits for the execution; None for the execution's own option.
 
-        An execution that the same key started before has the options of that call; each call says how long it waits.
+        If an earlier call with this key started the execution, its options count; but each call says how long it waits.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -127,9 +127,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
-    """Return the request with the execution as it was when the question that it names was asked.
+    """Add to the request the execution as it was when the question that the request names was asked.
 
-    If that question is not open, leave the execution out: a caller that answers again may have missed the outcome.
+    If that question is no longer open, add nothing: a caller that answers again may have missed the outcome.
 
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.
@@ -154,7 +154,7 @@ async def show_execution(request: ToolRequest, view: Execution) -> CallToolResul
 
 
 def _call_person(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view. If this client cannot ask a person, call one, and say in the view where people decide."""
+    """Return the view. If this client cannot ask, call a person to the inbox; the view then says where to decide."""
     if view.awaiting != "human" or find_usable_modes(request.context):
         return view
     waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
@@ -177,7 +177,7 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
 
 
 async def describe_ids(request: ToolRequest) -> str | None:
-    """Return what is wrong with the ids of a call, if they are ids of something else."""
+    """Explain what is wrong with the ids of a call, if they are ids of something else."""
     for kind in ("thread", "suspension"):
         value = request.arguments.get(_ARGUMENTS[kind])
         hint = None if value is None else await _describe_id(request.service.store, kind, value, request.principal)
@@ -197,9 +197,9 @@ async def describe_ids(request: ToolRequest) -> str | None:
 
 
 async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
-    """Return what the text is instead of an id of this kind; None if it is one or resembles no id.
+    """Explain why the text is not an id of this kind; return None if it is one, or resembles no known id.
 
-    Only ids of the principal's own threads are named; any other id looks as if it did not exist.
+    Name only ids of the principal's own threads; treat any other id as if it did not exist.
     """
     text = value.strip()
     if not text:
@@ -227,8 +227,8 @@ async def _is_own(store: Store, entry: FoundId, principal: str) -> bool:
 
 Handler = Callable[[ToolRequest], Awaitable[ToolResult]]
 Trait = Literal["reads", "destroys", "repeats", "shows_app", "for_app"]
-"""A tool that `repeats` changes nothing more when its call is repeated. Hosts with apps draw the result of one that
-`shows_app`; only the app's view calls one that is `for_app`."""
+"""`repeats`: repeating a call changes nothing more. `shows_app`: hosts with apps draw the tool's result. `for_app`:
+only the app's view calls the tool."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class McpTool:
     output: schemas.JsonSchema = field(default_factory=lambda: schemas.EXECUTION_OUT)
     traits: frozenset[Trait] = frozenset()
     inputs: schemas.JsonSchema | None = None
-    """For a saved plan as a tool: its own schema, whose arguments are the inputs of a run."""
+    """For a saved plan that is listed as a tool: the schema of the plan's inputs, which are the tool's arguments."""
 
     @cached_property
     def definition(self) -> Listed:
@@ -298,7 +298,7 @@ class McpTool:
 
     @cached_property
     def _checked_form(self) -> schemas.JsonSchema:
-        """The input schema without what has its own check."""
+        """The input schema, in which arguments that have a check of their own may be anything."""
         anything: dict[str, schemas.JsonSchema] = {name: {} for name in UNCHECKED_ARGUMENTS if name in self.properties}
         return schemas.build_arguments_schema({**self.properties, **anything}, self.required)
 

@@ -2,10 +2,10 @@
 
 The downstream server names its authorization server, so it may point at anything that this machine can reach
 (server-side request forgery, https://modelcontextprotocol.io/specification/2026-07-28/basic/security_best_practices). A
-public server cannot send requests to addresses of this machine or its network: each name is resolved once, every
+public server cannot make us send requests to this machine or its network: each name is resolved once, every
 address is checked, and the connection goes to a checked one. A server in a private network may have its authorization
-server there too. Not promised: that a public server cannot pass for a private one through what its own name resolves
-to. It then reaches only hosts with a certificate for the name that it gives, and sees nothing of the answer.
+server there too. Not prevented: a public server passes for a private one, because its own name resolves to a private
+address. Even then we reach only hosts with a certificate for the name that it gives, and it sees no answer.
 """
 
 import ipaddress
@@ -26,14 +26,14 @@ from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebA
 from planwarden.tools.web.fetch import GuardedTransport, load_system_tls
 
 MAX_ANSWER_BYTES = 100 * 1024
-"""A stored login holds a few of these answers."""
+"""The limit for one answer; a stored login holds a few of them."""
 TIMEOUT_S = 20.0
 """The limit for one whole answer."""
 _PRIVATE_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
         *("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
-        # Address translators and proxies give out these for any public address.
+        # Address translators and proxies may map any public address into these.
         *("198.18.0.0/15", "64:ff9b::/96"),
     )
 )
@@ -82,7 +82,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
             return await _read(await guarded.handle_async_request(request), request)
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
-        """Allow the URL's port, and private networks only if the downstream server is in one itself."""
+        """Return an access to the URL's port, with private networks only if the downstream server is in one itself."""
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
         names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
@@ -105,7 +105,7 @@ async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
 
 
 def check_address(url: str, server_url: str) -> None:
-    """Raise `AccessError` unless `url` may be an authorization server of the server at `server_url`.
+    """Raise `AccessError` unless the server at `server_url` may have its authorization server at `url`.
 
     Secrets never travel unencrypted, and only a server on this machine can have its authorization server here.
     """

@@ -1,6 +1,6 @@
 """The stored login of a person to a downstream server: one secret of the home for each server.
 
-It holds tokens. Only the connection to the address that it was made for reads it; no message, log or record shows it.
+It holds tokens, so it is read only for a connection to its own address, and no message, log or record shows it.
 Every process of the home reads it again when it changes, so a refreshed token replaces the old one for all of them. A
 process locks the login before it replaces the tokens, because a refresh token that is used twice may end the login
 (https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2).
@@ -64,7 +64,7 @@ class StoredLogin(BaseModel):
 
 @dataclass(eq=False, repr=False)
 class LoginTokenStorage:
-    """The SDK's token storage over one login, from which a provider continues after a restart."""
+    """Token storage for the SDK, backed by one stored login, so that a provider can continue after a restart."""
 
     location: LoginLocation
     login: StoredLogin
@@ -72,7 +72,7 @@ class LoginTokenStorage:
     ignore_tokens: bool = False
     """The stored tokens are not used; they stay stored until new ones replace them."""
     redirect_uri: str | None = None
-    """A client that was registered with another one is not used again."""
+    """The redirect address of a new login; a client that was registered with another address is not reused."""
     provider: OAuthClientProvider | None = None
 
     def configure(self, provider: OAuthClientProvider) -> None:
@@ -106,10 +106,10 @@ class LoginTokenStorage:
             )
 
     def check_pkce(self) -> None:
-        """Raise `ToolError` unless the authorization server says that it has PKCE with S256.
+        """Raise `ToolError` unless the authorization server says that it supports PKCE with S256.
 
-        https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients refuse to go on without.
-        Servers of revision 2025-03-26 may publish neither document; that revision requires PKCE of them all the same.
+        https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients must stop otherwise.
+        Servers of revision 2025-03-26 may publish neither kind of metadata; even so, that revision requires PKCE.
         """
         assert self.provider is not None
         context = self.provider.context
@@ -161,7 +161,7 @@ class LoginTokenStorage:
         if not _TOKEN.fullmatch(tokens.access_token):
             raise OAuthTokenError("the access token cannot be sent in a header")
         self.ignore_tokens = False
-        # A token without a lifetime would be refreshed before every request.
+        # A lifetime of zero counts as unknown: with it, the token would be refreshed before every request.
         lifetime_s = tokens.expires_in or 0
         expires_at = time.time() + lifetime_s if lifetime_s > 0 else None
         update: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
@@ -182,7 +182,7 @@ class LoginTokenStorage:
     async def save_challenge(self, challenge: str) -> None:
         """Store which further rights the server asks for, if there still is a login. Raises `PlanwardenError`."""
         async with self.location.lock():
-            # Another process may have refreshed or forgotten what was loaded here.
+            # Another process may have refreshed or deleted the login since this one loaded it.
             self.login = await StoredLogin.load(self.location)
             if self.login.tokens is not None:
                 self.login = self.login.model_copy(update={"challenge": challenge})
