@@ -79,7 +79,7 @@ class KeyStore(RecordStore[SigningKey]):
       exist.
     * A use counts only if the key belongs to its principal, is not revoked, and its sign count has grown (or the
       authenticator does not count).
-    * A principal's first key needs no other key; each further key needs a signature by another. Of two keys that race
+    * A principal's first key needs no other; each further one needs a signature by another key. Of two keys that race
       to be the first, at most one is added. A revoked key cannot sign, and does not count when a first key is added.
     * A change of a key and its audit row are stored together or not at all. Keys are never deleted.
     """

@@ -80,7 +80,7 @@ class ScheduleStore(RecordStore[PlanSchedule]):
     """The schedules of one store.
 
     Laws: if several changes to the same version of a row race, exactly one is stored; the others change nothing and
-    return False. To add, remove, pause or resume a schedule writes a row of the audit in the same transaction.
+    return False. Adding, removing, pausing or resuming a schedule writes its row of the audit in the same transaction.
     """
 
     def __init__(self, store: object) -> None:

@@ -229,7 +229,7 @@ def authorize(
 
 
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
-    """Return whether the permit's answer has the assurance, and comes from as many people, as the call needs now."""
+    """Return whether the permit's answer has the assurance that the call needs now, from as many people as it needs."""
     suspension, question = permit.suspension, permit.suspension.question
     if question.quorum < requirement.quorum:
         return False

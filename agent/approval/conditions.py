@@ -1,7 +1,7 @@
 """Conditions of rules: what one value in the arguments of a call must be like.
 
 A condition is a JSON Schema that may partly be written in short forms: `min max in prefix domain under matches
-length only`. Each of them also demands a type, so text never fits a number; a missing value fits nothing. `domain`
+length only`. Each of them also implies a type: text is never a number. A missing value fits nothing. `domain`
 and `under` are not JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
 """
 
@@ -51,7 +51,7 @@ MISSING = object()
 
 
 class RuleFault(ValueError):
-    """The operator's condition makes no sense; the message completes a sentence that begins with its place."""
+    """What the operator wrote makes no sense; the message completes a sentence that begins with its place."""
 
 
 class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):

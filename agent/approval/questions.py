@@ -131,7 +131,7 @@ def _find_end(context: ApprovalContext, wait_s: float | None) -> float | None:
 def _wait_until(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, until: float | None
 ) -> ev.Suspended:
-    """Address the question to the clock, which approves it when the time has come."""
+    """Return the event of a question to the clock, which approves it when the time has come."""
     return open_question(context, execution, replace(question, expires_at=until, on_timeout="approve"))
 
 
@@ -303,8 +303,8 @@ def is_of_policy(question: ev.Question, policy: Policy) -> bool:
 
 
 def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
-    """Return the digest that covers the whole question, its execution, the plan if it is under review, and `policy`,
-    which is the digest of the policy."""
+    """Return the digest that covers the whole question, the ids of its principal and its execution, the plan if it is
+    under review, and `policy`, which is the digest of the policy."""
     question_fields = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     return digest([execution.principal, execution.execution_id, question_fields, plan], context="approval/v1")
@@ -326,7 +326,7 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
-    """Return the event that asks a bound question; a question to people gets the alarms of its tool's schedule."""
+    """Bind the question and return the event that asks it; one to people gets the alarms of its tool's schedule."""
     alarms: tuple[Alarm, ...] = ()
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")

@@ -26,7 +26,7 @@ MAX_WORK = 2_500_000
 """Units of work for judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
-"""Like `UNEVALUATED`, shown before the values of a rule, if nobody can know its match or count its budget."""
+"""Like `UNEVALUATED`, shown before the values of a rule whose match is not known or whose budget cannot be counted."""
 MAX_CACHED = 1_000
 """Names of tools whose rules are remembered."""
 

@@ -38,7 +38,7 @@ from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.ports.store import Guard
 
 MAX_NAMED_QUESTIONS = 5
-"""The most open questions that the refusal of a second answer names."""
+"""How many open questions the refusal of a different second answer names at most."""
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class _Approval(NamedTuple):
         return Ruling(events=(*revisions, decided), guard=guard)
 
     def _find_worth(self, question: ev.Question) -> ev.Assurance | None:
-        """Return the assurance of the approval; None if the question, or a call that it covers, needs more."""
+        """Return the assurance that the approval counts as; None if the question, or what it covers, needs more."""
         policy, execution, authority = self.context.policy, self.execution, self.authority
         worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
         if worth is None or question.kind != "review" or not read_review(self.answer)[1]:

@@ -43,7 +43,7 @@ CHECK_UNITS = 500
 SIZE_UNITS = 5
 """Units of counting one value."""
 MAX_EXPLAINED_WORK = 2_500
-"""The most units of a check that describes every fault: that takes a thousand times as long as finding it."""
+"""The most units of a check that describes every fault: describing takes a thousand times as long as checking."""
 _EXPLAINED = 1_000
 MAX_EXPLAINED_BYTES = 2_000_000
 """The largest size of the values and constants that descriptions repeat."""

@@ -258,7 +258,7 @@ def _check_parts(root: JsonValue) -> None:
 
 
 def find_target(root: JsonValue, reference: str) -> JsonValue:
-    """Return what the reference points to; it is `#`, or `#` followed by a JSON Pointer.
+    """Return what the reference points to. A reference is `#`, or `#` followed by a JSON Pointer.
 
     Raises `ValueError`: it leads nowhere or out of the schema, or is an anchor, which only a full search would find.
     """

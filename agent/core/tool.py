@@ -149,8 +149,8 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
-    """Seconds for the answer; by default the tool's own limit. It can only extend that limit, and then no answer counts
-    as a rejection, because the number may come from a model."""
+    """Seconds for the answer; by default the tool's own limit. It can only extend that limit, and then silence rejects,
+    because the number may come from a model."""
     on_timeout: OnTimeout | None = None
     """What happens if nobody answers in time; by default as for the tool. `approve` needs the tool to say so too."""
     addressee: Addressee = "human"

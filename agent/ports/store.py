@@ -1,7 +1,7 @@
 """What the engine needs from a store, as a protocol. Tests check its laws for every implementation.
 
-Times are Unix seconds by the store's clock. Only leases use its steady seconds, which do not jump when the time of day
-is changed. Ids are opaque strings that the engine makes.
+Times are Unix seconds by the store's clock, but leases run by its steady seconds, which do not jump when the time of
+day is changed. Ids are opaque strings that the engine makes.
 """
 
 from collections.abc import Collection, Sequence
@@ -58,7 +58,7 @@ class Lease:
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Conditions on a suspension that the transaction that answers it checks."""
+    """Conditions on a suspension that must hold in the transaction that answers it."""
 
     suspension_id: str
     digest: str

@@ -249,7 +249,7 @@ class Adoption:
         if not self.may_run(execution) or self._leaves_first(execution):
             self._skip(execution_id)
             return
-        # If so, this process owns an execution that it does not run, because the answer to its claim was lost.
+        # `is_own`: this process owns the execution but does not run it, because the answer to its claim was lost.
         is_own = header.owner == self.owner
         grace_s = 0.0 if is_own else math.inf
         if not is_own and self._is_still_late(header):

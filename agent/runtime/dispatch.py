@@ -293,7 +293,7 @@ def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Al
 
 
 def _fail(call: Call, code: str, message: str, rule: ev.MatchedRule | None = None) -> PreparedCall:
-    # A call with an unknown outcome fails only after a person said that it did not happen: return what it took.
+    # A call with an unknown outcome fails only after a person said that it did not happen: what it took is given back.
     is_lost = call.status == "outcome_unknown"
     failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost, rule=rule)
     return PreparedCall((failed,))

@@ -207,7 +207,7 @@ class Engine:
 
         Raises:
             KeyUsed: the principal has used the key before.
-            ThreadMovedOn: the thread is no longer in the state that `new.start` requires.
+            ThreadMovedOn: the thread is not in the state that `new.start` requires.
             ThreadBusy: the thread has an unfinished execution.
             StoreError: nothing was stored.
         """
@@ -430,7 +430,7 @@ class Engine:
         self.grants.fill(await self.store.grants(only_open=True))
 
     def streamed_text(self, execution_id: str) -> str:
-        """Return the latest text of the final answer while a model writes it in this process; it may still fail."""
+        """Return the end of the final answer while a model writes it in this process; the answer may still fail."""
         run = self._cache.runs.get(execution_id)
         return run.streamed_text if run is not None else ""
 

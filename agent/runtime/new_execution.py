@@ -29,7 +29,7 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str | None = None
     """The thread that it continues; None for a new thread."""
     key: str | None = None
-    """The idempotency key: each key can start only one execution."""
+    """The idempotency key: once its principal has started something with it, it starts nothing more."""
     goal: str | None = None
     """What a given plan is for."""
     inputs: Mapping[str, JsonValue] | None = None

@@ -23,7 +23,7 @@ another process did a moment ago. `in_doubt`: a commit of this process has no an
 will, and jobs that were started here still run."""
 OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
 """`acquired`: the store says that this process owns the execution. `released`: this process does not own it, or need
-not any longer. `denied`: it cannot own it for now. `left`: another process owns it, or this one gave up on an error.
+not any longer. `denied`: it cannot for now. `left`: another process owns it, or this one gave it up after an error.
 `advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
@@ -48,8 +48,8 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     },
     "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
     "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
-    # That commit may have given the execution up. If nobody owns it, it must continue here, because nobody else would
-    # act on a command that sets it going.
+    # By that append, the owner may have given the execution up. If nobody owns it, it must continue here, because
+    # nobody else would act on a command that sets it going.
     "foreign": {"left": "foreign", "advanced": "unowned"},
     "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
 }

@@ -124,7 +124,7 @@ Job = CallJob | PromptJob | ListingJob
 
 @dataclass(eq=False)
 class Transaction:
-    """Call `build` once. The other fields are valid only if it returns."""
+    """Call `build` once. Only if it returns do the other fields count, except `artifacts`."""
 
     execution: ExecutionState
     """The state after everything recorded here."""
@@ -150,7 +150,7 @@ class Transaction:
         self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
-        """Build it, or raise `Needed` for what a new one must read first; `artifacts` then has those of the facts."""
+        """Build it, or raise `Needed` for what must be read before a retry; `artifacts` then has those of the facts."""
         for fact in facts:
             self._apply(fact)
         if self._follow:

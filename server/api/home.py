@@ -66,7 +66,7 @@ class Duties(NamedTuple):
     adopts: bool = False
     """It continues what other processes left."""
     follows: bool = False
-    """It continues the executions that it starts or decides on."""
+    """It continues the executions that it starts, or that a command to it is about."""
     has_engine: bool = True
     has_servers: bool = True
 

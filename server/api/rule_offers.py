@@ -1,6 +1,6 @@
 """The rule that would have let through what a person approved again and again, as text to copy; nothing writes it.
 
-It looks only at people's approvals of one tool, in the newest executions of one owner, so the work is bounded
+Only people's approvals of one tool, in the newest executions of one owner, are looked at, so the work is bounded
 however long the audit is. A rule is offered only if everything in which the calls differ can be bounded:
 numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every one of
 these calls, and no call with an argument that none of them had.
@@ -30,7 +30,7 @@ from planwarden.server.settings.rules import build_rule_book
 MIN_APPROVALS = 10
 """Approvals before a rule is offered."""
 MAX_APPROVALS = 50
-"""How many of the newest approvals the rule has to match, all of them."""
+"""At most so many approvals, of the newest executions, are looked at; the rule has to match all of them."""
 MAX_EXECUTIONS = 60
 """How many of the newest executions with the tool are looked at."""
 MAX_EVENTS = 300

@@ -34,7 +34,7 @@ PAGE = 100
 MAX_EXECUTIONS = 10_000
 MAX_CALLS = 100_000
 MAX_CHANGES = 50
-"""The most changed calls that are listed; all of them are counted."""
+"""How many changed calls are listed at most; all of them are counted."""
 ARGUMENT_CHARS = 200
 _ASKED = ("approved", "rejected", "asked")
 

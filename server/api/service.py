@@ -103,7 +103,7 @@ class Service:
         """The calling model answers the prompts, which it gets as questions."""
         self.settings = settings
         self.program = program
-        """The beginning of every command line that a person is told to type for this home."""
+        """Returns the beginning of every command line that a person is told to type for this home."""
         if downstream is not None and downstream.configs:
             engine.listen(downstream.handle_commit)
         self._starts = Starts(engine, settings, library or PlanLibrary({}), downstream)
@@ -356,7 +356,7 @@ class Service:
         return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Return the execution as it was when it first waited for this answer; None if the question is no longer open.
+        """Return the execution as it was when it first waited with this question; None if that is no longer open.
 
         Raises as `find_question`.
         """

@@ -270,9 +270,9 @@ class GatedCalls:
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
 
     async def _find_doubt(self, definition: ToolDefinition, *, needs_person: bool) -> str | None:
-        """Return a doubt, as a sentence, if the tool has effects and nobody knows yet whether an earlier call happened.
+        """Return a sentence if the tool has effects and nobody knows yet whether an earlier call of it happened.
 
-        Raises `ToolError`: so many questions are open that no other one may be asked.
+        Raises `ToolError`: a person must be asked, and too many questions are open to ask another one.
         """
         if not needs_person and definition.effect != "effect":
             return None

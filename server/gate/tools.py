@@ -76,7 +76,7 @@ class GatedTools:
         self.large: dict[str, Raw] = {}
         """By execution, a result for these calls that is too large to be stored."""
         self._gated_calls: dict[str, GatedCall] = {}
-        """By thread, the function that makes its call. Plans have their own connection, which leaves them to gates."""
+        """By thread, the function that makes its call. The connection of plans leaves these threads to gates."""
 
     @contextmanager
     def wait_for(self, execution_id: str) -> Generator[None]:
@@ -95,7 +95,7 @@ class GatedTools:
         self._is_listed = False
 
     async def find(self, remote_name: str) -> DownstreamTool | None:
-        """Return the tool that the server lists by this name. Raises `ToolError`: the server cannot be asked."""
+        """Return the tool of this name, if the server lists one. Raises `ToolError`: the server cannot be asked."""
         if not self._is_listed or remote_name not in self._tools:
             await self.read()
         return self._tools.get(remote_name)

@@ -23,7 +23,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName,
 MAX_VALUES = 20_000
 MAX_FOLDER_CHARS = 4_096
 FOLDER = "cwd"
-"""The argument that tells people and rules the host's folder."""
+"""The argument, for people and rules, that has the folder of the call."""
 INPUT = "input"
 BLOCKED = 2
 """The exit code of a command that denies."""
@@ -54,7 +54,7 @@ class GuardedCall:
         self.session = digest(session, context="guard session/v1")[:32]
         """A digest of the host's session, which is not part of what makes calls identical."""
         self.words = words or f"It is about to call {tool}."
-        """A sentence for people: what the host is about to do."""
+        """A sentence for people: what the host is about to do, or says that it has done."""
 
     @property
     def name(self) -> str:

@@ -156,7 +156,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
-        """Return the page; return to an open page only its changing part, or 204 if that is already up to date.
+        """Return the page; to an open page only its changing part, or 204 if it already shows that.
 
         `token` changes with what the page shows.
         """

@@ -245,7 +245,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(place: JsonValue) -> bool:
-    """Return whether a folder's name has no `~` at its start and no `..` in it, so that it means what it says."""
+    """Return whether a folder's name does not start with `~` and has no part `..`, so that it means what it says."""
     return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")
 
 

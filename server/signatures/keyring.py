@@ -209,7 +209,7 @@ class Keyring:
             )
 
     async def revoke_key(self, beginning: str, principal: str) -> SigningKey:
-        """Revoke any key for the operator's terminal, given its id or at least the first 4 characters of it.
+        """Revoke any key, by its id or at least the first 4 characters of it; only for the operator's terminal.
 
         Raises:
             UsageError: no key or several keys begin so, or the key was revoked before.

@@ -2,8 +2,8 @@
 
 A signature is a WebAuthn assertion with user verification (https://www.w3.org/TR/webauthn-3/#sctn-verifying-assertion).
 Its challenge is derived from the approval digest, so the signature covers one revision of one question and nothing
-else. The audit keeps everything that a later verification needs. It does not prove that the person read what the page
-showed, nor the model of the authenticator, because planwarden requests no attestation.
+else. The audit keeps everything that a later verification needs. A signature does not prove that the person read what
+the page showed; nor does it prove the model of the authenticator, because planwarden requests no attestation.
 """
 
 import base64

@@ -135,7 +135,7 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Return the first `limit` characters of an escaped text; close an open isolation, to spare what follows."""
+    """Return the first `limit` characters of an escaped text; if they end inside an isolation, close it."""
     cut = text[:limit]
     return cut + _END if is_isolating(cut) else cut
 

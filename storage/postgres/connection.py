@@ -221,7 +221,7 @@ def migrate(connection: Connection, url: str) -> None:
 
 
 REFUSED = "PWMOV"
-"""The SQLSTATE with which the triggers refuse to write to a marked store."""
+"""The SQLSTATE with which the triggers refuse writes to a marked store."""
 _TRIGGER = "refuse_moved"
 _FUNCTION = f"""
 CREATE FUNCTION {_TRIGGER}() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
-"""Which executions other processes committed to, as hints say; now and then any may have, because hints can be lost."""
+"""Which executions other processes committed to, by their hints; now and then all, because hints can be lost."""
 
 import asyncio
 import threading

@@ -60,7 +60,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def locks(self) -> list[str]:
-        """The names to lock instead of rows that do not exist yet, so that other appends that want the same wait."""
+        """The names to lock, for what has no row to lock, so that other appends that want the same wait."""
         names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
         principal, start = self.append.execution.principal, self.append.start
         if start is not None and start.key is not None:

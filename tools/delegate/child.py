@@ -1,6 +1,6 @@
 """An execution that another agent runs for us: what we store about it, and what the agent says about it.
 
-What the agent says is outside input: we limit its size, drop unknown parts, and escape each text on one line.
+What the agent says is outside input: we limit its size, drop unknown parts, and put each text on one line, escaped.
 """
 
 import hashlib
@@ -128,7 +128,7 @@ class ChildQuestion(BaseModel):
 
     @property
     def _words(self) -> str:
-        """All text of the question; what the agent's own planwarden found counts as the agent's words too."""
+        """All that the agent says in words; what the agent's own planwarden found counts as the agent's words too."""
         texts = self.found if isinstance(self.found, list) else []
         return " ".join(text for text in (*texts, self.message) if isinstance(text, str) and text)
 

@@ -5,8 +5,8 @@ A URL comes from a model, or from a page that a model has read, so it may point 
 `planwarden.tools.web.fetch`:
 
 * `AddressPolicy` says which hosts, ports and addresses are public;
-* `GuardedTransport` resolves a name once, checks every address of it, and connects to a checked one. It asks no
-  name server twice, so the second answer cannot differ; Host header, SNI and certificate check still use the name;
+* `GuardedTransport` resolves a name once, checks every address of it, and connects to a checked one. A name server gets
+  no second look-up that it could answer differently; Host header, SNI and certificate check still use the name;
 * `fetch` follows redirects itself, each hop through the same transport, and reads a bounded body in bounded time.
 
 Proxies of the environment are ignored; cookies and credentials are not kept. Not promised: protection from a public
@@ -99,7 +99,7 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return host, port
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
-        """Return the parsed addresses. Raises `ToolError` if one is not public: a mix of both is a trap."""
+        """Return the parsed addresses. Raises `ToolError` when any is not public: a name that mixes both is a trap."""
         parsed = [ipaddress.ip_address(address) for address in addresses]
         if (host, port) in self.allowed_endpoints:
             return parsed

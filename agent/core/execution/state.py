@@ -169,11 +169,11 @@ class Call(ev.CallFacts, array_like=False):
     once: ev.OnceKey | None = None
     """The business key that the store reserves for the call."""
     shares: tuple[ev.BudgetShare, ...] = ()
-    """The shares of budgets that the call used up."""
+    """What the call took of budgets."""
     last_failure: str | None = None
     """Why the last attempt failed, while the call waits for the next one."""
     late_report: str | None = None
-    """The late result of this call, since its last dispatch, from a process that no longer owns the execution."""
+    """What a process that no longer owns the execution has reported about this call since its last dispatch."""
     rehearsed: ev.CallRehearsed | None = None
     """In a rehearsal that did not make the call: what the call would have been."""
 
@@ -342,7 +342,7 @@ class EndorsementState(FrozenStruct):
     channel: str
     at: float
     content: JsonValue = None
-    """The content of this approval, if the question asks for any."""
+    """The answer that it gives, if the question asks for one."""
 
 
 class SuspensionState(FrozenStruct):
@@ -368,7 +368,7 @@ class SuspensionState(FrozenStruct):
         return self.status == "pending"
 
     def releases(self, call: Call) -> bool:
-        """Return whether the call may run: the answer approves or covers it, or the call's question has an `asker`."""
+        """Return whether the answer lets the call run: it approves or covers it, or is any answer to an `asker`."""
         if self.question.call_id == call.call_id:
             return self.decision is not None and (self.decision.approved or bool(self.question.asker))
         return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)

@@ -5,7 +5,7 @@ every dependency explicit, or raises `InvalidPlan` with each fault and what is a
 caller passes in the facts about tools.
 
 `PlanIntake` parses a small plan at once. For a large one it raises `ParsingNeeded`: the caller parses the plan in a
-thread, which adds the plan or its faults to the list `parsed`, and then tries again with the same list.
+thread, and then reads it again with the same list `parsed`, which by then has the plan or its faults.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -126,7 +126,7 @@ def parse_plan(
         # A caller may really want such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
         placeholders = []
-    # A misspelt binding stays an object, so the type of the argument would look wrong as well.
+    # A misspelt binding stays a text or an object, so the type of the argument could look wrong as well.
     literal = [call for call in calls if call.step_id not in misspelt]
     check_tools(steps, literal, tools, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))

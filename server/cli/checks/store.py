@@ -34,7 +34,7 @@ LATE_SEAL_MS = 10_000
 Replay = Literal["unfinished", "all"]
 """Which logs are checked."""
 MAX_NAMED = 3
-"""How many of those logs the sentence names; the facts list up to `MAX_FAULTS`."""
+"""How many logs that do not replay the sentence names; the facts list up to `MAX_FAULTS`."""
 MAX_WAITING = 20
 """How many executions without an owner are checked."""
 SHOWN_DIGITS = 12

@@ -3,7 +3,7 @@
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
 clients can read and cancel it. A task never asks the caller's own model, because a prompt for it is neither a form nor
-sampling: the call then returns its ordinary result with the prompt. A call also returns its ordinary result if its
+sampling: if that model has to think, the call returns its ordinary result with the prompt. It does so too if its
 execution waits for a person whom this client cannot ask; `tasks.state` says what happens to a task then.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).

@@ -67,7 +67,7 @@ class TaskNotes(msgspec.Struct):
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """When a person last agreed to open the page of a revision, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])
-    """Which kinds of clients were told that the task is over, as `name_client_kind` names them."""
+    """Which kinds of clients were told that the task is over, as `state.name_client_kind` names them."""
 
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:

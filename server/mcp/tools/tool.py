@@ -127,9 +127,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
-    """Add to the request the execution as it was when the question that the request names was asked.
+    """Return the request with the execution as it was when the question that the request names was asked.
 
-    If that question is no longer open, add nothing: a caller that answers again may have missed the outcome.
+    If that question is not open, leave the execution out: a caller that answers again may have missed the outcome.
 
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.

@@ -4,7 +4,7 @@ The downstream server names its authorization server, so it may point at anythin
 (server-side request forgery, https://modelcontextprotocol.io/specification/2026-07-28/basic/security_best_practices). A
 public server cannot make us send requests to this machine or its network: each name is resolved once, every
 address is checked, and the connection goes to a checked one. A server in a private network may have its authorization
-server there too. Not prevented: a public server passes for a private one, because its own name resolves to a private
+server there too. Not prevented: a public server can pass for a private one if its own name resolves to a private
 address. Even then we reach only hosts with a certificate for the name that it gives, and it sees no answer.
 """
 
@@ -82,7 +82,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
             return await _read(await guarded.handle_async_request(request), request)
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
-        """Return an access to the URL's port, with private networks only if the downstream server is in one itself."""
+        """Return web access to the URL's port, and private networks only if the downstream server is in one itself."""
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
         names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
