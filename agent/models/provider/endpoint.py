@@ -1,4 +1,4 @@
-"""Reads from the settings which model of which provider to use, its address and its key; imports no client.
+"""Reads from the settings which model to use, from what provider, its address and its key; imports no client.
 
 `PLANWARDEN_MODEL` (or `--model`) is `PROVIDER:MODEL`:
 
