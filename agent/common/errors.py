@@ -243,11 +243,6 @@ class BudgetSpent(GuardFailed):
 class DuplicateEffect(GuardFailed, UsageError, code="duplicate_effect"):
     """Another call with the same business key was made before; its effect happens once."""
 
-    def __init__(self, message: str | None = None, *, key: str = "", holder: str = "") -> None:
-        """Take as `key` the digest of the business key, and as `holder` the `EXECUTION:CALL` that holds it."""
-        super().__init__(message or f"call {holder!r} has the same business key")
-        self.key, self.holder = key, holder
-
 
 class StartRefused(ExecutionConflict):
     """The store refused to start an execution."""

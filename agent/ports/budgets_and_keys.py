@@ -45,9 +45,13 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
         who = {"tool_name": tool_name, "holder": holder, "principal": principal}
         return copy_fields(cls, once, **who, taken_at=at, ends_at=at + once.keep_s)
 
-    def as_refusal(self) -> DuplicateEffect:
-        """Return the error for another call that wants the key."""
-        return DuplicateEffect(key=self.key, holder=self.holder)
+
+class KeyHeld(DuplicateEffect):
+    """The store refused a call because another one holds its business key."""
+
+    def __init__(self, held: HeldKey) -> None:
+        super().__init__(f"call {held.holder!r} has the same business key")
+        self.held = held
 
 
 def name_holder(execution: ExecutionState, call: Call) -> str:

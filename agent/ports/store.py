@@ -285,7 +285,7 @@ class Store(Lookups, Protocol):
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * A `ToolCallIntended` with shares of budgets is stored only while there is room for them (`BudgetSpent`), one with
-      a business key only when no other call has it (`DuplicateEffect`). From then on, the call's idempotency key holds
+      a business key only when no other call has it (`KeyHeld`). From then on, the call's idempotency key holds
       them, until they expire or an event of the call says that nothing happened. Setting the clock back does not make
       them expire earlier.
     * Notifications are stored in the transaction of the events that they report.

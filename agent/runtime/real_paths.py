@@ -6,7 +6,8 @@ rules on paths do not replace a sandbox.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio
@@ -39,18 +40,14 @@ async def judge_with_paths(judge: Callable[[RealPaths], Judgement], *, in_thread
             paths = {**paths, **await find_real_paths(needed.keys)}
 
 
-async def find_real_paths(paths: Iterable[str]) -> dict[str, str | None]:
+async def find_real_paths(paths: Collection[str]) -> dict[str, str | None]:
     """Return where each path leads when all links in it are followed; None where that cannot be found out.
 
     What does not exist leads to where it would be made.
     """
-    ordered = sorted(paths)
-    real_paths: dict[str, str | None] = dict.fromkeys(ordered)
     with anyio.move_on_after(LIMIT_S):
-        real_paths |= await anyio.to_thread.run_sync(
-            follow_links, ordered[:MAX_PATHS], abandon_on_cancel=True, limiter=_get_limiter()
-        )
-    return real_paths
+        return await anyio.to_thread.run_sync(follow_links, paths, abandon_on_cancel=True, limiter=_get_limiter())
+    return dict.fromkeys(paths)
 
 
 def _get_limiter() -> anyio.CapacityLimiter:
@@ -71,13 +68,11 @@ def _follow(path: str) -> str:
         return os.path.realpath(path)
 
 
-def follow_links(paths: Iterable[str]) -> dict[str, str | None]:
+def follow_links(paths: Collection[str]) -> dict[str, str | None]:
     """Return what `find_real_paths` does, in the thread of the caller, however long that takes."""
-    real_paths: dict[str, str | None] = {}
-    for path in paths:
-        try:
-            real_paths[path] = _follow(path)
+    real_paths: dict[str, str | None] = dict.fromkeys(sorted(paths))
+    for path in [*real_paths][:MAX_PATHS]:
         # Not allowed to look, a loop of links, a name that the system cannot have.
-        except (OSError, ValueError):
-            real_paths[path] = None
+        with suppress(OSError, ValueError):
+            real_paths[path] = _follow(path)
     return real_paths

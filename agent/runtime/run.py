@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import (
     BudgetSpent,
     CommitUnknown,
-    DuplicateEffect,
     GrantUsedUp,
     GuardFailed,
     LeaseLost,
@@ -39,6 +38,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import fold
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.ports.budgets_and_keys import KeyHeld
 from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands
@@ -366,9 +366,9 @@ class Run:
             approval.grants.refuse(refusal.grant_id, approval.clock.now())
         elif isinstance(refusal, BudgetSpent):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
-        elif isinstance(refusal, DuplicateEffect):
-            # Forget the holder, so that it is looked up again.
-            once = {key: holder for key, holder in lookups.approval.once.items() if key != refusal.key}
+        elif isinstance(refusal, KeyHeld):
+            # Not looked up again: by the clock of this process, the key may be free.
+            once = {**lookups.approval.once, refusal.held.key: refusal.held}
             lookups.approval = replace(lookups.approval, once=once)
 
     async def _build_transaction(

@@ -1,6 +1,6 @@
 """Business keys and shares of budgets that an append takes and gives back, in the transaction of the intent.
 
-All of it is checked before the first write; a refusal is `BudgetSpent` or `DuplicateEffect`. What a call gave back in
+All of it is checked before the first write; a refusal is `BudgetSpent` or `KeyHeld`. What a call gave back in
 the same append is free, and a call may take again what it holds already.
 """
 
@@ -15,7 +15,15 @@ import msgspec
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetSpent
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.ports.budgets_and_keys import MAX_SHARES, ROUNDING, SWEEP_AFTER_S, SWEPT, HeldKey, name_holder
+from planwarden.agent.ports.budgets_and_keys import (
+    MAX_SHARES,
+    ROUNDING,
+    SWEEP_AFTER_S,
+    SWEPT,
+    HeldKey,
+    KeyHeld,
+    name_holder,
+)
 from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.rows import read_key
@@ -59,7 +67,7 @@ def project_holdings(append: Append) -> Holdings | None:
     """Return what the append takes and gives back; None, as for most appends, if that is nothing at all.
 
     Raises:
-        DuplicateEffect: two calls of the append want the same key.
+        KeyHeld: two calls of the append want the same key.
     """
     execution = append.execution
     freed: list[str] = []
@@ -91,12 +99,12 @@ def project_holdings(append: Append) -> Holdings | None:
 
 def _want_key(row: HeldKey, free: tuple[str, ...], other: WantedKey | None) -> WantedKey:
     if other is not None and other.row.holder not in free:
-        raise other.row.as_refusal()
+        raise KeyHeld(other.row)
     return WantedKey(row, free)
 
 
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
-    """Return conditions that raise `BudgetSpent` or `DuplicateEffect`."""
+    """Return conditions that raise `BudgetSpent` or `KeyHeld`."""
     conditions: list[Condition] = []
     for budget, shares in holdings.shares.items():
         # These holders gave their shares back, or their shares are counted in the claims.
@@ -126,7 +134,7 @@ def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
     for key in keys:
         other = others.get(key.row.key)
         if other is not None and other.holder not in key.free:
-            raise other.as_refusal()
+            raise KeyHeld(other)
 
 
 def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:

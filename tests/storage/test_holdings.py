@@ -5,9 +5,9 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import BudgetSpent, DuplicateEffect, GrantUsedUp
+from planwarden.agent.common.errors import BudgetSpent, GrantUsedUp
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S
+from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S, KeyHeld
 from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
 from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
@@ -51,7 +51,7 @@ async def attempt(store: Store, name: str, intent: ev.ToolCallIntended) -> Liter
     scribe = await begin(store, name)
     try:
         await scribe.write(intent)
-    except (BudgetSpent, DuplicateEffect) as refusal:
+    except (BudgetSpent, KeyHeld) as refusal:
         assert await store.read(name) == tuple(scribe.written)
         return "spent" if isinstance(refusal, BudgetSpent) else "duplicate"
     return "stored"
@@ -119,9 +119,9 @@ async def test_a_key_ends_with_its_time_and_not_earlier_when_the_clock_goes_back
 @requirement("rules:once", "rules:budget")
 async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(store: Store) -> None:
     scribe = await begin(store, "loop")
-    with pytest.raises(DuplicateEffect) as refused:
+    with pytest.raises(KeyHeld) as refused:
         await scribe.write(intend(once=ONCE, call=1), intend(once=ONCE, call=2))
-    assert refused.value.holder == "loop:a:1"
+    assert refused.value.held.holder == "loop:a:1"
     with pytest.raises(BudgetSpent):
         await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
     # What is given back in the same transaction is free in it.

@@ -1,5 +1,6 @@
 """What a call takes before it runs: its business key, once over all plans, and its share of each budget of its rule."""
 
+from collections.abc import Collection
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ import planwarden
 from planwarden.agent.approval.business_keys import MissingKey, build_once_key
 from planwarden.agent.common.errors import DuplicateEffect, OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.settings.rules import build_rule_book
 from tests import kit
@@ -109,6 +111,23 @@ async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused()
                 await kit.decide(w, asked[1])
         failed = await w.get_execution(asked[1].thread_id)
     assert kit.statuses(failed) == {"a": "failed"} and till.ledger == ["refund p-7"]
+
+
+class FastClock(kit.MemoryStore):
+    """The store of a process by whose clock every key is free, which is not what its database says."""
+
+    async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
+        return ()
+
+
+@kit.requirement("rules:once")
+async def test_a_key_that_the_database_alone_knows_to_be_held_is_refused_in_the_words_of_any_other() -> None:
+    till = Till()
+    async with kit.warden(tools=till.tools(), store=FastClock(), settings=ONCE) as w:
+        first, second = [await w.execute_plan(call("pay", payment_id="p-7")) for _ in range(2)]
+    error = second.steps[0].error
+    assert error is not None and error.code == "duplicate_effect" and first.execution_id in error.message
+    assert till.ledger == ["pay p-7"]
 
 
 @kit.requirement("rules:once")

@@ -8,10 +8,12 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -226,6 +228,17 @@ class PtyTerminal:
         while select.select([self.descriptor], [], [], ANSWER_S)[0] and self._read_more():
             pass
         return self.process.wait(timeout=ANSWER_S)
+
+    def interrupt(self) -> int:
+        """Presses Ctrl-C, and returns the exit code.
+
+        Python sees a signal that comes just before it reads a line only when the next one comes: it is pressed again.
+        """
+        while True:
+            self.process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=10)
+                return self.finish()
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -155,8 +155,7 @@ def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -
     suspension_id = cli.run_to_question(ERASE)
     person = terminal("approve", suspension_id)
     person.expect(CHOICE)
-    person.process.send_signal(signal.SIGINT)
-    assert person.finish() == 130
+    assert person.interrupt() == 130
     assert "Traceback" not in person.text
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
