@@ -17,14 +17,14 @@ class MoveMark(msgspec.Struct, frozen=True):
     move_id: str
     is_source: bool
     """It was moved away; otherwise it was filled, and the move is not finished."""
-    place: str
+    location: str
     """The other store, as a URL without a password."""
 
     def explain(self, name: str) -> str:
         """Return why nobody may use the store of that name, and what to do."""
         if self.is_source:
-            return f"{name} was moved to {self.place}; set PLANWARDEN_STORE to that"
+            return f"{name} was moved to {self.location}; set PLANWARDEN_STORE to that"
         return (
-            f"a move from {self.place} to {name} is under way or interrupted; run `planwarden --store URL move --to "
+            f"a move from {self.location} to {name} is under way or interrupted; run `planwarden --store URL move --to "
             "URL` with these two again"
         )

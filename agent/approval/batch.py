@@ -62,7 +62,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
         # An item fails once.
         calls_per_item = len(state.step.tool_calls)
-        by_item = {execution.call(failed.call_id).place // calls_per_item: failed for failed in reversed(failures)}
+        by_item = {execution.call(failed.call_id).index // calls_per_item: failed for failed in reversed(failures)}
         return tuple(by_item.values())
     listed = [row for row in judged if isinstance(row, _Row)]
     rows, size = list[_Row](), 0
@@ -124,13 +124,13 @@ def _describe_gaps(state: StepState) -> Iterator[str]:
 def _describe_rules(rows: list[_Row]) -> Iterator[str]:
     """Yield a sentence for each of the operator's rules that asks about rows, at most `MAX_RULES` of them."""
     by_number: dict[int, tuple[ev.MatchedRule, list[int]]] = {}
-    for place, row in enumerate(rows, 1):
+    for number, row in enumerate(rows, 1):
         rule = row.requirement.rule
         if rule is not None:
-            by_number.setdefault(rule.number, (rule, []))[1].append(place)
-    for rule, places in islice(by_number.values(), MAX_RULES):
-        listed = ", ".join(map(str, places[:MAX_PLACES])) + (", ..." if len(places) > MAX_PLACES else "")
-        yield f"Rule {rule.number} applies to {len(places)} of them ({listed}): {rule.words}"
+            by_number.setdefault(rule.number, (rule, []))[1].append(number)
+    for rule, numbers in islice(by_number.values(), MAX_RULES):
+        listed = ", ".join(map(str, numbers[:MAX_PLACES])) + (", ..." if len(numbers) > MAX_PLACES else "")
+        yield f"Rule {rule.number} applies to {len(numbers)} of them ({listed}): {rule.words}"
 
 
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row | ev.ToolFailed]:

@@ -155,8 +155,8 @@ def _edit_rows(
 ) -> tuple[ev.Question, tuple[str, ...], tuple[Risk, ...]]:
     """Return the question with the edited rows, what was edited as `ROW/NAME`, and the risks of these rows."""
     rows, edited, risks = list(question.rows), list[str](), list[Risk]()
-    for place, arguments in edits.items():
-        index = int(place) if place.isdecimal() and len(place) <= MAX_PLACE_DIGITS else len(rows)
+    for key, arguments in edits.items():
+        index = int(key) if key.isdecimal() and len(key) <= MAX_PLACE_DIGITS else len(rows)
         if index >= len(rows) or not isinstance(arguments, dict):
             raise InvalidArguments(
                 f'modifiedArgs must have the arguments of rows by their place, "0" to "{len(rows) - 1}", such as '

@@ -205,7 +205,7 @@ def _read_final_arguments(final: ev.Question, answer: Decision) -> dict[str, Jso
     """Return the edited arguments as they will run: those of the call, or those of each edited row by its place."""
     if not final.rows:
         return final.arguments
-    return {place: final.rows[int(place)].arguments for place in answer.modified_args or {}}
+    return {key: final.rows[int(key)].arguments for key in answer.modified_args or {}}
 
 
 def _check_may_void_votes(suspension: SuspensionState, authority: Authority) -> None:

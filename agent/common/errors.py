@@ -125,7 +125,7 @@ class StaleRevision(UsageError, code="stale_revision"):
 
 
 class EditRefused(UsageError, code="edit_refused"):
-    """People have approved the arguments, so nobody less than a person may edit them."""
+    """People have approved the arguments, so only a person may edit them."""
 
 
 class UndecidableHere(UsageError, code="undecidable_here"):
@@ -261,8 +261,8 @@ class PlanUnfinished(StartRefused):
 
     def __init__(self, execution_id: str, thread_id: str, key: str | None, digest: str) -> None:
         super().__init__(
-            f"execution {execution_id!r} (thread {thread_id!r}) runs the same plan and is not finished; this is "
-            "another one, and if you only sent the plan again, cancel it; "
+            f"execution {execution_id!r} (thread {thread_id!r}) runs the same plan and is not finished. This "
+            "execution is a second one: cancel it if you only sent the plan again; "
             + (
                 f"a plan sent with a key, such as {f'plan-{digest[:12]}'!r}, starts once"
                 if key is None

@@ -28,7 +28,7 @@ Effect = Literal["read", "idempotent", "effect"]
 
 ExecutionMode = Literal["immediate", "blocking"]
 OnTimeout = Literal["reject", "approve"]
-Addressee = Literal["human", "clock"]
+Answerer = Literal["human", "clock"]
 
 RISKS: tuple[Risk, ...] = get_args(Risk)
 _DEFINITION_WORDS: dict[str, tuple[str | None, ...]] = {
@@ -39,7 +39,7 @@ _DEFINITION_WORDS: dict[str, tuple[str | None, ...]] = {
 }
 _QUESTION_WORDS: dict[str, tuple[str | None, ...]] = {
     "risk": (*RISKS, None),
-    "addressee": get_args(Addressee),
+    "addressee": get_args(Answerer),
     "on_timeout": (*get_args(OnTimeout), None),
 }
 
@@ -153,7 +153,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     because the number may come from a model."""
     on_timeout: OnTimeout | None = None
     """What happens if nobody answers in time; by default as for the tool. `approve` needs the tool to say so too."""
-    addressee: Addressee = "human"
+    addressee: Answerer = "human"
     """Who answers; `clock` means nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
     """Who asks through the tool, such as "server 'x'". The asker receives every decision, even a rejection."""

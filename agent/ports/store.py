@@ -52,7 +52,7 @@ class Lease:
     fence: int
     is_from_silent: bool = field(default=False, compare=False)
     """It was taken from a process that did not renew it, but is alive as far as the store knows."""
-    left_s: float | None = field(default=None, compare=False)
+    silent_s: float | None = field(default=None, compare=False)
     """If it was taken from a dead or silent process: seconds since that process last committed or renewed; None if
     nobody held it, or its owner gave it up."""
 

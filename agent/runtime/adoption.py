@@ -258,7 +258,7 @@ class Adoption:
         if lease is None:
             return
         if is_own:
-            lease = replace(lease, left_s=None)
+            lease = replace(lease, silent_s=None)
         self._late.pop(execution_id, None)
         logger.info("taking over execution %s", execution_id)
         # It may have grown before it was claimed.

@@ -474,8 +474,8 @@ class Engine:
         run = Run(self._context, execution, lease)
         self._cache.runs[execution.execution_id] = run
         if self._observer is not None:
-            if lease.left_s is not None:
-                self._observer.took_over(execution, lease.left_s, is_silent=lease.is_from_silent)
+            if lease.silent_s is not None:
+                self._observer.took_over(execution, lease.silent_s, is_silent=lease.is_from_silent)
             elif _was_just_decided(execution):
                 self._observer.woke(execution, max(0.0, self.store.clock.now() - execution.updated_at))
         if is_current:

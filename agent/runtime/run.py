@@ -248,7 +248,9 @@ class Run:
                 if jobs is not None:
                     self.failure = None
                     return jobs
-            raise StoreError(f"execution {self.execution.execution_id!r} is too contended; try again")
+            raise StoreError(
+                f"execution {self.execution.execution_id!r} is being changed by too many others; try again"
+            )
         except LogUnreadable as error:
             await self._hand_over(facts, error)
             return []

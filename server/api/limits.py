@@ -64,9 +64,9 @@ def check_key(key: object) -> None:
         raise InvalidArguments(f"'key' has {len(key)} characters, the limit is {MAX_KEY_CHARS}")
     if key.startswith(SystemKey.PREFIX) and not isinstance(key, SystemKey):
         raise InvalidArguments(f"'key' begins with {SystemKey.PREFIX!r}, as only planwarden's own keys do")
-    for place, character in enumerate(key, 1):
+    for position, character in enumerate(key, 1):
         if unicodedata.category(character) in ("Cc", "Cs"):
-            raise InvalidArguments(f"'key' has the control character U+{ord(character):04X} at place {place}")
+            raise InvalidArguments(f"'key' has the control character U+{ord(character):04X} at place {position}")
 
 
 def check_wait(wait_seconds: float | None) -> None:

@@ -43,7 +43,7 @@ MAX_CHARS = 200
 """Longest text in the rule."""
 DAY_S = 86_400.0
 _ABSENT = object()
-Place = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 """The names that lead to a value of the arguments."""
 Approval = tuple[float, Mapping[str, JsonValue]]
 """When a call was approved, and its arguments."""
@@ -80,17 +80,17 @@ def build_offer(tool_name: str, approvals: Sequence[Approval]) -> RuleOffer | No
     calls = [arguments for _, arguments in approvals]
     values = [dict(_list_values(call)) for call in calls]
     conditions: dict[str, dict[str, JsonValue]] = {}
-    objects: dict[Place, set[str]] = {}
-    for place in dict.fromkeys(place for call in values for place in call):
-        condition = _bound([call.get(place, _ABSENT) for call in values])
+    objects: dict[ArgumentPath, set[str]] = {}
+    for path in dict.fromkeys(path for call in values for path in call):
+        condition = _bound([call.get(path, _ABSENT) for call in values])
         if condition is None or len(conditions) >= MAX_PLACES:
             return None
-        conditions[_write_pointer(place)] = condition
-        for depth in range(len(place)):
-            objects.setdefault(place[:depth], set()).add(place[depth])
+        conditions[_write_pointer(path)] = condition
+        for depth in range(len(path)):
+            objects.setdefault(path[:depth], set()).add(path[depth])
     # Every call has these objects, because `_bound` refuses a value that one of the calls lacks.
-    for place, names in objects.items():
-        conditions[_write_pointer(place) or "/"] = {"only": list[JsonValue](sorted(names))}
+    for path, names in objects.items():
+        conditions[_write_pointer(path) or "/"] = {"only": list[JsonValue](sorted(names))}
     times = sorted(at for at, _ in approvals)
     busiest_day = max(sum(1 for other in times if at - DAY_S < other <= at) for at in times)
     text = _write(tool_name, conditions, busiest_day, times)
@@ -131,17 +131,19 @@ def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
     )
 
 
-def _list_values(value: JsonValue | Mapping[str, JsonValue], place: Place = ()) -> Iterator[tuple[Place, JsonValue]]:
+def _list_values(
+    value: JsonValue | Mapping[str, JsonValue], path: ArgumentPath = ()
+) -> Iterator[tuple[ArgumentPath, JsonValue]]:
     """Yield each place with its value, to be compared; an object is taken apart, a list is one value."""
-    if isinstance(value, Mapping) and value and len(place) < MAX_DEPTH:
+    if isinstance(value, Mapping) and value and len(path) < MAX_DEPTH:
         for name, inside in value.items():
-            yield from _list_values(inside, (*place, name))
+            yield from _list_values(inside, (*path, name))
     else:
-        yield place, cast("JsonValue", value)
+        yield path, cast("JsonValue", value)
 
 
-def _write_pointer(place: Place) -> str:
-    return "/".join(part.replace("~", "~0").replace("/", "~1") for part in place)
+def _write_pointer(path: ArgumentPath) -> str:
+    return "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
@@ -186,7 +188,7 @@ def _write(
 ) -> str:
     first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (times[0], times[-1]))
     lines = ["[[rules]]", f"tool = {_quote(tool_name)}"]
-    lines += [f"when.{_quote(place)} = {_write_table(condition)}" for place, condition in conditions.items()]
+    lines += [f"when.{_quote(pointer)} = {_write_table(condition)}" for pointer, condition in conditions.items()]
     lines += ['then = "allow"', f'budget = [{{ count = {count}, per = "day" }}]']
     lines += [f'because = "{len(times)} calls like it were approved from {first} to {last}"']
     return "\n".join(lines) + "\n"

@@ -99,10 +99,10 @@ def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers
 
     `servers` has the prefixes of tool names that are unknown until their server has listed them.
     """
-    for place, rule in enumerate(book.rules):
+    for index, rule in enumerate(book.rules):
         if rule.loosens is not False:
             yield from list_open_ends(rule)
-        shadow = next((before for before in book.rules[:place] if _is_shadowed(rule, before)), None)
+        shadow = next((before for before in book.rules[:index] if _is_shadowed(rule, before)), None)
         if shadow is not None:
             yield f"rule {rule.number} never decides: rule {shadow.number} matches every call of {shadow.tool} first"
         yield from _list_notes_on_tool(rule, tools, servers)

@@ -37,7 +37,7 @@ async def list_open_suspensions(
     )
     views: list[Suspension] = []
     size = 0
-    for place, row in enumerate(page.rows):
+    for index, row in enumerate(page.rows):
         if max_bytes is not None:
             # Other requests are answered between two suspensions. Commands have no event loop.
             await anyio.lowlevel.checkpoint()
@@ -49,7 +49,7 @@ async def list_open_suspensions(
             if views and max_bytes is not None and size > max_bytes:
                 # Asked for only these, the store says where the next page begins.
                 page = await store.suspensions(
-                    principal=principal, thread_id=thread_id, addressee=addressee, limit=place, cursor=cursor
+                    principal=principal, thread_id=thread_id, addressee=addressee, limit=index, cursor=cursor
                 )
                 break
             views.append(view)

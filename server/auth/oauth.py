@@ -96,22 +96,22 @@ class IssuerKeys:
         parts = urlsplit(self._issuer)
         path = parts.path.rstrip("/")
         root = f"{parts.scheme}://{parts.netloc}"
-        places = [
+        urls = [
             f"{root}/.well-known/oauth-authorization-server{path}",
             f"{root}{path}/.well-known/openid-configuration",
         ]
         reasons: list[str] = []
-        for place in places:
+        for url in urls:
             try:
-                metadata = await self._get(place)
+                metadata = await self._get(url)
             except _KeysUnavailable as error:
                 reasons.append(str(error))
                 continue
             if metadata.get("issuer") != self._issuer:
-                raise _KeysUnavailable(f"{place} names another issuer")
+                raise _KeysUnavailable(f"{url} names another issuer")
             address = metadata.get("jwks_uri")
             if not isinstance(address, str) or not is_secure(address):
-                raise _KeysUnavailable(f"{place} has no https jwks_uri")
+                raise _KeysUnavailable(f"{url} has no https jwks_uri")
             return address
         raise _KeysUnavailable("; ".join(reasons))
 

@@ -112,13 +112,13 @@ class CommandParser(argparse.ArgumentParser):
         """Parse the words, and refuse unknown ones at once, because each command knows only its own options."""
         self.load()
         words = list[str](sys.argv[1:] if args is None else args)
-        place = words.index("--") if self._rest and "--" in words else len(words)
-        own = words[:place]
+        end = words.index("--") if self._rest and "--" in words else len(words)
+        own = words[:end]
         self._refuse_unknown(self._find_unknown_option(own))
         parsed, unknown = super().parse_known_args(own, namespace)
         self._refuse_unknown(unknown)
         if self._rest:
-            setattr(parsed, self._rest, words[place + 1 :])
+            setattr(parsed, self._rest, words[end + 1 :])
         return parsed, unknown
 
     @property
@@ -127,13 +127,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
         """Return the first unknown option before the command: argparse would take its value for the command."""
-        place = 0
-        while place < len(words) and len(words[place]) > 1 and words[place].startswith("-") and words[place] != "--":
-            name, has_value, _ = words[place].partition("=")
+        index = 0
+        while index < len(words) and len(words[index]) > 1 and words[index].startswith("-") and words[index] != "--":
+            name, has_value, _ = words[index].partition("=")
             action = self._flags.get(name)
             if action is None:
-                return [words[place]]
-            place += 1 if has_value or action.nargs == 0 else 2
+                return [words[index]]
+            index += 1 if has_value or action.nargs == 0 else 2
         return []
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:

@@ -171,7 +171,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) -> FileChange:
     """Return the change of the file. Raises `UsageError` if the file must not or cannot be changed."""
-    _check_place(path, is_project=is_project)
+    _check_owner(path, is_project=is_project)
     try:
         before = read_text(path)
         return FileChange(path, before, change(before))
@@ -201,24 +201,24 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
     return DONE
 
 
-def _check_place(path: Path, *, is_project: bool) -> None:
+def _check_owner(path: Path, *, is_project: bool) -> None:
     """Raise `UsageError` for a link in a project, and for what belongs to another user or is not a file."""
     if is_project and any(part.is_symlink() for part in (path, path.parent)):
         raise UsageError(f"{str(path)!r} is a link; a project's link could lead anywhere, so nothing was written")
     if not hasattr(os, "getuid"):
         return
     real = path.resolve()
-    for place in (real, real.parent):
+    for checked in (real, real.parent):
         try:
-            status = place.stat()
+            status = checked.stat()
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise UsageError(f"{str(place)!r} cannot be checked: {error.strerror}") from None
+            raise UsageError(f"{str(checked)!r} cannot be checked: {error.strerror}") from None
         if status.st_uid != os.getuid():
-            raise UsageError(f"{str(place)!r} belongs to another user; nothing was written")
-        if place == real and not stat.S_ISREG(status.st_mode):
-            raise UsageError(f"{str(place)!r} is not a file; nothing was written")
+            raise UsageError(f"{str(checked)!r} belongs to another user; nothing was written")
+        if checked == real and not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{str(checked)!r} is not a file; nothing was written")
 
 
 def _draw_change(terminal: Terminal, change: FileChange) -> None:
@@ -236,9 +236,6 @@ def _draw_change(terminal: Terminal, change: FileChange) -> None:
 def _write(change: FileChange) -> None:
     path = expand_home(change.path)
     try:
-        if not change.after:
-            path.unlink()
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, change.before, change.after)
     except OSError as error:

@@ -140,19 +140,19 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def _take_away(self, text: str, server: HostServer) -> Iterator[Edit]:
         command, args = self._find(text, server.name)
-        first = place = end = 0 if args is None else _skip(text, args)
+        first = position = end = 0 if args is None else _skip(text, args)
         old = ""
         for _ in range(server.own_words):
-            item = _TEXT.match(text, place)
+            item = _TEXT.match(text, position)
             if item is None:
                 return
-            old, end, place = item[0], item.end(), _skip(text, item.end())
+            old, end, position = item[0], item.end(), _skip(text, item.end())
         if command is not None:
             yield command.start, command.stop, old
-        if text[place : place + 1] != "]":
-            yield first, place, ""
+        if text[position : position + 1] != "]":
+            yield first, position, ""
         elif command is not None and text[command.stop : first] == self._new_list:
-            yield command.stop, place + 1, ""
+            yield command.stop, position + 1, ""
         else:
             yield first - (text[first - 1] == " "), end, ""
 
@@ -270,11 +270,11 @@ def _read_entry(name: str, entry: object) -> HostServer:
 
 def _count_own_words(words: Sequence[str]) -> int:
     """Return how many words of planwarden precede a server's command; 0 if the server is not behind a gate."""
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word == "--":
-            head = words[:place]
+            head = words[:index]
             is_gate = "gate" in head and _is_planwarden(head[: head.index("gate")])
-            return place + 1 if is_gate and place + 1 < len(words) else 0
+            return index + 1 if is_gate and index + 1 < len(words) else 0
     return 0
 
 
@@ -297,9 +297,9 @@ def _read_toml(text: str) -> JsonValue:
         raise InvalidArguments(f"it is not TOML: {str(error)[:200]}") from None
 
 
-def _skip(text: str, place: int) -> int:
-    gap = _GAP.match(text, place)
-    return place if gap is None else gap.end()
+def _skip(text: str, position: int) -> int:
+    gap = _GAP.match(text, position)
+    return position if gap is None else gap.end()
 
 
 def _read_header(line: str) -> dict[str, Any]:

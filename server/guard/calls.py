@@ -129,11 +129,11 @@ def build_call(
 def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:
     """Return the folder in which a command line runs."""
     for name in sorted(shell.places & arguments.keys()):
-        place = arguments[name]
-        if isinstance(place, str) and place:
-            joined = os.path.join(folder, place)
+        path = arguments[name]
+        if isinstance(path, str) and path:
+            joined = os.path.join(folder, path)
             # A `..` after a symbolic link leads to a different folder than the path suggests.
-            folder = joined if ".." in place else os.path.normpath(joined)
+            folder = joined if ".." in path else os.path.normpath(joined)
     return folder
 
 

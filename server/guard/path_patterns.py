@@ -71,23 +71,23 @@ class PathPatterns:
 
     def _expand_pattern(self, path: str) -> list[str]:
         """Return the paths that the pattern matches; what follows it in the path need not exist."""
-        places = ["/"]
+        folders = ["/"]
         for segment in path.split("/"):
             if not _PATTERN.search(segment):
-                places = [os.path.join(place, segment) for place in places]
+                folders = [os.path.join(folder, segment) for folder in folders]
                 continue
             glob = _BRACKETS.sub("?", segment)
-            places = [
-                os.path.join(place, name)
-                for place in places
-                for name in self._list_names(place)
+            folders = [
+                os.path.join(folder, name)
+                for folder in folders
+                for name in self._list_names(folder)
                 if fnmatchcase(name, glob)
             ]
-            if len(places) > MAX_PATHS:
+            if len(folders) > MAX_PATHS:
                 raise TooMuch
-            if not places:
+            if not folders:
                 break
-        return places
+        return folders
 
     def _list_names(self, folder: str) -> list[str]:
         names: list[str] = []

@@ -216,13 +216,9 @@ class _CallCheck:
         if patterns is None:
             return None
         texts = [(key, self._expand(text)) for key, text in _list_texts(self._call.given)]
-        places = [text for key, text in texts if key in PLACES] or ["."]
-        folders = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
-        roots = [
-            pattern if pattern.startswith("~") else os.path.join(place, pattern)
-            for place in places
-            for pattern in folders
-        ]
+        folders = [text for key, text in texts if key in PLACES] or ["."]
+        parts = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
+        roots = [part if part.startswith("~") else os.path.join(folder, part) for folder in folders for part in parts]
         return self._refuse_folders(roots, [self._call.folder], self._above_home.__contains__, "read all of")
 
     @cached_property
@@ -309,15 +305,15 @@ def _runs_planwarden(text: str) -> bool:
 
 
 def _decides(words: Sequence[str]) -> bool:
-    first = next((place for place, word in enumerate(words) if "=" not in word), None)
+    first = next((index for index, word in enumerate(words) if "=" not in word), None)
     if first is None:
         return False
     if _is_planwarden(words[first]):
         return not _only_reads(words[first + 1 :])
     if words[first].rpartition("/")[2].rstrip("0123456789.") not in WRAPPERS:
         return False
-    for place, word in enumerate(words[first + 1 :], first + 1):
-        if _is_planwarden(word) and not _only_reads(words[place + 1 :]):
+    for index, word in enumerate(words[first + 1 :], first + 1):
+        if _is_planwarden(word) and not _only_reads(words[index + 1 :]):
             return True
         # A whole command line in one word, as after `sh -c`, or a program, as after `python -c`.
         if " " in word and PROGRAM in word and (_runs_planwarden(word) or words[first].startswith("python")):
@@ -331,14 +327,14 @@ def _is_planwarden(word: str) -> bool:
 
 
 def _only_reads(words: Sequence[str]) -> bool:
-    place = 0
-    while place < len(words):
-        if words[place] in OPTIONS_WITH_VALUE:
-            place += 2
-        elif words[place].startswith("--") and "=" in words[place]:
-            place += 1
+    index = 0
+    while index < len(words):
+        if words[index] in OPTIONS_WITH_VALUE:
+            index += 2
+        elif words[index].startswith("--") and "=" in words[index]:
+            index += 1
         else:
-            return words[place] in READING and "--yes" not in words
+            return words[index] in READING and "--yes" not in words
     return False
 
 

@@ -123,7 +123,7 @@ class PlaceRecord(msgspec.Struct, frozen=True):
         return f"http://{self.host}:{self.port}{INBOX_PATH}"
 
 
-class InboxPlace:
+class InboxPort:
     """The port and the lock of an inbox, as one process sees them."""
 
     def __init__(self, settings: Settings) -> None:

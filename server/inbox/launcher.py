@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
-from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets
+from planwarden.server.inbox.inbox_port import InboxPort, InboxSockets
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, find_operator
 
@@ -43,7 +43,7 @@ class InboxLauncher:
         self._opener = (
             opener if settings.tables.approvals.open_inbox == "auto" and has_display(settings.environment) else None
         )
-        self._place = InboxPlace(settings)
+        self._place = InboxPort(settings)
         self._is_wanted = False
         self._is_serving = False
         self._problem = ""

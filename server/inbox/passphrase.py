@@ -75,8 +75,8 @@ class InboxPassphrase:
         passphrase = None if data is None else Passphrase.parse(data)
         if passphrase is None:
             why = "does not exist" if data is None else "does not hold the hash of a passphrase"
-            place = self._secrets.locate(PASSPHRASE)
-            raise UsageError(f"{place} {why}; `planwarden inbox --set-passphrase` writes it")
+            location = self._secrets.locate(PASSPHRASE)
+            raise UsageError(f"{location} {why}; `planwarden inbox --set-passphrase` writes it")
         return passphrase
 
     async def replace(self, text: str) -> None:

@@ -173,10 +173,10 @@ def _read_edits(text: str, rows: Sequence[CoveredCall]) -> dict[int, dict[str, J
     if not isinstance(edits, dict):
         raise BadForm
     edits_by_row: dict[int, dict[str, JsonValue]] = {}
-    for place, arguments in edits.items():
+    for row, arguments in edits.items():
         if not isinstance(arguments, dict):
             raise BadForm
-        edits_by_row[_read_row(place, range(len(rows)))] = arguments
+        edits_by_row[_read_row(row, range(len(rows)))] = arguments
     return edits_by_row
 
 
@@ -212,25 +212,25 @@ def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequen
     covers, page = card.question.covers, pages[choice.page]
     fields = list_row_fields(covers, page, tools) if card.decision is None else {}
     rows: list[Values] = []
-    for place in page:
-        filled = choice.filled.get(place)
-        if filled is None and place in choice.edits and place in fields:
-            edited = choice.edits[place]
-            filled = refill_form(fields[place], {"": edited} if _is_whole(fields[place]) else edited)
+    for index in page:
+        filled = choice.filled.get(index)
+        if filled is None and index in choice.edits and index in fields:
+            edited = choice.edits[index]
+            filled = refill_form(fields[index], {"": edited} if _is_whole(fields[index]) else edited)
         rows.append(
             {
-                "place": place,
-                "number": place + 1,
-                "call": card.rows[place],
-                "is_ticked": place not in choice.left_out,
-                "is_edited": place in choice.edits,
-                "fields": fields.get(place, ()),
+                "place": index,
+                "number": index + 1,
+                "call": card.rows[index],
+                "is_ticked": index not in choice.left_out,
+                "is_edited": index in choice.edits,
+                "fields": fields.get(index, ()),
                 "filled": filled,
                 "is_open": filled is not None,
-                "fault": choice.faults.get(place, ""),
+                "fault": choice.faults.get(index, ""),
             }
         )
-    calls = [card.rows[place] for place in page]
+    calls = [card.rows[index] for index in page]
     return {
         "rows": rows,
         "page": choice.page + 1,
@@ -266,9 +266,9 @@ def _list_columns(calls: Sequence[CardCall]) -> list[Values]:
 
 def list_row_changes(card: Card, choice: RowChoice) -> tuple[ArgumentChange, ...]:
     """Return the changes in the edited rows that are not left out, in their order, each with the number of its row."""
-    rows = ((place, edited) for place, edited in sorted(choice.edits.items()) if place not in choice.left_out)
+    rows = ((index, edited) for index, edited in sorted(choice.edits.items()) if index not in choice.left_out)
     return tuple(
-        replace(change, label=f"row {place + 1}: {change.label}")
-        for place, edited in rows
-        for change in find_changes(card.question.covers[place].arguments, edited)
+        replace(change, label=f"row {index + 1}: {change.label}")
+        for index, edited in rows
+        for change in find_changes(card.question.covers[index].arguments, edited)
     )

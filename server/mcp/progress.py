@@ -100,4 +100,4 @@ def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
         return f"planning{waiting_text}"
     running = [name for name in execution.frontier if execution.steps[name].status == "in_progress"]
     running_text = f"; running {', '.join(running[:5])}" if running else ""
-    return f"{execution.steps_over} of {len(execution.steps)} steps done{running_text}{waiting_text}"
+    return f"{execution.ended_steps} of {len(execution.steps)} steps done{running_text}{waiting_text}"

@@ -46,7 +46,7 @@ class ProposedInput(msgspec.Struct, frozen=True):
     """The first step that has it."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Slot(msgspec.Struct, frozen=True):
     """Where the steps have a value."""
 
     step_id: str
@@ -63,13 +63,13 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
         return ()
     used_names = set(_properties_of(plan))
     proposals: dict[tuple[type, str | float], ProposedInput] = {}
-    for place in _list_places(plan_to_json(plan)):
-        value = _value_at(place)
+    for slot in _list_slots(plan_to_json(plan)):
+        value = _value_at(slot)
         if value is None or (type(value), value) in proposals or not _occurs(value, goal):
             continue
-        name = _choose_name(place.name, used_names)
+        name = _choose_name(slot.name, used_names)
         used_names.add(name)
-        proposals[type(value), value] = ProposedInput(name, value, place.step_id)
+        proposals[type(value), value] = ProposedInput(name, value, slot.step_id)
         if len(proposals) == MAX_PROPOSED:
             break
     return tuple(proposals.values())
@@ -111,12 +111,12 @@ def build_document(
     # A copy, because the run keeps its own plan.
     document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
-    for place in list(_list_places(document)):
-        value = _value_at(place)
+    for slot in list(_list_slots(document)):
+        value = _value_at(slot)
         name = None if value is None else names.get((type(value), value))
         if name is not None:
             binding: JsonValue = {"$from": INPUTS, "pointer": "/" + name.replace("~", "~0").replace("/", "~1")}
-            cast("dict[str | int, JsonValue]", place.node)[place.key] = binding
+            cast("dict[str | int, JsonValue]", slot.node)[slot.key] = binding
     inputs = _build_inputs(plan, run_inputs, proposals)
     steps = cast("list[dict[str, JsonValue]]", document["todoList"])
     return {
@@ -207,14 +207,14 @@ def _shorten(step: dict[str, JsonValue], before: dict[str, JsonValue] | None) ->
     return {key: value for key, value in step.items() if key not in implied or implied[key] != value}
 
 
-def _list_places(document: dict[str, JsonValue]) -> Iterator[_Place]:
+def _list_slots(document: dict[str, JsonValue]) -> Iterator[_Slot]:
     """Yield each value in the arguments of the plan's calls, without bindings and templates."""
     for step in cast("list[dict[str, JsonValue]]", document["todoList"]):
         for call in cast("list[dict[str, JsonValue]]", step.get("toolCalls", [])):
             yield from _list_values(cast("Node", call["arguments"]), str(step["id"]), "value")
 
 
-def _list_values(node: Node, step_id: str, name: str) -> Iterator[_Place]:
+def _list_values(node: Node, step_id: str, name: str) -> Iterator[_Slot]:
     if isinstance(node, dict) and ("$from" in node or "$text" in node):
         return
     for key, child in list(node.items()) if isinstance(node, dict) else list(enumerate(node)):
@@ -222,11 +222,11 @@ def _list_values(node: Node, step_id: str, name: str) -> Iterator[_Place]:
         if isinstance(child, dict | list):
             yield from _list_values(child, step_id, called)
         else:
-            yield _Place(step_id, called, node, key)
+            yield _Slot(step_id, called, node, key)
 
 
-def _value_at(place: _Place) -> str | float | None:
-    value = cast("dict[str | int, JsonValue]", place.node)[place.key]
+def _value_at(slot: _Slot) -> str | float | None:
+    value = cast("dict[str | int, JsonValue]", slot.node)[slot.key]
     return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
 

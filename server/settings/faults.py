@@ -80,8 +80,8 @@ def _describe_fault(location: Location, kind: str, message: str, schema: JsonSch
 
 def _write_path(location: Location, file: str) -> str:
     match location:
-        case ("rules", int(place), *rest):
-            root, parts = f"rule {place + 1}", rest
+        case ("rules", int(index), *rest):
+            root, parts = f"rule {index + 1}", rest
         case _:
             root, parts = file, location
     return (root + "".join(map(_write_step, parts)))[:MAX_PATH_CHARS]

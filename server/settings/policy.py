@@ -235,7 +235,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
         return []
     if not arguments.keys() <= shell.arguments | {FOLDER}:
         return []
-    if not all(_is_plain(place) for name, place in arguments.items() if name in shell.places):
+    if not all(_is_plain(value) for name, value in arguments.items() if name in shell.places):
         return []
     commands = read_commands(line) or ()
     moves = [command for command in commands if command.words[0] in CHANGING_FOLDER]
@@ -244,9 +244,9 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
     return [command for command in commands if command not in moves]
 
 
-def _is_plain(place: JsonValue) -> bool:
+def _is_plain(value: JsonValue) -> bool:
     """Return whether a folder's name does not start with `~` and has no part `..`, so that it means what it says."""
-    return isinstance(place, str) and not place.startswith("~") and ".." not in place.split("/")
+    return isinstance(value, str) and not value.startswith("~") and ".." not in value.split("/")
 
 
 def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:

@@ -34,10 +34,10 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
     """
     end = "\r\n" if "\r\n" in text else "\n"
     lines, remaining = text.splitlines(keepends=True), dict(additions)
-    for place, name in reversed([*_find_tables(lines, additions)]):
+    for index, name in reversed([*_find_tables(lines, additions)]):
         keys = remaining.pop(name, {})
-        lines[place] = lines[place].rstrip("\r\n") + end
-        lines[place + 1 : place + 1] = [f"{key} = {quote(value)}{end}" for key, value in keys.items()]
+        lines[index] = lines[index].rstrip("\r\n") + end
+        lines[index + 1 : index + 1] = [f"{key} = {quote(value)}{end}" for key, value in keys.items()]
     changed = "".join(lines)
     if remaining:
         gap = "" if not changed else end if changed.endswith("\n") else end * 2
@@ -58,15 +58,18 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Replace the file's text in one step, with the mode that it has; a new file is private.
+    """Replace the file's text in one step, with the mode that it has; a new file is private. Without text, delete it.
 
     Raises:
         UsageError: the file is not as it was read before.
         OSError: it cannot be written.
     """
-    path = path.resolve()
     if read_text(path) != before:
-        raise UsageError(f"{str(path)!r} has been changed; nothing was written, so run the command again")
+        raise UsageError(f"{str(path.resolve())!r} has been changed; nothing was written, so run the command again")
+    if not after:
+        path.unlink()
+        return
+    path = path.resolve()
     replace_file(path, after.encode(), mode=path.stat().st_mode & 0o777 if path.exists() else 0o600)
 
 
@@ -80,12 +83,12 @@ def read_text(path: Path) -> str:
 
 def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, str]]:
     """Yield the number of each line that begins the table of one of the tools, and the tool."""
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if line.lstrip().startswith("["):
             # A line inside a longer text may look like one; `add_to_text` parses the result.
             with suppress(tomllib.TOMLDecodeError):
                 header = tomllib.loads(line)
-                yield from ((place, name) for name in additions if header == {"tools": {name: {}}})
+                yield from ((index, name) for name in additions if header == {"tools": {name: {}}})
 
 
 def quote(text: str) -> str:

@@ -343,9 +343,9 @@ def _find_repeated_argument(question: Question) -> str | None:
 
 def _name_edited(path: str) -> str:
     """Return the name of an edited argument; for one in a row, written `ROW/NAME`, add the row's number."""
-    place, _, argument = path.partition("/")
-    if argument and place.isascii() and place.isdecimal():
-        return f"{format_argument_name(argument, None)} of row {int(place) + 1}"
+    row_index, _, argument = path.partition("/")
+    if argument and row_index.isascii() and row_index.isdecimal():
+        return f"{format_argument_name(argument, None)} of row {int(row_index) + 1}"
     return format_argument_name(path, None)
 
 

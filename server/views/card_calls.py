@@ -148,17 +148,17 @@ def list_rows(
     editors: dict[str, dict[str, str]] = {}
     for edit in question.edits:
         for path in edit.arguments:
-            place, _, name = path.partition("/")
-            editors.setdefault(place, {})[name] = describe_editor(edit)
-    for place, row in enumerate(question.rows):
+            row_index, _, name = path.partition("/")
+            editors.setdefault(row_index, {})[name] = describe_editor(edit)
+    for row_index, row in enumerate(question.rows):
         call = execution.find_call(row.call_id)
         end, tone = ("", "busy") if suspension.is_open else _describe_end(call, is_over=is_over)
         yield build_call(
             note(row.tool_name),
             row.arguments,
-            place=f"row {place + 1}",
+            place=f"row {row_index + 1}",
             call=call,
-            editors=editors.get(str(place), {}),
+            editors=editors.get(str(row_index), {}),
             end=end,
             tone=tone,
         )

@@ -101,8 +101,8 @@ def describe_call_edit(question: Question, call_id: str) -> str:
     """Return who edited the arguments of the call after it was asked about; empty if nobody did."""
     edits = question.edits
     if question.rows:
-        places = (place for place, row in enumerate(question.rows) if row.call_id == call_id)
-        start = f"{next(places, '')}/"
+        indexes = (index for index, row in enumerate(question.rows) if row.call_id == call_id)
+        start = f"{next(indexes, '')}/"
         edits = tuple(edit for edit in edits if any(name.startswith(start) for name in edit.arguments))
     return f"edited by {describe_editor(edits[-1])}" if edits else ""
 

@@ -276,7 +276,7 @@ def format_ranges(rows: Collection[int]) -> str:
     """Return the shortest text that `read_ranges` reads as these places; empty for none."""
     parts: list[str] = []
     first = last = 0
-    for number in [*(place + 1 for place in sorted(rows)), 0]:
+    for number in [*(index + 1 for index in sorted(rows)), 0]:
         if number == last + 1 and last:
             last = number
             continue

@@ -102,14 +102,14 @@ def build_graph(
 def list_in_order(plan: Plan) -> list[PlanStep]:
     """Return the steps, each after those that it needs, and otherwise in the order of the plan."""
     steps = {step.step_id: step for step in plan.steps}
-    place = {step_id: number for number, step_id in enumerate(steps)}
-    if all(place[name] < place[step.step_id] for step in plan.steps for name in step.dependencies):
+    position = {step_id: number for number, step_id in enumerate(steps)}
+    if all(position[name] < position[step.step_id] for step in plan.steps for name in step.dependencies):
         return list(plan.steps)
     sorter = TopologicalSorter({step_id: step.dependencies for step_id, step in steps.items()})
     sorter.prepare()
     ordered: list[PlanStep] = []
     while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=place.__getitem__)
+        ready = sorted(sorter.get_ready(), key=position.__getitem__)
         ordered.extend(steps[step_id] for step_id in ready)
         sorter.done(*ready)
     return ordered

@@ -59,16 +59,16 @@ def move(source: StoreLocation, target: StoreLocation) -> MoveReport:
         if new.read_audit_end() != end:
             raise _describe_difference(old, new, "end of the audit")
         move_id = token_hex(8)
-        new.write_mark(MoveMark(move_id, is_source=False, place=old.place))
+        new.write_mark(MoveMark(move_id, is_source=False, location=old.location))
         new.commit()
         try:
-            old.write_mark(MoveMark(move_id, is_source=True, place=new.place))
+            old.write_mark(MoveMark(move_id, is_source=True, location=new.location))
             old.commit()
             new.clear_mark()
             new.commit()
         except StoreError as error:
             raise StoreError(f"{error.message}; run the same move again") from error
-        return MoveReport(old.place, new.place, rows, end[1])
+        return MoveReport(old.location, new.location, rows, end[1])
 
 
 def _is_same_file(source: StoreLocation, target: StoreLocation) -> bool:
@@ -102,9 +102,9 @@ def _prepare(old: StoreSide, new: StoreSide) -> None:
     if unfinished is not None:
         if unfinished.is_source:
             raise StoreError(
-                f"{new.name} still holds what was moved to {unfinished.place}; name a new file or an empty database"
+                f"{new.name} still holds what was moved to {unfinished.location}; name a new file or an empty database"
             )
-        if unfinished.place != old.place:
+        if unfinished.location != old.location:
             raise StoreError(unfinished.explain(new.name))
         new.clear_mark()
         new.clear()

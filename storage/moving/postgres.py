@@ -48,7 +48,7 @@ class PostgresSide(StoreSide):
 
     def __init__(self, location: StoreLocation) -> None:
         """Raise `StoreError` when another process is using the store, or when nobody may use it."""
-        self.place = location.safe_url
+        self.location = location.safe_url
         # A pooler is not made for a long transaction.
         self._url = location.control_url or location.url
         self.name = name_server(self._url)

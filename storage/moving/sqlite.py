@@ -41,8 +41,8 @@ class SqliteSide(StoreSide):
 
     statements = SQL
 
-    def __init__(self, place: str, path: Path) -> None:
-        self.place = place
+    def __init__(self, location: str, path: Path) -> None:
+        self.location = location
         self.name = repr(str(path))
         self._path = path
         with self._translating():

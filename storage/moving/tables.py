@@ -50,7 +50,7 @@ class StoreSide(ABC):
 
     name: str
     """The store as messages name it."""
-    place: str
+    location: str
     """The store as a URL without a password."""
     statements: Mapping[str, str]
 

@@ -247,7 +247,7 @@ def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) ->
     refuse what such a process writes next.
     """
     connection.execute(f"CREATE TABLE {TABLE} (move_id text, is_source boolean, place text)".encode())
-    values = (mark.move_id, mark.is_source, mark.place)
+    values = (mark.move_id, mark.is_source, mark.location)
     connection.execute(f"INSERT INTO {TABLE} VALUES ($1, $2, $3)".encode(), values)
     connection.execute("INSERT INTO schema_versions VALUES ($1)", (MARKED,))
     connection.execute(_FUNCTION.encode())

@@ -164,7 +164,7 @@ class PostgresStore(SqlStore):
         # Repeated after a lost answer, it finds others: leases that this process took without knowing run out.
         rows = await self._reader.fetch("claim_many", (owner, self._find_times()[1], self._lease_s, [*skip], limit))
         rows.sort(key=lambda row: row[2])
-        return tuple(Lease(str(row[0]), owner, int(row[1]), left_s=row[3]) for row in rows)
+        return tuple(Lease(str(row[0]), owner, int(row[1]), silent_s=row[3]) for row in rows)
 
     def _find_times(self) -> tuple[float | None, float | None]:
         """Return now and steady seconds by a given clock; without one, the database's own are used."""

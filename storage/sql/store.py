@@ -60,8 +60,8 @@ class SqlStore(SqlLookups, ABC):
                 return None
             number, former_owner, former_end = row
             [(fence, end)] = transaction.execute("claim", (owner, steady, self._lease_s, number)).fetchall()
-            left_s = end - former_end if former_end else None
-            return Lease(execution_id, owner, int(fence), is_from_silent=former_owner is not None, left_s=left_s)
+            lease_age_s = end - former_end if former_end else None
+            return Lease(execution_id, owner, int(fence), is_from_silent=former_owner is not None, silent_s=lease_age_s)
 
         return await self._database.write(take)
 

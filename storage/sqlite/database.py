@@ -283,8 +283,8 @@ def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
     """Return the mark, or None for a store that can be used."""
     if int(connection.execute("PRAGMA user_version").fetchone()[0]) != MARKED:
         return None
-    move_id, is_source, place, _ = connection.execute(f"SELECT * FROM {TABLE}").fetchone()
-    return MoveMark(move_id, bool(is_source), place)
+    move_id, is_source, location, _ = connection.execute(f"SELECT * FROM {TABLE}").fetchone()
+    return MoveMark(move_id, bool(is_source), location)
 
 
 def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
@@ -293,7 +293,7 @@ def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
     connection.execute(
         f"CREATE TABLE {TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT",
     )
-    values = (mark.move_id, mark.is_source, mark.place, version)
+    values = (mark.move_id, mark.is_source, mark.location, version)
     connection.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", values)
     connection.execute(f"PRAGMA user_version = {MARKED}")
 

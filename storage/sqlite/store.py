@@ -123,7 +123,7 @@ class SqliteStore(SqlStore):
             for number, execution_id, former_end in transaction.execute("unowned", parameters).fetchall():
                 values = (owner, self._clock.steady(), self._lease_s, number)
                 [(fence, end)] = transaction.execute("claim", values).fetchall()
-                leases.append(Lease(execution_id, owner, fence, left_s=end - former_end if former_end else None))
+                leases.append(Lease(execution_id, owner, fence, silent_s=end - former_end if former_end else None))
             return tuple(leases)
 
         return await self._database.write(take)

@@ -77,10 +77,10 @@ async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_fro
     await store.renew("p1", ["e1"])
     clock.advance(LEASE_S + 1)
     taken = await store.claim("e1", "p2")
-    assert taken is not None and taken.left_s == pytest.approx(LEASE_S + 1) and taken.is_from_silent
+    assert taken is not None and taken.silent_s == pytest.approx(LEASE_S + 1) and taken.is_from_silent
     await store.release(taken)
     [again] = await store.claim_many("p3", 10)
-    assert again.left_s is None and not again.is_from_silent
+    assert again.silent_s is None and not again.is_from_silent
 
 
 @requirement("artifact:atomic", "store:atomic", "store:prune")

@@ -74,7 +74,7 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
         while await hasty.orphans(10) != ("e1",):
             await anyio.lowlevel.checkpoint()
     [taken] = await hasty.claim_many("p2", 10)
-    assert taken.left_s is not None and taken.left_s > 0 and not taken.is_from_silent
+    assert taken.silent_s is not None and taken.silent_s > 0 and not taken.is_from_silent
     for store in (looking, hasty):
         await store.close()
 

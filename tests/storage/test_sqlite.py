@@ -106,7 +106,7 @@ async def test_a_killed_owner_is_known_to_be_dead_although_its_lease_has_not_run
     holder.kill()
     assert await store.orphans(10) == ("held",)
     taken = await store.claim("held", "p2")
-    assert taken is not None and taken.fence == 2 and taken.left_s is not None and not taken.is_from_silent
+    assert taken is not None and taken.fence == 2 and taken.silent_s is not None and not taken.is_from_silent
 
 
 @requirement("sqlite:backup")

@@ -168,7 +168,7 @@ def _build_config(
         config = replace(
             plain,
             command=None if entry.command is None else expand("command", entry.command),
-            args=tuple(expand(f"args.{place}", text) for place, text in enumerate(entry.args)),
+            args=tuple(expand(f"args.{index}", text) for index, text in enumerate(entry.args)),
             env={key: expand(f"env.{key}", text) for key, text in entry.env.items()},
             cwd=None if entry.cwd is None else folder / expand_home(expand("cwd", entry.cwd)),
             url=None if entry.url is None else expand("url", entry.url),

@@ -94,9 +94,9 @@ def _explain(
     if commands is None:
         return "planwarden cannot read its command line (variables, substitutions, groups or loops)"
     reason: str | None = NOT_THERE
-    for place, command in enumerate(commands):
+    for index, command in enumerate(commands):
         words, moves = _read_make(_unwrap(command.words))
-        entered = _follow(_find_folders(commands[:place], folders), moves)
+        entered = _follow(_find_folders(commands[:index], folders), moves)
         script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
             # The inner line counts as if it were written there, if the outer one passes its exit code on.
@@ -104,8 +104,8 @@ def _explain(
         else:
             why = _explain_words(words, entered, root) if fits(shlex.join(words)) else NOT_THERE
         if why != NOT_THERE:
-            is_blind = any(_is_blind(each, root) for each in commands[:place])
-            reason = why or (_BLINDED if is_blind else _explain_place(commands, place, is_group=is_group))
+            is_blind = any(_is_blind(each, root) for each in commands[:index])
+            reason = why or (_BLINDED if is_blind else _explain_zero(commands, index, is_group=is_group))
         if reason is None:
             return None
     return reason
@@ -183,27 +183,27 @@ def _find_script(words: Sequence[str]) -> str | None:
     return f"set {' '.join(options)}\n{words[-1]}" if options else words[-1]
 
 
-def _explain_place(commands: Sequence[ShellCommand], place: int, *, is_group: bool) -> str | None:
+def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: bool) -> str | None:
     """Return why the line can end with 0 although the command at the place did not."""
     ends = [command.end if command.end != "\n" else ";" for command in commands]
-    first = next((index + 1 for index in range(place - 1, -1, -1) if ends[index] in (";", "&")), 0)
-    last = next(index for index in range(place, len(ends)) if ends[index] in (";", "&", ""))
-    options = _read_options(commands[:place])
+    first = next((index + 1 for index in range(start - 1, -1, -1) if ends[index] in (";", "&")), 0)
+    last = next(index for index in range(start, len(ends)) if ends[index] in (";", "&", ""))
+    options = _read_options(commands[:start])
     if options is None:
         return _BLINDED
     if ends[last] == "&":
         return "it ran in the background, so nobody waited for its exit code"
-    if "||" in ends[first:place]:
+    if "||" in ends[first:start]:
         return "it runs only if what comes before `||` fails"
-    otherwise = next((commands[index + 1] for index in range(place, last) if ends[index] == "||"), None)
+    otherwise = next((commands[index + 1] for index in range(start, last) if ends[index] == "||"), None)
     if otherwise is not None and not (otherwise is commands[last] and _fails(otherwise)):
         return "its exit code is swallowed by `||`"
-    if ends[place] == "|" and "pipefail" not in options:
+    if ends[start] == "|" and "pipefail" not in options:
         return "a pipe swallows its exit code; put `set -o pipefail` before it"
     # In a list with `&&` or `||`, `set -e` looks only at the last command, and not into a group.
     stops = "errexit" in options and not is_group and set(ends[first:last]) <= {"|"}
     if last < len(commands) - 1 and not stops:
-        return f"the exit code is that of `{commands[place + 1].text[:60]}`, which comes after it"
+        return f"the exit code is that of `{commands[start + 1].text[:60]}`, which comes after it"
     return None
 
 
@@ -231,12 +231,12 @@ def _fails(command: ShellCommand) -> bool:
 def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
     """Return which options of the shell are surely set; None if one may change what runs."""
     options: set[str] = set()
-    for place, command in enumerate(before):
+    for index, command in enumerate(before):
         if command.words[0] != "set":
             continue
         if not all(re.fullmatch(_SET, word) for word in command.words[1:]):
             return None
-        previous, ends = before[place - 1].end if place else ";", [each.end for each in before[place:]]
+        previous, ends = before[index - 1].end if index else ";", [each.end for each in before[index:]]
         is_last_waited_for = next((end for end in ends if end in (";", "\n", "&")), ";") != "&"
         is_alone = previous in (";", "\n", "&") and ends[0] in (";", "\n", "&&") and is_last_waited_for
         if not (is_alone or (previous == "&&" and set(ends) == {"&&"})):
@@ -249,7 +249,7 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
 
 def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> frozenset[str]:
     """Return the folders in which the next command may run; none if that is unknown."""
-    for place, command in enumerate(before):
+    for index, command in enumerate(before):
         if command.words[0] in ("pushd", "popd"):
             return frozenset()
         if command.words[0] == "cd":
@@ -257,5 +257,5 @@ def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> fr
                 return frozenset()
             moved = _follow(folders, command.words[1:])
             # If the line can go on although `cd` failed, it may still be in the folder before.
-            folders = moved if all(each.end == "&&" for each in before[place:]) else folders | moved
+            folders = moved if all(each.end == "&&" for each in before[index:]) else folders | moved
     return folders

@@ -111,7 +111,7 @@ def judge_promises(
     for promise in promises:
         when, requires = _Pattern(promise.when, root, paths), _Pattern(promise.requires, root, paths)
         # A call whose outcome the host did not say may have changed something.
-        owing = [place for place, call in enumerate(calls) if call.succeeded is not False and when.is_owed_after(call)]
+        owing = [index for index, call in enumerate(calls) if call.succeeded is not False and when.is_owed_after(call)]
         if not owing:
             continue
         begin = owing[-1] if promise.after == "last" else owing[0]

@@ -67,10 +67,10 @@ def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand,
     if len(line) > MAX_CHARS or re.search(_CONTROL, line):
         return None
     commands: list[ShellCommand] = []
-    place, end = 0, ""
-    while line[place:].strip(" \t\n"):
-        group = _GROUP.match(line, place) if has_groups else None
-        match = group or _COMMAND.match(line, place)
+    position, end = 0, ""
+    while line[position:].strip(" \t\n"):
+        group = _GROUP.match(line, position) if has_groups else None
+        match = group or _COMMAND.match(line, position)
         if match is None or len(commands) == MAX_COMMANDS:
             return None
         if group is not None:
@@ -80,7 +80,7 @@ def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand,
             if not re.fullmatch(_PROGRAM, words[0]) or words[0] in RESERVED:
                 return None
         commands.append(ShellCommand(match["words"], words, match["end"]))
-        place, end = match.end(), match["end"]
+        position, end = match.end(), match["end"]
     return tuple(commands) if commands and end not in ("&&", "||", "|") else None
 
 

@@ -164,20 +164,20 @@ class InnerCommands:
             # An alias gives another word the meaning of one that is denied.
             self.is_whole &= not any("alias." in word for word in words[1 : len(words) - len(rest)])
         elif name in RUNNERS:
-            starts = [place for place, word in enumerate(words) if word in RUNNERS[name]] or [len(words)]
+            starts = [index for index, word in enumerate(words) if word in RUNNERS[name]] or [len(words)]
             self._read_each(words, range(starts[0] + 1 if RUNNERS[name] else 1, len(words)), depth)
         elif name == "find":
-            starts = [place + 1 for place, word in enumerate(words) if word in _EXECUTING]
+            starts = [index + 1 for index, word in enumerate(words) if word in _EXECUTING]
             self.is_whole &= not starts
             self._read_each(words, starts, depth)
         elif name in WRAPPERS:
             self._unwrap(name, words[1:], depth + 1)
 
     def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int) -> None:
-        for place in starts:
+        for start in starts:
             if self._is_too_much(depth + 1):
                 return
-            self._read(words[place:], depth + 1)
+            self._read(words[start:], depth + 1)
 
     def _unwrap(self, name: str, words: Sequence[str], depth: int) -> None:
         wrapper = WRAPPERS[name]
@@ -196,37 +196,37 @@ class InnerCommands:
             case "first":
                 self._read_line(" ".join(rest[:1]), depth)
             case "command":
-                for place in range(min(wrapper.operands, len(rest)) + 1):
-                    self._read(rest[place:], depth)
+                for count in range(min(wrapper.operands, len(rest)) + 1):
+                    self._read(rest[count:], depth)
 
     def _pass_options(self, wrapper: Wrapper, words: Sequence[str], depth: int) -> Sequence[str]:
         """Return the words behind the wrapper's options; command lines in options are read here."""
         flags, values, lines = (_split_options(text) for text in (wrapper.flags, wrapper.values, wrapper.lines))
-        place, operands = 0, 0
-        while place < len(words):
-            word = words[place]
+        index, operands = 0, 0
+        while index < len(words):
+            word = words[index]
             if word == "--":
-                return words[place + 1 :]
+                return words[index + 1 :]
             if not word.startswith(("-", "+")) and "=" not in word:
                 # What takes a line in an option takes it behind its operands, too.
                 if not lines or operands == wrapper.operands:
                     break
                 operands += 1
-            place += 1
+            index += 1
             if not word.startswith(("-", "+")) or word == "-":
                 continue
             option, value = _find_last_option(word, flags, values | lines)
             if option in flags:
                 continue
             if value is None and option in values | lines:
-                value, place = " ".join(words[place : place + 1]), place + 1
+                value, index = " ".join(words[index : index + 1]), index + 1
             if option in lines:
                 # Some options take a language of their own.
                 self.is_whole &= option == "c" and wrapper.is_closed
                 self._read_line(value or "", depth)
-                self._read_line(" ".join((value or "", *words[place:])), depth)
+                self._read_line(" ".join((value or "", *words[index:])), depth)
             self.is_whole &= option in values | lines
-        return words[place - operands :] if operands else words[place:]
+        return words[index - operands :] if operands else words[index:]
 
 
 def _split_options(text: str) -> frozenset[str]:
@@ -239,5 +239,5 @@ def _find_last_option(word: str, flags: frozenset[str], valued: frozenset[str]) 
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
         return name, value if equals or name in flags else None
-    place = next((place for place, letter in enumerate(word[1:], 1) if letter not in flags), len(word) - 1)
-    return word[place], (word[place + 1 :] or None) if word[place] in valued else None
+    index = next((index for index, letter in enumerate(word[1:], 1) if letter not in flags), len(word) - 1)
+    return word[index], (word[index + 1 :] or None) if word[index] in valued else None

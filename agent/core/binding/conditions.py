@@ -246,9 +246,9 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
     parts += [
         (child, cast("JsonValue", shape), path) for child in (matches.get("not"), *_read_list(matches.get("allOf")))
     ]
-    for child, part, place in parts:
+    for child, part, child_path in parts:
         if isinstance(child, dict) and isinstance(part, dict):
-            yield from find_type_faults(child, part, place)
+            yield from find_type_faults(child, part, child_path)
     choices = [child for child in _read_list(matches.get("anyOf")) if isinstance(child, dict)]
     branches = [next(find_type_faults(child, shape, path), None) for child in choices]
     if branches and all(branches):

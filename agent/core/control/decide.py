@@ -52,7 +52,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
         return _stop_at_budget(execution, actions, budget)
     if actions:
         return actions
-    if execution.steps_over == len(execution.steps):
+    if execution.ended_steps == len(execution.steps):
         return _end(execution, may_ask=budget != "modelTokens")
     return _suspend(execution)
 

@@ -100,12 +100,12 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
     if state.failed_items:
         failed = next(call for call in state.calls if call.status == "failed")
         message = (
-            f"{state.failed_items} of {len(items)} items failed; item {failed.place // len(step.tool_calls)}: "
+            f"{state.failed_items} of {len(items)} items failed; item {failed.index // len(step.tool_calls)}: "
             f"{failed.tool_name} failed: {failed.error_message}"
         )
         return ev.StepFailed(step_id=step.step_id, code=failed.error_code or "tool_error", message=message)
     rejected = [call for call in state.calls if call.status == "rejected"]
-    if len({call.place // len(step.tool_calls) for call in rejected}) == len(items):
+    if len({call.index // len(step.tool_calls) for call in rejected}) == len(items):
         suspension_id = rejected[0].suspension_id or ""
         return ev.StepRejected(step_id=step.step_id, suspension_id=suspension_id)
     return ev.StepCompleted(step_id=step.step_id, validation="passed")

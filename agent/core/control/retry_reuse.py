@@ -223,14 +223,14 @@ def _take_calls(
 ) -> Iterator[ev.TakenCall]:
     """Yield calls of a step that did not complete: those of the plan in their places, then those of the model."""
     number = len(step.tool_calls)
-    planned = {f"{step.step_id}:{place}": call for place, call in enumerate(step.tool_calls, 1)}
+    planned = {f"{step.step_id}:{nth}": call for nth, call in enumerate(step.tool_calls, 1)}
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)
         # A loop that never began still has the calls that it took over; one that began has calls of its own.
         reused_before = () if earlier.reuse is None else earlier.reuse.calls
-        yield from (call for call in reused_before if unchanged[call.place % len(unchanged)])
+        yield from (call for call in reused_before if unchanged[call.index % len(unchanged)])
         settled = (call for call in earlier.calls if call.status in ("succeeded", "outcome_unknown"))
-        lasting = (call for call in settled if unchanged[call.place % len(unchanged)])
+        lasting = (call for call in settled if unchanged[call.index % len(unchanged)])
         yield from (_take_call(source, call, call.call_id, False) for call in lasting)
     if earlier.step.loop is not None or step.loop is not None:
         return

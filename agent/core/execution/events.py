@@ -188,7 +188,7 @@ class CallFacts(StoredStruct):
         return self.call_id.rpartition(":")[0]
 
     @property
-    def place(self) -> int:
+    def index(self) -> int:
         """Its number among the calls of its step, from 0."""
         return int(self.call_id.rpartition(":")[2]) - 1
 

@@ -204,7 +204,7 @@ class Question(StoredStruct):
             return list(range(len(self.rows)))
         items = content.get("items") if isinstance(content, dict) else None
         indexes = items if isinstance(items, list) else []
-        return [place for place in indexes if type(place) is int and 0 <= place < len(self.rows)]
+        return [index for index in indexes if type(index) is int and 0 <= index < len(self.rows)]
 
 
 class RecordedDecision(StoredStruct):

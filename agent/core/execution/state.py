@@ -279,7 +279,7 @@ class StepState(FrozenStruct):
         """Return the item for which the call is made, and its index; None if the step has no loop."""
         if self.items is None:
             return None
-        index = call.place // len(self.step.tool_calls)
+        index = call.index // len(self.step.tool_calls)
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
@@ -381,7 +381,7 @@ class SuspensionState(FrozenStruct):
             return ()
         question, content = self.question, self.decision.content
         if question.rows:
-            return tuple(question.rows[place] for place in question.choose_rows(content))
+            return tuple(question.rows[index] for index in question.choose_rows(content))
         is_meant = isinstance(content, dict) and content.get("cover") is True
         return question.covers if question.kind != "review" or is_meant else ()
 
@@ -472,7 +472,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         )
 
     @property
-    def steps_over(self) -> int:
+    def ended_steps(self) -> int:
         """How many steps have ended, successfully or not."""
         return sum(state.status in STEP_TERMINAL for state in self.steps.values())
 

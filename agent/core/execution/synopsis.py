@@ -136,18 +136,18 @@ def _list_edits(suspension: SuspensionState) -> Iterator[str]:
         if edit.assurance in _MODEL_ASSURANCES:
             continue
         for path in edit.arguments:
-            place, _, name = path.partition("/") if question.rows else ("", "", path)
-            tool = (question.covers[int(place)].tool_name if place else question.tool_name) or ""
-            before, after = (_find_arguments(version, place) for version in (first, question))
-            row = f" (row {int(place) + 1})" if place else ""
+            row_index, _, name = path.partition("/") if question.rows else ("", "", path)
+            tool = (question.covers[int(row_index)].tool_name if row_index else question.tool_name) or ""
+            before, after = (_find_arguments(version, row_index) for version in (first, question))
+            row = f" (row {int(row_index) + 1})" if row_index else ""
             yield (
                 f"{tool} of step {question.step_id!r}{row}: {name[:MAX_VALUE_CHARS]!r} from {_quote(before, name)} to "
                 f"{_quote(after, name)}, by {edit.principal!r}"
             )
 
 
-def _find_arguments(question: ev.Question, place: str) -> dict[str, JsonValue]:
-    return question.covers[int(place)].arguments if place else question.arguments or {}
+def _find_arguments(question: ev.Question, row_index: str) -> dict[str, JsonValue]:
+    return question.covers[int(row_index)].arguments if row_index else question.arguments or {}
 
 
 def _quote(arguments: dict[str, JsonValue], name: str) -> str:

@@ -39,8 +39,8 @@ def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...
     )
     newest = sorted(nlargest(MAX_EFFECTS, calls, key=itemgetter(0, 1)), key=itemgetter(1))
     effects = [*execution.thread_effects, *(_remember(call, is_approved=approved) for approved, _, call in newest)]
-    places = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda place: (effects[place].is_approved, place))
-    return tuple(effects[place] for place in sorted(places))
+    indexes = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda index: (effects[index].is_approved, index))
+    return tuple(effects[index] for index in sorted(indexes))
 
 
 def _was_approved(execution: ExecutionState, call: Call) -> bool:
@@ -94,8 +94,8 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
     """Yield each call that the answer lets run: how a sentence names it, its tool and its arguments."""
     if question.traits.releases == "call":
         yield "", question.tool_name or "", question.arguments
-    for place, row in enumerate(question.covers):
-        name = f" as row {place + 1}" if question.rows else f" as that of {row.tool_name} in step {row.step_id!r}"
+    for index, row in enumerate(question.covers):
+        name = f" as row {index + 1}" if question.rows else f" as that of {row.tool_name} in step {row.step_id!r}"
         yield name, row.tool_name, row.arguments
 
 

@@ -96,8 +96,8 @@ def _join_names(names: Collection[str]) -> str:
 
 def _quote_difference(before: str, after: str) -> str:
     """Return both texts around the first place where they differ, quoted."""
-    place = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
-    start = max(0, (min(len(before), len(after)) if place is None else place) - _BEFORE_CHARS)
+    position = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    start = max(0, (min(len(before), len(after)) if position is None else position) - _BEFORE_CHARS)
     return f"{_quote_excerpt(before, start)} is now {_quote_excerpt(after, start)}"
 
 

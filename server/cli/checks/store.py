@@ -43,13 +43,13 @@ SHOWN_DIGITS = 12
 def check_store(settings: Settings) -> HealthCheck:
     """Say whether the database is whole and how much is in it."""
     location = settings.store
-    place: dict[str, JsonValue] = {"url" if location.path is None else "file": str(location)}
+    named_store: dict[str, JsonValue] = {"url" if location.path is None else "file": str(location)}
     if not location.is_made:
         text = f"{location} does not exist yet; the first execution creates it"
-        return HealthCheck("store", "off", text, place)
+        return HealthCheck("store", "off", text, named_store)
     report = use_store(settings, lambda store: store.check())
     facts: dict[str, JsonValue] = {
-        **place,
+        **named_store,
         "sizeBytes": report["size_bytes"],
         "integrity": report["integrity"],
         "schema": report["schema"],
@@ -197,7 +197,7 @@ def check_processes(settings: Settings) -> HealthCheck | None:
     if outdated:
         problems.append(
             f"{', '.join(outdated)} started with another policy than {living[0].host}:{living[0].pid}, which started "
-            "last: they finish what they have begun; restart them with its planwarden.toml"
+            "last: they still finish their executions; restart them with the newer planwarden.toml"
         )
     message = "; ".join([text, *problems])
     return HealthCheck("processes", "warning" if problems else "ok", message, facts)

@@ -51,14 +51,14 @@ def add_demo(parser: CommandParser) -> None:
 def handle_demo(arguments: Namespace) -> int:
     """Run the demonstration in the home, or in a temporary folder that is removed when the execution has ended."""
     terminal, folder = build_terminal(arguments), arguments.home
-    place = expand_home(folder).absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
+    demo_folder = expand_home(folder).absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
-    model = _fill_home(place, is_attended=terminal.can_ask or not arguments.yes)
-    home = Home.load(place, model, environment)
+    model = _fill_home(demo_folder, is_attended=terminal.can_ask or not arguments.yes)
+    home = Home.load(demo_folder, model, environment)
     session = CliSession(home, terminal, says_yes=arguments.yes)
-    subtitle = f"  {place}  no key, no network, a script plays the model"
+    subtitle = f"  {demo_folder}  no key, no network, a script plays the model"
     terminal.say(TerminalLine(("planwarden demo", "bold"), (subtitle, "dim")))
-    command = [sys.executable, "-m", "planwarden.server.cli.commands.demo", str(place)]
+    command = [sys.executable, "-m", "planwarden.server.cli.commands.demo", str(demo_folder)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -72,18 +72,18 @@ def handle_demo(arguments: Namespace) -> int:
     try:
         execution = session.ask_open_questions(execution)
     except KeyboardInterrupt:
-        terminal.say("", f"Stopped; the question waits in {place}.")
+        terminal.say("", f"Stopped; the question waits in {demo_folder}.")
         raise
     if not execution.is_finished:
         session.draw_outcome(execution)
     else:
         words = WORDS["execution"][execution.status]
         counts, *rest = outcome_lines(execution)
-        reports = ", ".join(sorted(path.name for path in (place / "reports").iterdir()))
+        reports = ", ".join(sorted(path.name for path in (demo_folder / "reports").iterdir()))
         lines = [TerminalLine(*counts.parts, mark=words.mark), *rest, TerminalLine(f"reports left: {reports}")]
         terminal.panel(words.word, lines, words.tone)
         if folder is None:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(demo_folder, ignore_errors=True)
     if arguments.json:
         print_json(session.write_execution(execution))
     return exit_code(execution)

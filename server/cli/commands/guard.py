@@ -40,7 +40,7 @@ from planwarden.server.guard.hook_client import DONE_EVENTS, read_event_name, se
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
-from planwarden.server.inbox.inbox_port import InboxPlace
+from planwarden.server.inbox.inbox_port import InboxPort
 from planwarden.server.settings.configuration import Settings, find_home
 from planwarden.server.views.encoding import to_json
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
@@ -187,6 +187,6 @@ async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
     # Most calls are judged without an engine.
     from planwarden.server.guard.guard import open_guard
 
-    record = InboxPlace(settings).read()
+    record = InboxPort(settings).read()
     async with open_guard(settings, None if record is None else record.url) as guard:
         return await guard.decide(call, LOCAL)

@@ -23,7 +23,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.inbox.app import serve_inbox
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
-from planwarden.server.inbox.inbox_port import InboxPlace, InboxSockets, open_sockets
+from planwarden.server.inbox.inbox_port import InboxPort, InboxSockets, open_sockets
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.web_server import HEALTH_PATH
@@ -62,8 +62,8 @@ def handle_inbox(arguments: Namespace) -> int:
     elif arguments.set_passphrase:
         passphrase = _ask_for_passphrase(home, terminal)
         run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).replace(passphrase))
-        place = settings.passphrase_file or settings.store
-        terminal.say(f"{place}: written; the inbox asks for this passphrase from now on")
+        location = settings.passphrase_file or settings.store
+        terminal.say(f"{location}: written; the inbox asks for this passphrase from now on")
     elif arguments.forget_passphrase:
         is_deleted = run_with(open_secrets(settings), lambda secrets: InboxPassphrase(settings, secrets).forget())
         terminal.say("The inbox asks for no passphrase from now on." if is_deleted else "There was no passphrase.")
@@ -85,9 +85,9 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
         store = service.store
         await InboxPassphrase(home.settings, find_secrets(home.settings, store)).read()
         codes = await InboxAccess(store).make_codes(name or find_operator(), "terminal")
-        place = InboxPlace(home.settings)
+        port = InboxPort(home.settings)
         try:
-            inbox = await _find_inbox(terminal, place, await RunningInboxes(store).list_urls())
+            inbox = await _find_inbox(terminal, port, await RunningInboxes(store).list_urls())
             if isinstance(inbox, str):
                 await _show_codes(terminal, inbox, codes, opens_browser=opens_browser)
                 return
@@ -97,7 +97,7 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
                 await _show_codes(terminal, url, codes, opens_browser=opens_browser)
                 terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
         finally:
-            place.leave()
+            port.leave()
 
     home.run(work)
 
@@ -114,24 +114,24 @@ def _ask_for_passphrase(home: Home, terminal: Terminal) -> str:
     return first
 
 
-async def _find_inbox(terminal: Terminal, place: InboxPlace, announced: Sequence[str]) -> InboxSockets | str:
+async def _find_inbox(terminal: Terminal, port: InboxPort, announced: Sequence[str]) -> InboxSockets | str:
     """Return the address of an inbox that runs, or the sockets of the one that has to run here.
 
     `announced` are the addresses of servers with a port of their own.
     """
     until = anyio.current_time() + 2 * ANSWER_S
-    while (listening := place.take()) is None:
-        if place.url is not None and await _answers(place.url):
-            return place.url
+    while (listening := port.take()) is None:
+        if port.url is not None and await _answers(port.url):
+            return port.url
         if anyio.current_time() >= until:
             # A host that was stopped with Ctrl-Z stops its server too.
-            terminal.say(f"The inbox at {place.url or 'its port'} does not answer; is its process stopped?")
+            terminal.say(f"The inbox at {port.url or 'its port'} does not answer; is its process stopped?")
             return open_sockets()
         # The process that serves it has just begun or just ended.
         await anyio.sleep(LOOK_AGAIN_S)
     for url in announced:
         if await _answers(url):
-            place.leave()
+            port.leave()
             return url
     return listening
 

@@ -33,7 +33,7 @@ from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.escaping import escape_text
 from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.login.authorization import log_in
-from planwarden.tools.downstream.login.issuer import is_private
+from planwarden.tools.downstream.login.issuer import is_confidential
 from planwarden.tools.downstream.login.tokens import HOST, PATH, StoredLogin, redirect_port
 from planwarden.tools.downstream.servers import DownstreamServers
 
@@ -110,7 +110,7 @@ def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
         raise InvalidArguments(f"server {name!r} cannot be used: {config.problem}")
     if location is None or config.url is None:
         raise InvalidArguments(f"server {name!r} is a program of this machine; only servers with a url take logins")
-    if not is_private(config.url):
+    if not is_confidential(config.url):
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
         raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")

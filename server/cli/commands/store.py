@@ -98,7 +98,7 @@ def draw_move(terminal: Terminal, report: MoveReport, *, has_password: bool) -> 
     terminal.say(f"Moved from {report.source} to {report.target}, read back; the old store refuses to be used.")
     terminal.say(counts or "It was empty.")
     terminal.say(f"head of the audit: {report.audit_head}")
-    if not all(place.startswith(SQLITE) for place in (report.source, report.target)):
+    if not all(url.startswith(SQLITE) for url in (report.source, report.target)):
         terminal.say("Logins to servers and the passphrase of the inbox are not moved; set them again.")
     added = " (add the password)" if has_password else ""
     terminal.say(f"Set {STORE_VARIABLE}={report.target}{added}, or [store] url, before you start anything.")

@@ -211,8 +211,8 @@ class RowTable:
             lines = format_call(self._calls[row], limit, f"{note}{left_out}")
             self._terminal.say(*map(indent_fact, lines))
         if self._pages > 1:
-            place = f"Rows {rows[0] + 1} to {rows[-1] + 1} of {len(self._calls)}"
-            text = f"{place}, page {self._page + 1} of {self._pages}."
+            shown_rows = f"Rows {rows[0] + 1} to {rows[-1] + 1} of {len(self._calls)}"
+            text = f"{shown_rows}, page {self._page + 1} of {self._pages}."
             self._terminal.say(TerminalLine((text, "dim")))
         self._seen.update(rows)
 

@@ -137,8 +137,8 @@ def _list_own(text: str, keys: tuple[str, ...], host: HostName) -> list[tuple[in
 
 
 def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
-    for place, _ in reversed(_list_own(text, keys, host)):
-        text = remove_at(text, (*keys, place))
+    for index, _ in reversed(_list_own(text, keys, host)):
+        text = remove_at(text, (*keys, index))
     return text
 
 

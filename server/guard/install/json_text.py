@@ -100,10 +100,10 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
     while depth > 1 and len(chain[depth - 1].children) == 1:
         depth -= 1
     parent, target = chain[depth - 1], chain[depth]
-    place = next(number for number, (_, _, node) in enumerate(parent.children) if node is target)
-    start = parent.children[place][1]
-    if place > 0:
-        begin, end = parent.children[place - 1][2].end, target.end
+    index = next(number for number, (_, _, node) in enumerate(parent.children) if node is target)
+    start = parent.children[index][1]
+    if index > 0:
+        begin, end = parent.children[index - 1][2].end, target.end
     elif len(parent.children) > 1:
         begin, end = start, parent.children[1][1]
     else:
@@ -167,25 +167,25 @@ def _read(text: str, start: int, depth: int) -> JsonNode:
     if closing is None:
         return _read_plain(text, start)
     children: list[tuple[str, int, JsonNode]] = []
-    place = _skip(text, start + 1)
-    while text[place : place + 1] != closing:
-        begin, key = place, ""
+    position = _skip(text, start + 1)
+    while text[position : position + 1] != closing:
+        begin, key = position, ""
         if closing == "}":
-            name = _read_plain(text, _expect(text, place, '"'))
+            name = _read_plain(text, _expect(text, position, '"'))
             key = str(name.value)
             if any(key == earlier for earlier, *_ in children):
                 raise InvalidArguments(f"it has the key {key[:80]!r} twice")
-            place = _skip(text, _expect(text, _skip(text, name.end), ":") + 1)
-        node = _read(text, place, depth + 1)
+            position = _skip(text, _expect(text, _skip(text, name.end), ":") + 1)
+        node = _read(text, position, depth + 1)
         children.append((key, begin, node))
-        place = _skip(text, node.end)
-        if text[place : place + 1] != closing:
-            place = _skip(text, _expect(text, place, ",") + 1)
+        position = _skip(text, node.end)
+        if text[position : position + 1] != closing:
+            position = _skip(text, _expect(text, position, ",") + 1)
     value: JsonValue = (
         {key: node.value for key, _, node in children} if closing == "}" else [node.value for *_, node in children]
     )
     kind = "object" if closing == "}" else "array"
-    return JsonNode(kind=kind, start=start, end=place + 1, value=value, children=tuple(children))
+    return JsonNode(kind=kind, start=start, end=position + 1, value=value, children=tuple(children))
 
 
 def _read_plain(text: str, start: int) -> JsonNode:
@@ -198,18 +198,18 @@ def _read_plain(text: str, start: int) -> JsonNode:
     raise InvalidArguments(f"it is not JSON, {_describe_place(text, start)}")
 
 
-def _expect(text: str, place: int, character: str) -> int:
+def _expect(text: str, position: int, character: str) -> int:
     """Return the place if the character is there. Raises `InvalidArguments` if not."""
-    if text[place : place + 1] != character:
-        raise InvalidArguments(f"it is not JSON, {_describe_place(text, place)}")
-    return place
+    if text[position : position + 1] != character:
+        raise InvalidArguments(f"it is not JSON, {_describe_place(text, position)}")
+    return position
 
 
-def _skip(text: str, place: int) -> int:
+def _skip(text: str, position: int) -> int:
     """Return where the next token begins, after blanks and comments."""
-    match = _SPACE.match(text, place)
-    return place if match is None else match.end()
+    match = _SPACE.match(text, position)
+    return position if match is None else match.end()
 
 
-def _describe_place(text: str, place: int) -> str:
-    return f"line {text.count(chr(10), 0, place) + 1}"
+def _describe_place(text: str, position: int) -> str:
+    return f"line {text.count(chr(10), 0, position) + 1}"

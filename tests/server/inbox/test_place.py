@@ -18,7 +18,7 @@ import pytest
 from mcp.client.stdio import StdioServerParameters
 
 from planwarden.server.inbox import inbox_port as place_module
-from planwarden.server.inbox.inbox_port import InboxPlace, open_sockets, pair_socket
+from planwarden.server.inbox.inbox_port import InboxPort, open_sockets, pair_socket
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.tables import InboxTable, SettingsTables
 from planwarden.server.signatures.signature import can_use_keys_of
@@ -59,7 +59,7 @@ def _server(home: Path) -> StdioServerParameters:
 
 
 def _find_pid(home: Path) -> int:
-    record = InboxPlace(Settings(home=home)).read()
+    record = InboxPort(Settings(home=home)).read()
     assert record is not None
     return record.pid
 
@@ -128,7 +128,7 @@ async def test_of_processes_that_start_at_once_one_serves_and_a_tab_goes_on_when
 @needs_signals
 @requirement("inbox:one-place")
 async def test_while_the_process_that_serves_does_not_answer_a_terminal_still_lets_a_person_in(home: Path) -> None:
-    silent = InboxPlace(Settings(home=home))
+    silent = InboxPort(Settings(home=home))
     listening = silent.take()
     assert listening is not None
     with anyio.fail_after(120):
@@ -156,7 +156,7 @@ def _read_link_at_terminal(home: Path) -> Any:
 
 @requirement("inbox:one-place")
 def test_one_of_a_home_has_the_place_and_the_next_one_gets_the_same(home: Path) -> None:
-    first, second = InboxPlace(Settings(home=home)), InboxPlace(Settings(home=home))
+    first, second = InboxPort(Settings(home=home)), InboxPort(Settings(home=home))
     assert not first.is_known
     listening = first.take()
     assert listening is not None and first.url == f"{listening.base_url}/inbox" and first.is_known
@@ -175,7 +175,7 @@ def test_another_home_and_another_store_have_places_of_their_own(tmp_path: Path)
         Settings(home=_make_home(tmp_path / "two")),
         Settings(home=tmp_path / "two", given_store=StoreLocation(path=tmp_path / "other.db")),
     ]
-    places = [InboxPlace(found) for found in settings]
+    places = [InboxPort(found) for found in settings]
     taken = [place.take() for place in places]
     ports = [listening.port for listening in taken if listening is not None]
     assert len(set(ports)) == 3
@@ -194,7 +194,7 @@ def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
 ) -> None:
     with closing(open_sockets()) as foreign:
         asked = Settings(home=home, tables=SettingsTables(inbox=InboxTable(port=foreign.port)))
-        place = InboxPlace(asked)
+        place = InboxPort(asked)
         with caplog.at_level(logging.WARNING):
             other = place.take()
         assert other is not None and other.port != foreign.port
@@ -203,7 +203,7 @@ def test_a_port_that_another_program_took_is_named_and_the_new_one_stays(
         port = other.port
         place.leave()
     # Without the wish of the settings it stays where it was, also if the port is free again.
-    stays = InboxPlace(Settings(home=home))
+    stays = InboxPort(Settings(home=home))
     listening = stays.take()
     assert listening is not None and listening.port == port
     stays.leave()
@@ -221,14 +221,14 @@ def test_a_memory_that_is_damaged_or_leads_to_another_machine_is_no_memory(home:
     elsewhere = b'{"port":80,"host":"evil.example","pid":1}'
     for content in (b"", b"{", b'{"port":0,"host":"localhost","pid":1}', elsewhere, b"[" * 5_000, b"\xff"):
         (home / "inbox.json").write_bytes(content)
-        place = InboxPlace(Settings(home=home))
+        place = InboxPort(Settings(home=home))
         assert place.read() is None and place.take() is not None and place.read() is not None
         place.leave()
 
 
 def test_without_a_lock_in_the_home_the_inbox_is_at_any_port(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    place = InboxPlace(Settings(home=tmp_path / "file" / "home"))
+    place = InboxPort(Settings(home=tmp_path / "file" / "home"))
     assert place.take() is not None and place.url is not None
     place.leave()
 

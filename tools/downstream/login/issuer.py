@@ -109,7 +109,7 @@ def check_address(url: str, server_url: str) -> None:
 
     Secrets never travel unencrypted, and only a server on this machine can have its authorization server here.
     """
-    is_allowed = is_local(server_url) if is_local(url) else is_private(url)
+    is_allowed = is_local(server_url) if is_local(url) else is_confidential(url)
     if is_allowed and not is_local(server_url):
         # A browser resolves names by itself, so only a literal address can be refused here.
         address = _parse_address(urlsplit(url).hostname or "")
@@ -119,7 +119,7 @@ def check_address(url: str, server_url: str) -> None:
         raise AccessError(f"its authorization server is not at a public https address: {one_line(url, 200)}")
 
 
-def is_private(url: str) -> bool:
+def is_confidential(url: str) -> bool:
     """Return whether nobody else can read what is sent to the address."""
     return urlsplit(url).scheme == "https" or is_local(url)
 

@@ -162,8 +162,8 @@ def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> di
     """Return what the person saw in the row that they left out; rows are in the order of their calls."""
     suspension = execution.suspensions.get(event.suspension_id)
     rows = suspension.question.covers if suspension is not None else ()
-    place = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))
-    row = rows[place] if place < len(rows) else None
+    index = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))
+    row = rows[index] if index < len(rows) else None
     return row.arguments if row is not None and row.call_id == event.call_id else None
 
 
@@ -180,7 +180,7 @@ def apply_outcome_unknown(execution: ExecutionState, event: ev.ToolOutcomeUnknow
 def apply_reported_late(execution: ExecutionState, event: ev.CallReportedLate, at: float) -> FieldChanges:
     call = execution.call(event.call_id)
     state = execution.steps[call.step_id]
-    calls = replace_at(state.calls, call.place, replace(call, late_report=event.message))
+    calls = replace_at(state.calls, call.index, replace(call, late_report=event.message))
     return put_step(execution, replace(state, calls=calls))
 
 

@@ -63,7 +63,7 @@ def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields
     call = execution.call(call_id)
     moved = replace(call, status=next_call_status(call, event), **fields)
     state = execution.steps[call.step_id]
-    calls = replace_at(state.calls, call.place, moved)
+    calls = replace_at(state.calls, call.index, moved)
     if state.items is not None:
         failed_items = state.failed_items + (moved.status == "failed")
         state = pass_over_items(replace(state, calls=calls, failed_items=failed_items))
@@ -121,10 +121,10 @@ class LongTuple(Sequence[Value]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, index: int | slice) -> Value | tuple[Value, ...]:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return tuple(self.parts[place // PART][place % PART] for place in places)
-        return self.parts[places // PART][places % PART]
+        positions = range(len(self))[index]
+        if isinstance(positions, range):
+            return tuple(self.parts[position // PART][position % PART] for position in positions)
+        return self.parts[positions // PART][positions % PART]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LongTuple):
@@ -132,13 +132,13 @@ class LongTuple(Sequence[Value]):
         return self.parts == cast("LongTuple[object]", other).parts
 
 
-def replace_at(values: Sequence[Value], place: int, value: Value) -> Sequence[Value]:
+def replace_at(values: Sequence[Value], index: int, value: Value) -> Sequence[Value]:
     """Return the values with another one in that place: a tuple if they are few, else a `LongTuple`."""
     if isinstance(values, tuple) and len(values) <= PART:
-        return (*values[:place], value, *values[place + 1 :])
+        return (*values[:index], value, *values[index + 1 :])
     if not isinstance(values, LongTuple):
         values = LongTuple(tuple(tuple(values[start : start + PART]) for start in range(0, len(values), PART)))
-    number, rest = divmod(place, PART)
+    number, rest = divmod(index, PART)
     part = values.parts[number]
     changed = (*part[:rest], value, *part[rest + 1 :])
     return LongTuple((*values.parts[:number], changed, *values.parts[number + 1 :]))
