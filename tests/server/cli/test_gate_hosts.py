@@ -131,11 +131,12 @@ def test_without_a_yes_or_with_a_file_that_changed_in_between_nothing_is_written
     assert main(["gate", "install", "claude-code", "bb", "--project", "--yes"]) == USAGE
     assert "there is no server 'bb'" in capsys.readouterr().err
     assert path.read_bytes().decode() == FILES["claude-code"]
-    listed = build_change(path, lambda text: text + " ", is_project=True)
+    listed = [build_change(path, change, is_project=True) for change in ("{} ".format, "".format)]
     path.write_text("{}")
     arguments = build_parser().parse_args(["gate", "install", "claude-code", "--project", "--yes"])
-    with pytest.raises(UsageError, match="has been changed"):
-        make_changes(arguments, [listed], "", "")
+    for change in listed:
+        with pytest.raises(UsageError, match="has been changed"):
+            make_changes(arguments, [change], "", "")
     assert path.read_text() == "{}"
 
 
