@@ -15,16 +15,16 @@ _PROGRAM = "planwarden.server.cli.program"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command in a process that may be somebody else's, and return its exit code."""
+    """Run one command in the current process, which may belong to another program, and return its exit code."""
     return import_module(_PROGRAM).run_program(argv, lambda: None)
 
 
 def run() -> NoReturn:
-    """Run the command that the process was started for, and end the process."""
+    """Run the command that the process's arguments name, and end the process."""
     gc.disable()
     words = _put_home_last(sys.argv[1:])
     if words[:2] == _HOOK:
-        # A host waits for this before each of its calls.
+        # A host waits for this hook before each of its calls.
         code = import_module("planwarden.server.guard.hook_client").answer_quickly(words[2:])
         if code is not None:
             sys.exit(code)

@@ -3,17 +3,17 @@
 import time
 
 LEASE_S = 15.0
-"""Steady seconds after which a lease that its owner does not renew has run out."""
+"""Steady seconds after which a lease runs out unless its owner renews it."""
 
 
 class SystemClock:
-    """The time of this machine. All processes that share a SQLite file share a machine, so it is the store's clock."""
+    """The time of this machine, and so of a SQLite store: all processes that share the file run on one machine."""
 
     def now(self) -> float:
         return time.time()
 
     def steady(self) -> float:
-        """Return seconds since the machine started. On Linux and macOS they stand still while it sleeps."""
+        """Return seconds since the machine started. On Linux and macOS they do not advance while the machine sleeps."""
         return time.monotonic()
 
 
@@ -36,5 +36,5 @@ class ManualClock:
         self._steady += seconds
 
     def jump(self, seconds: float) -> None:
-        """Set the time forward or back, as a person does."""
+        """Set the time forward or back, as a person may do; the steady seconds do not change."""
         self._now += seconds

@@ -1,13 +1,13 @@
-"""Events as JSON text and back.
+"""Encodes events as JSON text and decodes them.
 
-The types in `agent.core.execution.events` define the JSON: a transaction is a list of events, an event a list of its
-tag and its fields. Decoding checks every type, because a stored row is hostile input: what does not fit is a
-`LogUnreadable`, never a half-built event.
+The types in `agent.core.execution.events` define the JSON: a transaction is a list of events, and an event is a list of
+its tag and its fields. Decoding checks every type, because a stored row is hostile input: a misfit raises
+`LogUnreadable` and never becomes a half-built event. Fields of an event that a row lacks take their defaults.
 
-Encoding reads its own text back, so that nothing is stored that would be read as something else. Where the two differ,
-the standard library encodes instead: it writes lone surrogates (undecodable file names), which UTF-8 lacks, in ASCII,
-makes lists of tuples, and refuses numbers that are not finite. Decoding falls back to it for the same rows. What no
-reader of the log would accept is never written. Fields of an event that a row lacks take their defaults.
+Encoding decodes its own text and compares, so that nothing is stored that would be read as something else. If the two
+differ, the standard library encodes instead: it writes lone surrogates (from undecodable file names), which UTF-8 does
+not have, as ASCII escapes, turns tuples into lists, and refuses numbers that are not finite. Decoding falls back to it
+for text that msgspec cannot parse. Text that decoding would refuse is never written.
 """
 
 import json
@@ -34,7 +34,7 @@ def encode_events(events: Iterable[ev.Event]) -> str:
     """Return the text of one transaction's events, on one line.
 
     Raises:
-        NotStorable: a number is not finite, or a value does not fit its field; the log could no longer be read.
+        NotStorable: a number is not finite, or a value does not fit its field, so it could not be read back.
     """
     try:
         return _encode(tuple(events))

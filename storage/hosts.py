@@ -7,7 +7,7 @@ from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, Reco
 
 KEEP_DELIVERIES_S = 24 * 3600.0
 KEEP_SESSIONS_S = 7 * 86_400.0
-"""From the last stop of a session."""
+"""Seconds from the last stop of a session until it is void."""
 
 
 class RunningGate(Record, frozen=True, kw_only=True):
@@ -17,8 +17,8 @@ class RunningGate(Record, frozen=True, kw_only=True):
 
     owner: str
     server: str
-    """The prefix of its tools' names; empty for the servers of planwarden.json, which other processes use too: then
-    only the calls of the gate's own hosts are the gate's."""
+    """The prefix of its tools' names. Empty if the gate wraps the servers of planwarden.json, which other processes
+    use too: then the gate makes only the calls of its own hosts."""
     listing: str = ""
     """Digest of the tools that the server lists."""
 
@@ -38,7 +38,7 @@ class ReliedDefinition(Record, frozen=True, kw_only=True):
     columns = Columns("gate_definition", "tool")
 
     tool: str
-    """Digest of the server and the server's own name of the tool."""
+    """Digest of the server and of the server's own name for the tool."""
     origin: str
     """Digest of what the server said about the tool."""
     digest: str
@@ -61,7 +61,7 @@ class RunningGates(RecordStore[RunningGate]):
         await self.write(lambda transaction: transaction.delete(RunningGate, owner))
 
     async def list_living(self) -> tuple[RunningGate, ...]:
-        """Return the gates whose processes live."""
+        """Return the gates whose processes live, and delete the others."""
         living: list[RunningGate] = []
         for gate in await self.all():
             if await self.liveness.is_dead(gate.owner):
@@ -72,13 +72,13 @@ class RunningGates(RecordStore[RunningGate]):
 
 
 class Deliveries(RecordStore[DeliveredResult]):
-    """Which results hosts got. Laws: the first delivery counts, and is remembered for `KEEP_DELIVERIES_S`."""
+    """Which results hosts got. Laws: only the first delivery counts, and it is remembered for `KEEP_DELIVERIES_S`."""
 
     def __init__(self, store: object) -> None:
         super().__init__(store, DeliveredResult)
 
     async def note(self, execution_id: str) -> None:
-        """Record that a host got the result now, unless one got it before."""
+        """Record that a host got the result now, unless a host got it before."""
         now = self.clock.now()
         record = DeliveredResult(execution_id=execution_id, delivered_at=now, expires_at=now + KEEP_DELIVERIES_S)
 
@@ -104,7 +104,7 @@ class ReliedDefinitions(RecordStore[ReliedDefinition]):
         return await self.find(record.tool) or record
 
     async def approve(self, record: ReliedDefinition) -> None:
-        """Store what a person approved in place of what people relied on before."""
+        """Store the definition that a person approved; it replaces the one that people relied on before."""
         await self.write(lambda transaction: transaction.put(record))
 
 
@@ -114,23 +114,23 @@ class HostSession(ExpiringRecord, frozen=True, kw_only=True):
     columns = Columns("host_stops", "session", remedy="it is void after a week")
 
     session: str
-    """Digest of the host and of its own id."""
+    """Digest of the host and of the host's own id for the session."""
     host: str
     folder: str
-    """Where it began."""
+    """The folder in which the session began."""
     record: str = ""
-    """The file with the calls: the host's own, or one in planwarden's home."""
+    """The file that records the session's calls: the host's own file, or one in planwarden's home."""
     refusals: int = 0
-    """How often the stop that the host is about to make was refused."""
+    """How often the host tried to stop and was refused, since it was last allowed to stop."""
     waived: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """Why a person waived promises for this session, by the promises' names."""
+    """By the name of a promise: why a person waived it for this session."""
     question: str = ""
-    """The promises that a person was asked about."""
+    """The names of the promises that a person was asked about."""
     updated_at: float = 0.0
 
 
 class TrustedFolder(Record, frozen=True, kw_only=True):
-    """The promises of a folder as a person read them at a terminal. The text counts, not what the file says later."""
+    """The promises of a folder as a person read them at a terminal. This text counts, whatever the file says later."""
 
     columns = Columns("trusted_folder", "folder", remedy="trust it again with planwarden guard trust-folder")
 

@@ -1,4 +1,4 @@
-"""Where a store is: a file of SQLite on this machine, or a PostgreSQL that processes on several machines share."""
+"""Where a store is: in a SQLite file on this machine, or in a PostgreSQL database that several machines may share."""
 
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -17,25 +17,25 @@ class StoreLocation(msgspec.Struct, frozen=True):
     """The place of one store. `str` names it without a password."""
 
     path: Path | None = None
-    """The file of SQLite; None for PostgreSQL."""
+    """The SQLite file; None for PostgreSQL."""
     url: str = ""
-    """The URL of PostgreSQL, perhaps with a password."""
+    """The URL of the PostgreSQL database, perhaps with a password; empty for a file."""
     control_url: str = ""
-    """A URL that leads to the same PostgreSQL past a pooler of connections; empty where `url` does so."""
+    """A URL that leads to the same database past a pooler of connections; empty if `url` itself does so."""
 
     @property
     def is_made(self) -> bool:
-        """Whether opening it creates nothing new on this machine."""
+        """False if opening the store would create its file."""
         return self.path is None or self.path.exists()
 
     @property
     def database(self) -> str:
-        """The name of PostgreSQL's database, the same at every address of it; empty for a file."""
+        """The name of the PostgreSQL database, the same whichever address leads to it; empty for a file."""
         return urlsplit(self.url).path.strip("/")
 
     @property
     def has_password(self) -> bool:
-        """The URL itself is a secret."""
+        """True if a URL contains a password, so that the URL itself is a secret."""
         return any(urlsplit(url).password is not None or "password=" in url for url in (self.url, self.control_url))
 
     @property
@@ -59,10 +59,10 @@ class StoreLocation(msgspec.Struct, frozen=True):
 
 
 def read_location(text: str, control: str = "") -> StoreLocation:
-    """Return the location that a URL names; `control` is a second URL of the same PostgreSQL.
+    """Return the location that a URL names; `control` is a second URL of the same PostgreSQL database.
 
     Raises:
-        InvalidArguments: it names no store of a known kind.
+        InvalidArguments: a URL does not name a store of a known kind.
     """
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in (*POSTGRES, SQLITE):

@@ -1,4 +1,4 @@
-"""The mark of a store that `planwarden move` left, or has not finished filling: such a store must not be used.
+"""The mark of a store that `planwarden move` moved away, or has not finished filling. Such a store must not be used.
 
 The version of a marked store's schema is higher than any real one, so that every planwarden refuses to open it.
 """
@@ -8,7 +8,7 @@ import msgspec
 MARKED = 1_000_000
 """The version of the schema of a marked store."""
 TABLE = "move_mark"
-"""Holds the mark as its one row."""
+"""The table that holds the mark in its only row."""
 
 
 class MoveMark(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class MoveMark(msgspec.Struct, frozen=True):
 
     move_id: str
     is_source: bool
-    """It was moved away; otherwise it was filled, and the move is not finished."""
+    """True if this store was moved away; False if it was filled by a move that is not finished."""
     location: str
     """The other store, as a URL without a password."""
 

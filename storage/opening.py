@@ -18,7 +18,7 @@ from planwarden.storage.sqlite import reader
 
 
 class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
-    """A store that has everything that planwarden keeps, as commands and servers open it."""
+    """A store with everything that planwarden stores, as commands and servers open it."""
 
     async def count_prunable(self, before: float) -> tuple[int, float | None]:
         """Return how many executions `prune` would delete, and when the oldest of them last changed."""
@@ -29,7 +29,7 @@ class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
         ...
 
     async def backup(self, target: Path) -> None:
-        """Write a consistent copy at `target`. Raises `StoreError` when it exists, or this store cannot do that."""
+        """Write a consistent copy at `target`. Raises `StoreError` if `target` exists or this store cannot do it."""
         ...
 
 
@@ -38,7 +38,7 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
     """Yield the store, and close it at the end, even if the task was cancelled.
 
     Raises:
-        StoreError: it cannot be reached, or must not be used.
+        StoreError: the store cannot be reached, or must not be used.
         UsageError: what PostgreSQL needs is not installed.
     """
     store = await anyio.to_thread.run_sync(_open, location)
@@ -50,12 +50,12 @@ async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
-    """Return lookups that wait for nothing and need no event loop, for a command that does nothing else.
+    """Return lookups that wait for nothing and need no event loop, for a command that only looks things up.
 
-    None where the whole store has to be opened: for PostgreSQL, and for a file whose schema is not the newest one.
+    Return None if the whole store has to be opened: for PostgreSQL, and for a file whose schema is not the newest one.
 
     Raises:
-        StoreError: as `open_store`.
+        StoreError: as for `open_store`.
     """
     if location.path is None:
         return None

@@ -1,7 +1,7 @@
-"""Secrets in files of the home, each readable by its user alone (mode 0600); a home on SQLite has them.
+"""Secrets in files of the home, if its store is SQLite; only the user can read these files (mode 0600).
 
-The processes of one machine share them. A file is replaced as a whole. The lock on a name is a lock of the operating
-system, which ends with its process.
+The processes of the machine share the files. A file is always replaced as a whole. The lock on a name is a lock of the
+operating system, which ends when the process that holds it ends.
 """
 
 import errno
@@ -18,22 +18,22 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import replace_file
 
 SECRET_KEY_VARIABLE = "PLANWARDEN_SECRET_KEY"
-"""The key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one store, which do not
-serve without it; `planwarden key new-secret` makes one."""
+"""The variable with the key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one
+store. They do not serve without it; `planwarden key new-secret` makes one."""
 MAX_SECRET_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 45.0
 """How long a process waits for a lock that another one holds."""
 
 
 class SecretFiles:
-    """Implements `SecretStore`: a name is a path in the home, unless `elsewhere` says where that secret is."""
+    """Implements `SecretStore`: a name is a path in the home, unless `elsewhere` has another path for it."""
 
     def __init__(self, home: Path, elsewhere: Mapping[str, Path] | None = None) -> None:
         self._home = home
         self._elsewhere = elsewhere or {}
 
     async def check(self) -> None:
-        """Files need no key."""
+        """Do nothing: files need no key."""
 
     async def read(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -69,7 +69,7 @@ class SecretFiles:
             raise _error("write", path, error) from error
 
     async def delete(self, name: str) -> bool:
-        """Also deletes what processes that died while they wrote the file left beside it."""
+        """Delete the file, and temporary files that processes left beside it when they died while writing."""
         path = self._path(name)
         files = [*path.parent.glob(f".{escape(path.name)}.*.tmp"), *([path] if path.exists() else [])]
         try:
@@ -89,10 +89,10 @@ class SecretFiles:
     @asynccontextmanager
     async def lock(self, name: str) -> AsyncGenerator[None]:
         path = self._path(name)
-        # Imported here: a server reads its key before its first answer, and locks nothing.
+        # Imported here, because before its first answer a server only reads its key and locks nothing.
         from filelock import AsyncFileLock
 
-        # A soft lock would outlive a process that is killed. No call of the lock blocks, so the loop can make them all.
+        # A soft lock would outlive a killed process. No call of this lock blocks, so all of them can run on the loop.
         lock = AsyncFileLock(
             path.with_suffix(".lock"), timeout=LOCK_TIMEOUT_S, mode=0o600, fallback_to_soft=False, run_in_executor=False
         )

@@ -1,32 +1,31 @@
 """Who may use the inbox, and where inboxes listen: one-time codes, and the sessions that they open.
 
-Only hashes are stored, so a reader of the rows can neither pair nor use a person's session. All processes of one home
-directory share them. Times are in Unix seconds by the store's clock.
+Only hashes are stored, so a reader of the rows can neither open a session nor use one. All processes with the same
+store share the rows. Times are in Unix seconds by the store's clock.
 """
 
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore
 
 NAMED_DIGITS = 16
-"""Digits of a session's hash that name the session in the audit."""
+"""How many digits of a session's hash name the session in the audit."""
 
 
 class Pairing(ExpiringRecord, frozen=True, kw_only=True):
-    """The hashes of two one-time codes: one in a link, one to be typed instead. Deleted as soon as one is used, or both
-    are void."""
+    """The hashes of two one-time codes, one in a link and one to type; deleted when one is used or both are void."""
 
     columns = Columns("pairing", "link_hash", "typed_hash")
 
     link_hash: str
     typed_hash: str
-    """Hash of a code short enough to be typed, and therefore to be guessed: the lockout applies."""
+    """Hash of a code that is short enough to type, and so to guess: the lockout protects it."""
     principal: str
-    """Whose session it opens."""
+    """Whose session the codes open."""
     attempts: int = 0
     """Wrong passphrases that came with one of the codes."""
 
 
 class InboxSession(ExpiringRecord, frozen=True, kw_only=True):
-    """A browser that was let in, by the hash of its cookie; deleted when it ends."""
+    """The session of a browser that was let in, by the hash of its cookie; deleted when the session ends."""
 
     columns = Columns("session", "hash", "principal")
 
@@ -36,7 +35,7 @@ class InboxSession(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class CodeRefusal(ExpiringRecord, frozen=True, kw_only=True):
-    """A wrong code, kept for as long as it counts."""
+    """A wrong code, kept for as long as it counts towards the lockout."""
 
     columns = Columns("refusal", "refusal_id")
 

@@ -1,7 +1,7 @@
 """planwarden's own bearer tokens: made at the terminal, shown once, stored as a hash.
 
-The secret itself is never stored. It has 256 random bits, so nobody can search a plain SHA-256 for it, and the time of
-an index look-up reveals nothing about it.
+The secret itself is never stored. It has 256 random bits, so nobody can find it by trying values with a plain
+SHA-256, and the time of an index look-up reveals nothing about it.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class TokenRow(Record, frozen=True, kw_only=True):
 
 
 class TokenStore(RecordStore[TokenRow]):
-    """Every token ever made, by its hash. Laws: a revoked row stays revoked, and none is deleted. Each change has its
+    """Every token ever made, by its hash. Laws: a revoked row stays revoked, and no row is deleted. Each change has its
     row in the audit, written in the same transaction."""
 
     def __init__(self, store: object) -> None:
@@ -57,7 +57,7 @@ class TokenStore(RecordStore[TokenRow]):
         """Make a token and return it with its row. The store keeps only a hash of the token.
 
         Raises:
-            InvalidArguments: the name or the number of days is not usable.
+            InvalidArguments: the owner's name or the number of days is not usable.
         """
         if not _NAME.fullmatch(principal):
             raise InvalidArguments(
@@ -97,8 +97,7 @@ class TokenStore(RecordStore[TokenRow]):
         return row if row is not None and row.role == role and row.is_valid(self.clock.now()) else None
 
     async def revoke(self, name: str) -> tuple[TokenRow, ...]:
-        """Revoke the token with the id `name`, or all of principal `name`; return those that were not revoked
-        before."""
+        """Revoke the token with the id `name`, or all of principal `name`; return those not revoked before."""
         now = self.clock.now()
 
         def end(transaction: RecordTransaction) -> tuple[TokenRow, ...]:
@@ -117,7 +116,7 @@ def hash_token(token: str) -> str:
 
 
 def _build_entry(kind: Literal["token_added", "token_revoked"], row: TokenRow) -> AuditEntry:
-    """Return whose token it is, for what and until when, and nothing of its secret."""
+    """Return an audit entry with the token's owner, role and end, and nothing of its secret."""
     facts: dict[str, JsonValue] = {"tokenId": row.token_id, "principal": row.principal, "role": row.role}
     if row.expires_at is not None:
         facts["expiresAt"] = row.expires_at

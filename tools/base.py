@@ -12,7 +12,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 _NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "is_gated", "digest"})
-"""Fields of a definition that its digest does not cover: how waits end, and whether the tool can be called now."""
+"""Fields that a definition's digest leaves out: time limits, what follows them, availability, and the digest itself."""
 MARK = "__planwarden_tool__"
 """The attribute of a function that holds the tool made from it."""
 
@@ -28,7 +28,7 @@ class Tool(msgspec.Struct, frozen=True):
     question: Callable[[Mapping[str, JsonValue]], Suspend] | None = None
     """For a tool that only asks: builds the question without running anything."""
     schema: Schema | None = None
-    """The compiled input schema, if it is compiled already."""
+    """The compiled input schema; None if it is not compiled yet."""
 
 
 def define(definition: ToolDefinition) -> ToolDefinition:
@@ -48,10 +48,7 @@ def build_object_schema(properties: dict[str, JsonValue], *required: str) -> dic
 
 
 def as_tool(candidate: object) -> Tool:
-    """Return the `Tool` of a decorated function, or `candidate` itself when it is a `Tool`.
-
-    Raises `UsageError`: `candidate` is neither.
-    """
+    """Return `candidate` if it is a `Tool`, or a decorated function's `Tool`. Raises `UsageError` for anything else."""
     if isinstance(candidate, Tool):
         return candidate
     marked = getattr(candidate, MARK, None)
@@ -61,11 +58,11 @@ def as_tool(candidate: object) -> Tool:
 
 
 def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
-    """Return every tool among the values of a module's namespace, once each, in the order of definition."""
+    """Return every tool among the values of a module's namespace, each only once, in the order of the namespace."""
     marks = (getattr(value, MARK, None) for value in namespace.values())
     return list({id(marked): marked for marked in marks if isinstance(marked, Tool)}.values())
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the error's message, at most 300 characters of it."""
+    """Return the first line of the error's message, cut to 300 characters."""
     return (str(error).strip().splitlines() or [""])[0][:300]

@@ -1,8 +1,8 @@
-"""`@planwarden.tool`, which turns a function into a tool.
+"""The decorator `@planwarden.tool`, which turns a function into a tool.
 
 The schema comes from the signature, the description from the docstring. The engine fills in a parameter annotated
 `CallContext`, which is not part of the schema. Plain (not async) functions run on a worker thread. A blocking tool may
-return `Suspend`; whatever it returns, the engine waits for an answer.
+return `Suspend`, but the engine waits for an answer whatever the tool returns.
 """
 
 import inspect
@@ -25,7 +25,7 @@ from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTim
 from planwarden.tools.base import MARK, Tool, define, first_line
 
 Parameters = Mapping[str, tuple[Any, Any]]
-"""Annotation and default of each parameter; `...` means no default."""
+"""Annotation and default of each parameter; the default `...` means that there is none."""
 ArgumentReader = Callable[[dict[str, JsonValue]], dict[str, Any]]
 """Returns a value for each parameter. Raises `pydantic.ValidationError` for arguments that do not fit."""
 # A tool's own types are unknown here; the tool's schema checks the values.
@@ -34,7 +34,7 @@ Function = TypeVar("Function", bound=ToolFunction)
 
 CALL_TIMEOUT_S = 60.0
 THREAD_WAIT_S = 1.0
-"""If the wait for a thread was longer, the function runs only if its call still belongs to this process."""
+"""After a longer wait for a thread, the function runs only if its call still belongs to this process."""
 
 
 @overload
@@ -72,15 +72,15 @@ def tool(
 ) -> Any:
     """Mark a function as a tool and return it unchanged, so that it can still be called and tested as usual.
 
-    Name, description and schema come from the function unless they are given. `risk` says who must agree: `dangerous`
-    by default, but `confirm` for a blocking tool without an effect. `effect` says what a crash may repeat: `read` for
-    `risk="read"`, otherwise `effect` by default. `capabilities` are words for the catalogue. `timeout_s` limits the
-    call (60 s by default); for a blocking tool it limits the wait for the answer (no limit by default), and
-    `on_timeout` says what happens then. `on_resume(payload, decision)` turns the `Decision` on a blocking call into
-    its result. A stopped call is cancelled wherever it waits: cleaning up needs `anyio.CancelScope(shield=True)`.
+    Name and description come from the function unless given here; the schema always does. `risk` says how much approval
+    a call needs: `dangerous` by default, but `confirm` for a blocking tool without an effect. `effect` says what may be
+    repeated after a crash: `read` for `risk="read"`, else `effect` by default. `capabilities` are words for the
+    catalogue. `timeout_s` limits the call (default: 60 s), or a blocking tool's wait for the answer (default: no
+    limit); `on_timeout` says what happens then. `on_resume(payload, decision)` turns the `Decision` on a blocking call
+    into its result. A stopped call is cancelled where it waits: cleaning up needs `anyio.CancelScope(shield=True)`.
 
     Raises:
-        UsageError: a word, a limit or the signature is not usable; the message names file and line.
+        UsageError: an argument or the signature is not usable; the message names file and line.
     """
 
     def mark(target: ToolFunction) -> ToolFunction:
@@ -119,11 +119,11 @@ def tool(
 
 
 def build_reader(tool_name: str, parameters: Parameters) -> tuple[dict[str, JsonValue], ArgumentReader]:
-    """Return the schema of the arguments, and what reads them. Raises `UsageError` for a signature without a schema."""
+    """Return the arguments' schema, and a function that reads them. Raises `UsageError` if there is no such schema."""
     fields: dict[str, Any] = dict(parameters)
     try:
         with warnings.catch_warnings():
-            # A parameter may be called `copy` or `json`, like methods of models; nobody calls these methods here.
+            # A parameter may have the name of a model's method, such as `copy` or `json`, which we do not call here.
             warnings.filterwarnings("ignore", 'Field name ".*" in ".*" shadows', UserWarning)
             model = create_model(tool_name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
         schema: dict[str, Any] = model.model_json_schema()
@@ -152,7 +152,7 @@ def _make_resume(
             return await run({"payload": payload, "decision": _read_decision(decision)}, context)
         except (ToolError, StaleDefinition, LeaseLost, StoreError):
             raise
-        # A mistake in the function, which may have done something already, must not lose the answer.
+        # The function may have done something before it failed, and its mistake must not lose the person's answer.
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise OutcomeUnknown(
@@ -164,7 +164,7 @@ def _make_resume(
 
 
 def _read_decision(decision: JsonValue) -> Decision:
-    """Return the recorded answer as a `Decision`; an answer of the clock has no `approved`."""
+    """Return the recorded answer as a `Decision`. If the clock answered, `approved` is None."""
     fields = cast("dict[str, Any]", decision)
     names = {"approved": "approved", "reason": "reason", "modified_args": "modifiedArgs", "content": "content"}
     return Decision(**{name: fields.get(key) for name, key in names.items()})
@@ -188,7 +188,7 @@ def _name_place(target: ToolFunction) -> str:
 
 
 def _name_line(error: BaseException, function: ToolFunction) -> str:
-    """Return, as FILE:LINE, the innermost line in the function's own file that the error passed through."""
+    """Return FILE:LINE of the innermost frame of the error, in the function's own file if the error has one there."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file] or frames
@@ -196,7 +196,7 @@ def _name_line(error: BaseException, function: ToolFunction) -> str:
 
 
 def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext], Awaitable[Any]]:
-    """Return a function that calls the target with values: on the event loop if it is async, else on a thread."""
+    """Return a function that calls the target: on the event loop if the target is async, otherwise on a thread."""
     if inspect.iscoroutinefunction(target):
         return lambda values, context: target(**values)
 
@@ -214,7 +214,7 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
 
 
 def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, str | None]:
-    """Return the parameters that arguments fill, and the name of the one that takes the `CallContext`."""
+    """Return the parameters that arguments fill, and the name of the one for the `CallContext`, if any."""
     hints = get_type_hints(target, include_extras=True)
     context_parameter: str | None = None
     parameters: dict[str, tuple[Any, Any]] = {}

@@ -1,7 +1,7 @@
 """Encodes what a tool returned: at once when it is small, and on a worker thread when it is large.
 
-Native code holds the interpreter's lock from its first value to its last, on a worker thread too, so the size is
-limited: the largest result that is accepted takes less than 100 ms.
+Native code holds the interpreter's lock while it encodes a value, even on a worker thread. So the size is limited:
+encoding the largest accepted result takes less than 100 ms.
 """
 
 import json
@@ -22,7 +22,7 @@ from planwarden.agent.common.canonical import MAX_DEPTH, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
 _SHOWN_CHARS = 200
-"""Characters of a result that is too large."""
+"""How many characters of a result that is too large the error shows."""
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -30,12 +30,12 @@ _LONG_INTEGER = b"0" * 4_301
 """Python reads integers of at most 4,300 digits; `_AS_ZEROS` makes each digit a zero."""
 _PIECE_BYTES = 256 * 1024
 _PLAIN = SchemaSerializer(core_schema.any_schema(), {"ser_json_inf_nan": "constants"})
-"""Makes JSON of dates, dataclasses and the like. NaN, which has no JSON form, stays a constant, so that `encode` can
-refuse it; otherwise it would silently become null."""
+"""Makes JSON of dates, dataclasses and the like. NaN, which has no JSON form, stays the constant `NaN`, so that
+`encode` can refuse it. Otherwise it would silently become null."""
 
 
 def to_plain(value: object) -> object:
-    """Return a copy as the log will hold it: dates and integer keys become text, tuples become lists.
+    """Return a copy in the form that the log stores: dates and integer keys become text, tuples become lists.
 
     Raises `Exception`: the value has no JSON form.
     """
@@ -46,7 +46,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=to_p
 
 
 async def store_large(value: object, max_bytes: int) -> ResultWithArtifacts:
-    """Return a stand-in for the value, with the whole as an artifact. Finish even if cancelled: the tool has run.
+    """Return a stand-in for the value, with the whole as an artifact. Finish even if cancelled, as the tool has run.
 
     Raises:
         LimitExceeded: the JSON has more than `max_bytes`, or is nested too deeply.
@@ -69,7 +69,7 @@ def _store(value: object, max_bytes: int) -> ResultWithArtifacts:
 
 
 def _refuse(value: object, max_bytes: int) -> LimitExceeded:
-    """Return the error for a value that is too large, with the beginning of its JSON, which is encoded in parts."""
+    """Return the error for a value that is too large, with its beginning. Encode the JSON in parts, to stop early."""
     beginning = value[:_SHOWN_CHARS] if isinstance(value, str) else ""
     for part in () if beginning else _ENCODER.iterencode(value):
         beginning += part
@@ -89,14 +89,14 @@ def encode(value: object) -> bytes:
     try:
         encoded = _PLAIN.to_json(value, ensure_ascii=True)
     except ValueError:
-        # Only this encoder escapes half of a surrogate pair, and says what else is wrong.
+        # Only this encoder escapes half of a surrogate pair, and says what is wrong with other values.
         encoded = _ENCODER.encode(to_plain(value)).encode()
     outside = b"".join(_leave_out_texts(encoded))
     if b"N" in outside or b"I" in outside or _LONG_INTEGER in outside.translate(_AS_ZEROS):
         raise ValueError("NaN, Infinity and numbers with thousands of digits are not JSON compliant")
     brackets = outside.translate(_SQUARE, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):
-        # Each pass takes the innermost level away.
+        # Each pass removes the innermost level.
         brackets = brackets.replace(b"[]", b"") if brackets else b""
     if brackets:
         raise LimitExceeded(f"the JSON is nested deeper than {MAX_DEPTH} levels")
@@ -104,7 +104,7 @@ def encode(value: object) -> bytes:
 
 
 def _leave_out_texts(encoded: bytes) -> Iterator[bytes]:
-    """Yield what is outside of the JSON's texts, in pieces that let the event loop turn."""
+    """Yield what is outside of the JSON's strings, in pieces. Other threads can run between two pieces."""
     encoded = encoded.replace(rb"\\", b"").replace(rb"\"", b"")
     quotes = 0
     for start in range(0, len(encoded), _PIECE_BYTES):

@@ -1,8 +1,8 @@
 """The catalogue of tools: definitions, search, and the safe way to run a tool.
 
-Arguments are validated against the tool's schema, with defaults filled in. A result must be JSON; a result that is too
-large for the log becomes an artifact, and one that is too large for that fails the call. Single tools stay; a group,
-such as a downstream server's tools, is replaced as a whole while plans run.
+Arguments are validated against the tool's schema, with defaults filled in. A result must be JSON. A result that is too
+large for the log becomes an artifact; one that is too large even for that fails the call. A single tool is never
+removed. A group, such as a downstream server's tools, can be replaced as a whole while plans run.
 """
 
 import json
@@ -35,14 +35,14 @@ from planwarden.tools.large_results import encode, store_large, to_plain
 from planwarden.tools.search import ToolIndex
 
 MAX_QUESTION_BYTES = 1024 * 1024
-"""The limit of a form, and of a resume payload."""
+"""The most bytes of a form, and of a resume payload."""
 MAX_FORMER = 2_000
-"""Former definitions of changed tools that are kept, for all tools together."""
+"""How many former definitions of changed tools are kept, for all tools together."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 class Listings(Protocol):
-    """Servers that list their tools when they are asked for the first time."""
+    """Servers that list their tools only when they are first asked."""
 
     def is_unlisted(self, name: str) -> bool:
         """Return whether a tool of that name can only come from a server that has not answered yet."""
@@ -63,11 +63,11 @@ class Registry:
         """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
         self._former: dict[str, ToolDefinition] = {}
-        """Former definitions of changed tools in groups, by pin."""
+        """Former definitions of changed or removed tools of groups, by the first `PIN_CHARS` of their digest."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[Callable[[], None], None] = {}
         self.listings: Listings | None = None
-        """Servers that may list tools not known yet."""
+        """Servers that may list tools that are not known yet."""
         for tool in tools:
             self.add(tool)
 
@@ -79,10 +79,7 @@ class Registry:
         self._notify_listeners()
 
     def replace_group(self, group: str, tools: Iterable[Tool]) -> None:
-        """Replace all tools of the group by these, or change nothing.
-
-        Raises `UsageError`: as for `add`; nothing changed.
-        """
+        """Replace all tools of the group with these. Raises `UsageError` as `add` does; then nothing has changed."""
         old = self._groups.get(group, frozenset())
         new: dict[str, Tool] = {}
         for tool in tools:
@@ -94,7 +91,7 @@ class Registry:
             before = self._tools[name].definition
             if name not in new or new[name].definition.digest != before.digest:
                 pin = before.digest[:PIN_CHARS]
-                # At the end, because those at the beginning are forgotten.
+                # Put it at the end, because the first ones are forgotten first.
                 self._former.pop(pin, None)
                 self._former[pin] = before
         for pin in list(self._former)[:-MAX_FORMER]:
@@ -126,7 +123,7 @@ class Registry:
         before = self._tools.get(definition.name)
         schema = before.schema if before is not None and before.definition.digest == definition.digest else tool.schema
         try:
-            # Schemas of planwarden's own tools need no check, and most processes call none of these tools.
+            # Schemas of planwarden's own tools need no check, and are compiled only when needed, which is seldom.
             is_own = definition.source == "builtin"
             schema = schema or Schema(definition.input_schema, is_known=is_own, checks_dates=True)
         except ValueError as error:
@@ -171,7 +168,7 @@ class Registry:
         tool = self._find(name)
         if tool is None or tool.schema is None:
             raise UnknownTool(f"there is no tool {name!r}")
-        # With defaults, so that a person sees what will run.
+        # Fill in the defaults, so that a person sees what will run.
         completed = tool.schema.fill_in(arguments)
         return completed, tool.schema.find_faults(completed)
 
@@ -218,12 +215,12 @@ class Registry:
             raise ToolError(f"{type(error).__name__}: {first_line(error)}") from error
         if not isinstance(result, Suspend):
             return await self._check_result(name, result)
-        # The log must be able to hold both.
+        # The log must be able to store both the form and the payload.
         _check_question_part(name, result.form)
         return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
-        """Return the tool that the call was prepared for. Raises when it has since changed or gone."""
+        """Return the tool that the call was prepared for. Raises if the tool has changed or gone since then."""
         tool = self._find(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")
@@ -232,13 +229,13 @@ class Registry:
         return tool
 
     async def _check_result(self, name: str, result: object) -> JsonValue | ResultWithArtifacts:
-        """Return the value, or a stand-in for a large one, with the whole as an artifact."""
+        """Return the result, or a stand-in for a large one, with the whole as an artifact."""
         if isinstance(result, ResultWithArtifacts):
             return await self._check_attached(name, result)
         try:
             if not exceeds(result, INLINE_VALUES, INLINE_BYTES):
                 plain = to_plain(result)
-                # An object of another class may have held more values than could be seen.
+                # `exceeds` counted an object of another class as one value, but it may contain many.
                 if len(encode(plain)) <= INLINE_BYTES and not exceeds(plain, INLINE_VALUES, INLINE_BYTES):
                     return cast("JsonValue", plain)
             return await store_large(result, self._max_result_bytes)
@@ -263,7 +260,7 @@ class UnusableResult(ToolError):
 
 
 def _refuse(name: str, error: Exception) -> UnusableResult:
-    # A value of somebody else's class runs that class's code, which may raise anything.
+    # Encoding a value may run the code of its class, which may raise anything.
     return UnusableResult(f"{name} ran, but what it returned cannot be kept: {first_line(error)}")
 
 

@@ -1,9 +1,8 @@
-"""Ranked search over the catalogue: BM25 of SQLite's full-text index over names, descriptions, capabilities,
-parameters.
+"""Ranked search over names, descriptions, capabilities and parameters of tools: BM25 of SQLite's full-text index.
 
-Names are split into words ("delete contact" finds `crm_deleteContact`), words are stemmed, the beginning of a word is
-enough, and each field has its weight. See https://sqlite.org/fts5.html#the_bm25_function. The index is in memory; the
-registry builds a new one when tools change.
+Names are split into words, so "delete contact" finds `crm_deleteContact`. Words are stemmed, the beginning of a word is
+enough, and each field has its own weight (https://sqlite.org/fts5.html#the_bm25_function). The index is in memory. The
+registry builds a new one after tools have changed.
 """
 
 import re
@@ -17,7 +16,7 @@ _WORD = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WEIGHTS = "0.0, 8.0, 4.0, 2.0, 1.0"
 _MAX_WORDS = 40
-# Words that say nothing about the wanted tool.
+# Words in queries that say nothing about the wanted tool.
 _COMMON = frozenset(
     [
         *("a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "has", "have", "i", "in"),

@@ -1,7 +1,7 @@
-"""An answer as it arrives: what somebody decided, whether their word counts, and whether it has the right form.
+"""An answer as it arrives: what somebody decided, whether that person may decide it, and whether its form is right.
 
-A second person is somebody other than the owner of the execution. A person who started it in a channel of the operator
-is not a second one: that person could start a critical call and approve it alone.
+A second person is somebody other than the owner of the execution. Somebody who started the execution in a channel of
+the operator is not a second person: otherwise one person could start a critical call and approve it alone.
 """
 
 from itertools import islice
@@ -26,7 +26,7 @@ MAX_FAULTS = 5
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody answered, before its authority is judged."""
+    """What somebody answered, before planwarden checks whether that person may decide."""
 
     approved: bool | None = None
     """True or false and nothing else; not needed when `content` answers the question."""
@@ -35,7 +35,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     modified_args: dict[str, JsonValue] | None = None
     """Replaces the arguments that were shown; checked against the tool's schema."""
     content: JsonValue = None
-    """The filled-in form, or a caller's answer to a prompt."""
+    """The filled-in form, the chosen rows, a reviewer's `plan` and `cover`, or a caller's answer to a prompt."""
 
     def __post_init__(self) -> None:
         """Raise `InvalidArguments` for a field of another type, such as the string "false" for `approved`."""
@@ -47,17 +47,17 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
-    """Through which channel an answer came, and what that proves."""
+    """From whom and through which channel an answer came, and what that proves."""
 
     assurance: ev.Assurance
     channel: str
     principal: str
     digest: str | None = None
-    """Digest of the revision that was shown; None when the channel does not carry it."""
+    """Digest of the revision that was shown; None when the channel does not send it."""
     rendered: str = ""
     """SHA-256 of the text that was shown; empty when the channel does not know it."""
     client_id: str | None = None
-    """The OAuth client through which the principal came; None when there is none, or it is not known."""
+    """The OAuth client through which the principal came; None if there is none or it is unknown."""
 
 
 def can_decide(
@@ -71,13 +71,13 @@ def can_decide(
 
 
 def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
-    """Return whether the person behind the principal has endorsed the question and has no other answer to give."""
+    """Return whether the person has endorsed the question; False if it has a form, which allows another answer."""
     votes = suspension.endorsements if suspension.question.form is None else ()
     return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 
 
 def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
-    """Return the caller's content as a model's reply. Raises `InvalidArguments` for any other shape."""
+    """Return the caller's content as the reply to a prompt. Raises `InvalidArguments` if its form is wrong."""
     if isinstance(content, str) and content.strip():
         return Reply(content=content)
     expected = {
@@ -89,7 +89,7 @@ def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
         raise InvalidArguments(f"the content is {describe(content)}; send {expected}")
     if purpose == "plan":
         text = content.get("content")
-        # A model that is used to this form writes its plan into the text.
+        # A model that answers other prompts with {"content": "..."} may also write its plan there.
         return Reply(content=text) if isinstance(text, str) and len(content) == 1 else Reply(plan=content)
     faults = list(islice(find_form_faults(content, answer_form(purpose), "content"), MAX_FAULTS))
     raw_calls, text = content.get("toolCalls"), content.get("content")

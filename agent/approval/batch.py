@@ -1,7 +1,7 @@
-"""The one question about many calls of a loop: a row for each call that needs a person, answered row by row.
+"""The one question about many calls of a loop, with a row for each call that needs a person.
 
-The question's `covers` are the rows, with the arguments exactly as they will run. Approving covers all rows, or those
-that the answer names in `content.items`; each row releases its own call once. The other rows are rejected.
+The question's `covers` are the rows, with the arguments exactly as they will run. An approval covers all rows, or only
+those that the answer names in `content.items`. Each covered row releases its own call once; the others are rejected.
 """
 
 from collections.abc import Iterator
@@ -32,10 +32,10 @@ from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Requirement
 
 MAX_ROWS = 1_000
-"""Rows of one question; a longer loop asks again when their calls are over."""
+"""The most rows of one question; a longer loop asks again when the calls of these rows are over."""
 MAX_ROWS_BYTES = 1024 * 1024
 MAX_RULES = 5
-"""Rules that a question about rows names."""
+"""The most rules that a question about rows names."""
 MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
@@ -51,16 +51,16 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepState) -> tuple[ev.Event, ...]:
-    """Return the question about the calls of the loop that have not begun and need a person, at most `MAX_ROWS`.
+    """Return the question about those calls of the loop that need a person and have not begun, at most `MAX_ROWS`.
 
-    At least one call needs a person. Calls that would fail whatever the answer is fail before anybody is asked.
+    At least one call must need a person. If calls would fail whatever the answer is, return only their failures.
     """
     if context.room is not None:
-        # Calls that need no row take their budget shares in turn; a call for which too little is left gets a row.
+        # Calls without a row take their shares of the budgets in order; a call for which too little is left gets a row.
         context = replace(context, room=context.room.copy())
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
-        # An item fails once.
+        # The first failure of an item ends it.
         calls_per_item = len(state.step.tool_calls)
         by_item = {execution.call(failed.call_id).index // calls_per_item: failed for failed in reversed(failures)}
         return tuple(by_item.values())
@@ -102,7 +102,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
 
 def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
-    """Return the calls as they were written: those of every row if the plan lists the items, else of one item."""
+    """Return the calls to search for placeholders: those of all rows if the plan lists the items, else of one item."""
     loop = state.step.loop
     if loop is None or not isinstance(loop.items, list):
         return list(state.list_item_calls(0))
@@ -115,7 +115,7 @@ def _describe_gaps(state: StepState) -> Iterator[str]:
     failed = next((call for call in state.calls if call.status == "failed"), None)
     if failed is not None:
         _, index = state.find_item(failed) or (None, 0)
-        # The error may hold what a server wrote: quoted, it cannot pass for words of planwarden.
+        # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
         why = canonical_json((failed.error_message or "")[:MAX_ERROR_CHARS])
         count, total = state.failed_items, len(state.items or ())
         yield f"{count} of {total} items failed and {'has' if count == 1 else 'have'} no row; item {index}: {why}."
@@ -134,13 +134,13 @@ def _describe_rules(rows: list[_Row]) -> Iterator[str]:
 
 
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row | ev.ToolFailed]:
-    """Yield the row of each call that needs a person, and the failure of each call that cannot work."""
+    """Yield the row of each call that needs a person, and the failure of each call that cannot run. Raises `Needed`."""
     missing_lookups: list[Needed] = []
     for call, is_due in _list_proposed(state):
         try:
             row = _judge(context, execution, call, is_due=is_due)
         except Needed as needed:
-            # All of a kind are looked up at once.
+            # Collect all that is missing, so that one lookup fetches everything of a kind.
             missing_lookups.append(needed)
             if len(missing_lookups) > MAX_ROWS:
                 break
@@ -153,7 +153,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
-    """Yield the calls that have not begun, and whether all that they take is known: False in a later wave."""
+    """Yield each call that has not begun, and whether all that it takes is known; in a later wave it is not."""
     for index in range(state.items_over, len(state.items or ())):
         if state.find_next_call(index) is not None:
             for number, call in enumerate(state.list_item_calls(index)):
@@ -162,7 +162,7 @@ def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
 
 
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
-    """Yield the rows whose business key neither another call nor an earlier row has.
+    """Yield each row, except those whose business key another call or an earlier row has.
 
     The calls of the other rows are refused when their turn comes. Raises `OnceNeeded`.
     """
@@ -180,9 +180,9 @@ def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows
 def _judge(
     context: ApprovalContext, execution: ExecutionState, call: Call, *, is_due: bool
 ) -> _Row | ev.ToolFailed | None:
-    """Return the row of a call that needs a person, or the failure of a due call that cannot run, else None.
+    """Return the row of a call that needs a person, or the failure of a due call that cannot run; otherwise None.
 
-    All that a due call takes is known: if its arguments do not fit now, they never will.
+    If the arguments of a due call do not fit now, they never will, because all that it takes is known.
     """
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:
@@ -206,7 +206,7 @@ def _judge(
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
-    """Raise `InvalidArguments` unless the content of an approval names rows of the question, or is absent."""
+    """Raise `InvalidArguments` if an approval has content that does not name rows of the question, each once."""
     if content is None:
         return
     items = content["items"] if isinstance(content, dict) and content.keys() == {"items"} else None

@@ -1,7 +1,7 @@
-"""The business key of a call: how it is built, which call holds it, and what a second call is told.
+"""The business key of a call: how it is built, which call holds it, and what planwarden says about a second call.
 
-A call with a key takes effect at most once over all executions. The store enforces this in the transaction of the
-intent; looking a key up beforehand only spares people a question about a call that the store would refuse.
+While a call holds a key, no other call with that key runs, in any execution. The store enforces this in the transaction
+that records the intent. An earlier look-up only spares people a question about a call that the store would refuse.
 """
 
 import shlex
@@ -38,7 +38,7 @@ class MissingKey(Exception):
 
 
 def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey:
-    """Return the key of a call. Numbers are equal by value, and never equal text.
+    """Return the key of a call. It is the same for 1 and 1.0, and different for the text "1".
 
     Raises:
         MissingKey: an argument is missing or null.
@@ -49,7 +49,7 @@ def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonV
 
 
 def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:
-    """Return the digest that names the key: the same for equal values at the same pointers, in any order."""
+    """Return the digest that names the key; the order of the pointers does not matter."""
     parts: list[JsonValue] = [tool_name, {pointer: _normalize(value) for pointer, value in values.items()}]
     return digest(parts, context="once/v1")[:KEY_CHARS]
 
@@ -81,7 +81,7 @@ def _shorten(value: JsonValue) -> JsonValue:
 
 
 def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Return, in a sentence, why nobody can know whether the call was made before; None when it has its key."""
+    """Return a sentence on why nobody can know whether the call was made before; None if the arguments make a key."""
     try:
         build_once_key(rule, tool_name, arguments)
     except MissingKey as missing:
@@ -93,7 +93,7 @@ def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, 
 
 
 def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, JsonValue]) -> ev.OnceKey | None:
-    """Return the key that the call needs; None when its tool has no rule, or its arguments lack a part."""
+    """Return the key that the call needs; None if its tool has no rule, or the arguments lack a part of the key."""
     rule = context.policy.find_once(tool_name)
     with suppress(MissingKey):
         return None if rule is None else build_once_key(rule, tool_name, arguments)
@@ -109,7 +109,7 @@ def check_looked_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None])
 def find_duplicate(
     context: ApprovalContext, execution: ExecutionState, call: Call, once: ev.OnceKey | None
 ) -> str | None:
-    """Return, in sentences, that another call has the key, so that this one must not happen; None when it may.
+    """Return an explanation if another call has the key, so that this call must not happen; None if it may happen.
 
     Raises:
         OnceNeeded: the holder of the key has not been looked up.
@@ -124,7 +124,7 @@ def find_duplicate(
 
 
 def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
-    """Return what the model and people are told. Only the principal of the first call learns who made it, and when."""
+    """Return what the model and people are told. Only the principal of the first call learns which it was, and when."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     pairs = (shlex.quote(f"{_trim(pointer)}={canonical_json(value)}") for pointer, value in once.values.items())
     command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))

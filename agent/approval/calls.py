@@ -1,8 +1,8 @@
 """A call as it would run now: its arguments, and whether its tool is still the one that somebody relied on.
 
-References in arguments are resolved, defaults are filled in, and the result is checked. Reliance on a tool begins when
-a plan is accepted, and every approval of the tool as it is now renews it. A tool that changed in between never runs on
-the old approval, even if it would need none otherwise.
+References in arguments are resolved, defaults are filled in, and the result is checked. An accepted plan pins the
+definitions of its tools. If a tool changed since, approvals of its old definition do not count, and a person is asked
+even about calls that need nobody otherwise, until somebody approves a call of the tool as it is now.
 """
 
 from planwarden.agent.approval.context import CallRequest
@@ -20,7 +20,7 @@ from planwarden.agent.core.tool import ToolDefinition
 
 
 def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
-    """Return the arguments that will run.
+    """Return the arguments with which the call will run.
 
     Raises:
         InvalidArguments: with the first ten faults.
@@ -29,7 +29,7 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
     context, execution, call, state = request.context, request.execution, request.call, request.state
     faults: list[str] = []
     if call.by_model:
-        # The arguments of a plan were checked when it was accepted.
+        # The arguments in a plan were checked when the plan was accepted.
         faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
         results = tuple(execution.steps[name].result for name in state.step.dependencies)
         faults.extend(find_empty_lists(call.proposed, results))
@@ -55,7 +55,7 @@ def _check_size(arguments: dict[str, JsonValue]) -> None:
 
 
 def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition) -> bool:
-    """Return True when the tool is not the one that the plan was accepted with, and nobody has approved it since."""
+    """Return whether the tool has changed since the plan was accepted, and nobody has approved it as it is now."""
     pinned = execution.pins.get(definition.name)
     if not pinned or definition.digest.startswith(pinned):
         return False
@@ -84,7 +84,7 @@ def describe_change(request: CallRequest, since: ev.Question | ToolDefinition | 
 
 
 def _has_shown(approved: SuspensionState, definition: ToolDefinition) -> bool:
-    """Return True when the question was about the tool as it is now, by itself or among the calls that it covers."""
+    """Return whether the question's own call, or one that it covers, was a call of the tool as it is now."""
     question = approved.question
     definitions = [(covered.tool_name, covered.definition_digest) for covered in approved.covered]
     if question.traits.releases == "call":

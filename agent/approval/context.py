@@ -1,4 +1,4 @@
-"""What every judgement about a call looks at: the tools, the operator's policy, the grants, time and ids."""
+"""What every decision about a call takes into account: the tools, the operator's policy, the grants, time and ids."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -21,29 +21,29 @@ from planwarden.agent.ports.toolbox import Toolbox
 
 
 class BudgetRoom(msgspec.Struct):
-    """What one transaction knows of budgets that the store has refused."""
+    """What a transaction knows of the budgets for which the store refused an earlier attempt to commit it."""
 
     refused: dict[str, BudgetSpent] = {}
-    """How the store refused each budget."""
+    """By budget: the store's refusal, which says how much is left."""
     amounts: dict[str, float] = {}
-    """What the transaction takes of each budget so far."""
+    """By budget: how much the calls of the transaction have taken so far."""
 
     def copy(self) -> "BudgetRoom":
-        """Return a copy that counts further shares without effect on this one."""
+        """Return a copy; shares that the copy counts do not change this object."""
         return BudgetRoom(self.refused, dict(self.amounts))
 
     def take(self, shares: Iterable[ev.BudgetShare]) -> None:
-        """Count what an intent takes."""
+        """Count the shares that an intended call takes."""
         for share in shares:
             self.amounts[share.budget] = self.amounts.get(share.budget, 0.0) + share.amount
 
     def apply_to(self, requirement: Requirement, policy: Policy, definition: ToolDefinition) -> Requirement:
-        """Return the requirement, or what the tool needs without its rule if a budget of the rule has no room."""
+        """Return the requirement, or the one without its rule if too little is left of one of the rule's budgets."""
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
             if refusal is not None and self.amounts.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:
                 fallback = policy.for_risk(definition.risk)
-                # Without room a person is asked, even about a call that only reads.
+                # If too little is left, a person is asked, even about a call that only reads.
                 fallback = fallback if fallback.needs is not None else policy.for_risk("dangerous")
                 return replace(fallback, rule=requirement.rule, found=_describe_spent(share, refusal))
         return requirement
@@ -65,18 +65,18 @@ def _write(number: float) -> str:
 
 
 class DecidedBatch(msgspec.Struct, frozen=True):
-    """What was answered to the one question about many calls of a loop, see `planwarden.agent.approval.batch`."""
+    """The one question about many calls of a loop, with its answer: see `planwarden.agent.approval.batch`."""
 
     suspension: SuspensionState
     rows: Mapping[str, CoveredCall]
     """By the ids of their calls."""
     approved: frozenset[str]
     is_intact: bool
-    """What is stored is what was asked and decided, under the policy as it is now."""
+    """The stored question is the one that was asked and decided, and it was asked under the policy as it is now."""
 
 
 class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
-    """One for each engine; the functions of this folder take it and hold no state of their own."""
+    """Each engine has one; the functions of this folder take it, or a copy of it, and keep no state of their own."""
 
     tools: Toolbox
     policy: Policy
@@ -84,15 +84,15 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     ids: Ids
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
-    """Parts of artifacts that references may take, as far as they were read. None while a call runs."""
+    """The parts of artifacts that were read, for references to take. None while a call runs: none are read then."""
     once: Mapping[str, HeldKey | None] = {}
-    """By the digest of a business key, who has it, or None; as far as it was looked up for this transaction."""
+    """By the digest of each business key that was looked up for this transaction: who has the key, or None."""
     room: BudgetRoom | None = None
-    """What is left of budgets that the store has refused for this transaction."""
+    """The budgets for which the store refused an earlier attempt to commit this transaction; None if it did not."""
     paths: RealPaths | None = None
-    """Where paths in arguments lead, as far as it was looked up; None where nobody looks it up, so that rules ask."""
+    """Where paths in arguments lead, as far as looked up. None if nobody looks them up: rules about paths then ask."""
     batches: dict[str, DecidedBatch] = {}
-    """Answered questions by their ids: judging all rows again for each of them would take too long."""
+    """Answered questions by id, kept because checking the whole question again for each row would take too long."""
 
     def find_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
         """Return what the policy and the operator's rules ask of a call with these arguments.
@@ -104,8 +104,8 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
         return requirement if self.room is None else self.room.apply_to(requirement, self.policy, definition)
 
     def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """Return what `find_requirement` does, but at least what the tool needs without rules: no rule was written for
-        a definition that changed, or for a call whose outcome is unknown."""
+        """Return what `find_requirement` does, but at least what `confirm` and the tool's own risk need: no rule was
+        written for a definition that changed, or for a call whose outcome is unknown."""
         base = self.find_requirement(definition, arguments)
         risk = highest_risk("confirm", definition.risk, base.risk)
         decides = base.needs is not None and risk == base.risk
@@ -113,7 +113,7 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallRequest(msgspec.Struct, frozen=True, gc=False):
-    """One call to judge, in its execution, with its tool as it is now."""
+    """One call to judge, with its execution and with its tool as it is now."""
 
     context: ApprovalContext
     execution: ExecutionState

@@ -1,8 +1,8 @@
-"""One confirmation that covers several calls: which calls it names.
+"""One confirmation that covers several later calls: which calls its question lists.
 
-A confirmation step may name later steps. Their calls are listed in its question, as far as their arguments are known by
-then, and each listed call may run once without another question. If the items of a loop are known by then, the calls
-of all its items are listed.
+A confirmation step may name later steps. Its question lists the calls of these steps whose arguments are known by then.
+If the items of a loop are known, it lists the calls of all items. After an approval, each listed call may run once
+without another question.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 from planwarden.agent.core.tool import Risk
 
 MAX_COVERED = 1_000
-"""Calls that one confirmation covers; the others are asked about when their turn comes."""
+"""The most calls that one confirmation covers; a person is asked about the others when their turn comes."""
 MAX_COVERED_BYTES = 1024 * 1024
 
 
@@ -46,7 +46,7 @@ def list_covered_calls(
 
 
 def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
-    """Return the execution as if the loop of the step had begun, if its items are known already."""
+    """Return the execution as it would be after the loop of the step began, if the items are known already."""
     state = execution.steps[step_id]
     if state.step.loop is None or state.items is not None:
         return execution
@@ -60,7 +60,7 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question covers it, with its risk; None if it asks, is denied, or has unknown arguments."""
+    """Return the call as a question lists it, with its risk; None if its tool asks, it is denied or cannot run yet."""
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None
@@ -70,7 +70,7 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
     except (InvalidArguments, PartsNeeded) as error:
         if isinstance(error, PartsNeeded) and context.parts is not None:
             raise
-        # A call whose arguments are not known yet asks for itself later.
+        # If the arguments are not known yet, the call is judged by itself later.
         return None
     requirement = context.find_requirement(definition, arguments)
     if requirement.denied is not None:
@@ -79,7 +79,7 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
 
 
 def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
-    """Return the call as a question about several calls lists it: a call of a loop with its id."""
+    """Return the call as a question about several calls lists it. Only a call of a loop is listed with its id."""
     call = request.call
     return ev.CoveredCall(
         step_id=call.step_id,
@@ -93,10 +93,10 @@ def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.Cover
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
     """Check the later calls that a question about `call` would cover, before it is asked.
 
-    Only calls whose sources have completed are checked, in steps that will certainly begin.
+    Skip loops, steps that are not certain to begin, and calls that take a result of an unfinished step.
 
     Raises:
-        InvalidArguments: one of them cannot run.
+        InvalidArguments: one of these calls cannot run.
         PartsNeeded: parts of artifacts have to be read first.
     """
     for step_id in execution.steps[call.step_id].step.confirms:
@@ -118,7 +118,7 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
 
 
 def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
-    """Return whether all conditions of the step can be judged by now, and hold."""
+    """Return whether all conditions of the step are known to hold."""
     if not state.step.when:
         return True
     if not _are_known(execution, (binding for test in state.step.when for binding in find_bindings(test.value))):
@@ -128,7 +128,7 @@ def _will_begin(context: ApprovalContext, execution: ExecutionState, state: Step
 
 
 def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
-    """Return whether everything that the bindings name is known by now."""
+    """Return whether all values that the bindings take are known by now."""
     for binding in bindings:
         name = binding.reference.step_id
         if name in execution.steps and execution.steps[name].status != "completed":
@@ -139,7 +139,7 @@ def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
 
 
 def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
-    """Return the covered call with the present digest of its tool, and its risk."""
+    """Return the covered call with the digest of its tool as it is now, and its risk: dangerous if the tool is gone."""
     definition = context.tools.get(covered.tool_name)
     if definition is None:
         return covered, "dangerous"

@@ -1,8 +1,8 @@
 """What the log of one execution proves about its questions, its decisions and the calls that they released.
 
-The digests in the log are not trusted but computed again from what the log says was asked. A call that a decision
-released must be the call that was asked about, or one that the question named. The rows of the audit are derived again
-from the same events, so that both can be compared.
+The digests in the log are not trusted: they are computed again from what the log says was asked. A call that a decision
+released must be the call that the question was about, or one that it lists. The rows of the audit are derived again
+from the same events, so that they can be compared with the stored rows.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,12 +18,12 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, Suspensi
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What one log says."""
+    """What one log proves, and where it contradicts itself."""
 
     execution: ExecutionState
     """The state after the last event."""
     entries: tuple[AuditEntry, ...]
-    """The rows that the audit must hold about it, without the policy under which each was written."""
+    """The rows that the audit must have for this log, without the policy under which each row was written."""
     faults: tuple[str, ...]
     """Where the log contradicts itself."""
 
@@ -31,10 +31,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Fold a whole log over a new `execution`. `policies` has the digests of policies by their first digits.
+    """Return what a whole log says, folded over a new `execution`. `policies` has policy digests by their first digits.
 
     Raises:
-        IllegalTransition: an event cannot follow the one before it.
+        IllegalTransition: an event cannot follow the events before it.
     """
     entries: list[AuditEntry] = []
     faults: list[str] = []
@@ -77,7 +77,7 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
 
 
 def _was_named(suspension: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
-    """Return True when the question was about this call with these arguments, or covers it."""
+    """Return whether the question was about this call with these arguments, or covers it with them."""
     question = suspension.question
     if event.arguments is None:
         return question.call_id == call.call_id

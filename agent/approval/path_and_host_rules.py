@@ -1,7 +1,7 @@
 """Where the value of an argument leads: an address to a host, a path into a folder.
 
-A tool may later read the value differently than this module does. So this module reads only what every program reads in
-the same way; for everything else the answer is None: nobody knows.
+A tool may read the value in another way than this module. So this module reads only what every program reads in the
+same way. For everything else the answer is None: nobody knows.
 """
 
 import ipaddress
@@ -30,7 +30,7 @@ def find_host(text: str) -> str | None:
 
 
 def normalise_host(host: str) -> str | None:
-    """Return the one spelling of a host's name or address; None for one that programs read in different ways."""
+    """Return a host's name or address in its normal spelling; None if programs read it in different ways."""
     if host.startswith("["):
         try:
             return f"[{ipaddress.IPv6Address(host[1:-1])}]"
@@ -56,9 +56,9 @@ def is_on_domain(host: str, domains: Sequence[str]) -> bool:
 def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, loosens: bool | None) -> bool | None:
     """Return whether the path lies below one of the folders; None when nobody knows.
 
-    Links and the case of letters may leave both answers open. Then a rule that `loosens` does not match, a strict rule
-    does, and nobody knows for a rule that may be either (`loosens` is None). Only for strict rules does a folder lie in
-    itself.
+    Links and the case of letters may leave the answer open. Then return False for a rule that `loosens`, True for a
+    strict rule, and None for a rule that may be either (`loosens` is None). Only a strict rule counts a folder as lying
+    in itself.
 
     Raises:
         PathsNeeded: `paths` lacks the path or a folder.
@@ -82,7 +82,7 @@ def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, 
 
 
 def normalise_path(path: str) -> str:
-    """Return an absolute path without `.`, `..` and doubled separators, as it is written: no link is followed."""
+    """Return an absolute path without `.`, `..` and doubled separators. No link is followed."""
     # POSIX lets two separators at the start mean something else, but no current system makes use of that.
     return os.path.normpath(os.path.sep + path.lstrip(os.path.sep) if path.startswith(os.path.sep) else path)
 

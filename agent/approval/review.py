@@ -1,8 +1,8 @@
 """The question whether a plan may start: what it shows, how a person edits the plan, and which calls it can cover.
 
-The question is about the whole plan: its digest binds the plan in the log. Approving it lets the plan start, and every
-call still asks for itself. A person can say that the same answer covers the calls whose arguments are already known:
-exactly these calls, and never a critical one.
+The digest of the question covers the whole plan in the log. An approval lets the plan start; a call that needs a person
+still asks when its turn comes. The person can say that the same answer also covers the calls whose arguments are
+already known: exactly these calls, and never a critical one.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspen
 
 
 def _look_again(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
-    """Return the question about the plan as it is, with tools, policy and grants as they are."""
+    """Return the question as it would be asked now: about the plan, tools, policy and grants as they are now."""
     forecast = forecast_calls(context, execution)
     covers = tuple(
         ev.CoveredCall(
@@ -62,7 +62,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
             definition_digest=call.definition_digest,
         )
         for call in forecast
-        # A call whose tool changed since the plan was accepted asks for itself, and shows the difference.
+        # If the tool changed since the plan was accepted, a question about the call alone shows how.
         if call.asks == "approval"
         and not call.has_changed
         and call.arguments is not None
@@ -77,7 +77,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
 
 
 def _quote_agent(execution: ExecutionState) -> str:
-    """Return the goal and the descriptions in the plan, which are the words of its author."""
+    """Return the goal, the descriptions and the expected outcomes: the words of the plan's author."""
     lines = [execution.goal] if execution.goal else []
     for state in execution.steps.values():
         outcome = f" ({state.step.expected_outcome})" if state.step.expected_outcome else ""
@@ -108,7 +108,7 @@ def _describe(
 
 
 def _name(names: list[str]) -> str:
-    """Return names from the plan, quoted: they cannot pass for words of planwarden."""
+    """Return names from the plan, quoted so that they cannot pass for words of planwarden."""
     unique = list(dict.fromkeys(names))
     more = f" and {len(unique) - MAX_NAMED} more" if len(unique) > MAX_NAMED else ""
     return ", ".join(map(canonical_json, unique[:MAX_NAMED])) + more
@@ -130,8 +130,7 @@ def revise_stale_review(
 
 
 def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
-    """Return the edited plan, if the answer has one, and whether it covers the known calls. Raises
-    `InvalidArguments`."""
+    """Return the edited plan or None, and whether the answer covers the known calls. Raises `InvalidArguments`."""
     content = {} if answer.content is None else answer.content
     if not isinstance(content, dict) or content.keys() - {*_KEYS} or answer.modified_args is not None:
         raise InvalidArguments(f"a review takes no other content than {_EXAMPLE}")
@@ -144,7 +143,7 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
 
 
 def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
-    """Return the assurance that covering the question's calls needs, as the policy is now."""
+    """Return the assurance that an answer must have to cover the question's calls, under the policy as it is now."""
     risks: list[Risk] = [update_covered_call(context, covered)[1] for covered in question.covers]
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
@@ -157,7 +156,7 @@ def edit_plan(
     editor: Authority,
     plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-    """Return the question about the plan as the answer has it, and the events of that edit; none for the same plan.
+    """Return the question about the plan as the answer edits it, and the events of that edit, if it changes anything.
 
     Raises:
         InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `plans.read`.
@@ -177,14 +176,14 @@ def edit_plan(
 
 
 def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
-    """Return the plan that a person wrote instead, checked like any other; None if it is the same plan.
+    """Return the event that puts a person's plan in place, checked like any other plan; None if it is the same plan.
 
     Raises:
-        InvalidPlan: also if its inputs differ, or a step that has begun.
+        InvalidPlan: also if the inputs differ, or a step that has begun does.
     """
     before = execution.plan
     assert before is not None
-    # What the person left out stays as it is.
+    # If the person left out the inputs, they stay as they are.
     rest = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
     plan, _ = plans.read({**document, **rest}, author="caller")
     if not is_same_json(plan.inputs, before.inputs):
@@ -205,7 +204,7 @@ def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans:
 
 
 def _find_differences(before: Plan, after: Plan) -> dict[str, tuple[str, ...]]:
-    """Return ids of steps, as fields of `PlanRevised`."""
+    """Return the ids of the steps that differ, as fields of `PlanRevised`."""
     old, new = ({step.step_id: step for step in plan.steps} for plan in (before, after))
     was, now = [name for name in old if name in new], [name for name in new if name in old]
     return {

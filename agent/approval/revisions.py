@@ -1,6 +1,6 @@
 """The next revision of a question: with the tool and the policy as they are now, or with edited arguments.
 
-Silence can approve only a question as it was first asked: a revision that nobody answers is rejected.
+If nobody answers in time, a question can be approved only as it was first asked; a revision is rejected.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def revise_stale_question(
 ) -> tuple[ev.Question, str] | None:
     """Return the next revision and the reason, if the tool, a covered call or the policy is not as it was shown.
 
-    None when the question still shows what would run, and for questions that release no call.
+    None if the question still shows what would run, or if it releases no call.
     """
     definition = context.tools.get(question.tool_name or "") if question.call_id is not None else None
     if question.traits.releases is None or (definition is None and not question.rows):
@@ -53,7 +53,7 @@ def revise_stale_question(
         requirement = context.find_requirement(definition, question.arguments or {})
         risks.append(requirement.risk)
         if definition.digest != question.definition_digest:
-            # Rules were not written for the new definition, so the tool's risk counts. Its name begins the sentence.
+            # No rule was written for the new definition, so the tool's risk counts too. `reason` begins with its name.
             risks.append(definition.risk)
             start = reason
         if requirement.denied is not None:
@@ -68,23 +68,23 @@ def revise_stale_question(
 def _find_staleness(
     context: ApprovalContext, question: ev.Question, now: ev.Question, definition: ToolDefinition | None
 ) -> str | None:
-    """Return, in words, why the question no longer shows what would run; `now` has the covered calls as they are."""
+    """Return why the question no longer shows what would run, or None. In `now`, the covered calls are up to date."""
     if definition is not None and definition.digest != question.definition_digest:
         if context.tools.complete(definition.name, question.arguments or {})[1]:
-            # The call cannot run as it was shown, whatever the answer is; preparing it says so.
+            # The call cannot run as it was shown, whatever the answer is; the dispatcher fails it if it is approved.
             return None
         before = context.tools.find_former(question.definition_digest)
         return f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
     if not is_same_json(now.covers, question.covers):
         return f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"
-    # Any other difference was made in the store: the approval digest does not fit it, so nothing will run.
+    # Anything else was changed in the store itself: the approval digest does not fit it, so nothing will run.
     return None if is_of_policy(question, context.policy) else POLICY_CHANGED
 
 
 def _bind_for_risk(
     context: ApprovalContext, execution: ExecutionState, changed: ev.Question, risk: Risk, least_quorum: int = 1
 ) -> ev.Question:
-    """Return the changed question as its next revision, with what the policy now needs for the risk."""
+    """Return the changed question as its next revision, with what the policy now requires for the risk."""
     required = context.policy.for_risk(risk)
     revision = replace(
         changed,
@@ -97,8 +97,6 @@ def _bind_for_risk(
 
 
 class _Edit(NamedTuple):
-    """One call as somebody edited it."""
-
     arguments: dict[str, JsonValue]
     """As they would run."""
     names: tuple[str, ...]
@@ -115,10 +113,10 @@ def revise_arguments(
 ) -> ev.Question:
     """Return the next revision of the question with the editor's arguments, or `question` itself if they are the same.
 
-    The arguments of a row are under the place of that row, counted from 0.
+    If the question has rows, `arguments` has the arguments of each edited row under its place, counted from 0.
 
     Raises:
-        InvalidArguments: the arguments do not fit the tool's schema, or the tool is gone.
+        InvalidArguments: the arguments do not fit the tool's schema, a rule denies them, or they cannot be modified.
         EditRefused: a host makes the call.
     """
     if question.asker:
@@ -153,7 +151,7 @@ def revise_arguments(
 def _edit_rows(
     context: ApprovalContext, question: ev.Question, edits: Mapping[str, JsonValue], editor: Authority
 ) -> tuple[ev.Question, tuple[str, ...], tuple[Risk, ...]]:
-    """Return the question with the edited rows, what was edited as `ROW/NAME`, and the risks of these rows."""
+    """Return the question with the edited rows, the edited arguments as `ROW/NAME`, and the risks of these rows."""
     rows, edited, risks = list(question.rows), list[str](), list[Risk]()
     for key, arguments in edits.items():
         index = int(key) if key.isdecimal() and len(key) <= MAX_PLACE_DIGITS else len(rows)
@@ -209,7 +207,7 @@ def _edit_call(
 def add_late_report(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, report: str
 ) -> ev.SuspensionRevised:
-    """Return the next revision of the question what became of a call, with what its former process reported since."""
+    """Return the next revision of the question whether a call happened, with what its former process reported since."""
     changed = replace(question, found=add_finding(question, report))
     reason = "the process that made the call reported what became of it"
     return ev.SuspensionRevised(question=bind_revision(context, execution, changed), reason=reason)

@@ -1,7 +1,7 @@
 """Artifacts: content that is too large for the log, or not JSON, stored whole beside it in the same transaction.
 
-The log holds a stand-in instead: media type, size, the artifact's id, and the beginning of the content. The id is
-derived from the content, so that a repeated call stores nothing twice and every read detects damage.
+In its place, the log has a stand-in: media type, size, the artifact's id, and the beginning of the content. The id is
+derived from the content, so a repeated call stores nothing twice, and every read detects damage.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ from planwarden.agent.common.struct import JsonValue
 INLINE_BYTES = 256 * 1024
 """JSON up to this size goes into the log itself; nothing larger fits into arguments either."""
 INLINE_VALUES = 20_000
-"""A value with more values than this is an artifact too: each costs time wherever the log is read."""
+"""JSON with more values than this becomes an artifact too, because each value costs time when the log is read."""
 MAX_ARTIFACT_BYTES = 8 * 1024 * 1024
 """Larger content is not stored: a call with such a result fails."""
 MAX_ARTIFACT_VALUES = 1_000_000
-"""The most values in a result; native code encodes as many in 50 ms."""
+"""The most values in a result; native code encodes that many in 50 ms."""
 PREVIEW_CHARS = 4_000
 JSON_TYPE = "application/json"
 
@@ -46,7 +46,7 @@ class ResultWithArtifacts(msgspec.Struct, frozen=True, kw_only=True):
     whole: str | None = None
     """The id of the artifact that holds the whole value; None if `value` only mentions artifacts."""
     beside: JsonValue = None
-    """What else the tool sent, for readers: no binding leads there."""
+    """What else the tool sent. People and models read it, but bindings cannot take values from it."""
 
 
 def make_artifact(data: bytes, media_type: str = JSON_TYPE) -> Artifact:
@@ -75,8 +75,7 @@ def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
 
 
 def is_stand_in(value: JsonValue) -> bool:
-    """Return whether the value has the form of `build_stand_in`. For display only: the event says which artifact it
-    is."""
+    """Return whether the value has the form of `build_stand_in`. For display only: the event names the artifact."""
     if not isinstance(value, dict) or value.keys() != _KEYS or not isinstance(value["preview"], str):
         return False
     facts = (fact for key, fact in value.items() if key != "preview")

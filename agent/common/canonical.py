@@ -1,7 +1,7 @@
 """Canonical JSON and the digests built from it.
 
-Two parties that hold the same value compute the same bytes, so that they can compare what a person saw with what runs.
-Keys are sorted; there is no white space, only ASCII, and no NaN. Readers refuse duplicate keys.
+The same value always gives the same bytes, so what a person saw can be compared with what runs. Keys are sorted; there
+is no white space between tokens, only ASCII, and no NaN. `read_json` refuses duplicate keys.
 """
 
 import hashlib
@@ -33,13 +33,12 @@ def canonical_json(value: JsonValue) -> str:
 
 
 def digest(value: JsonValue, *, context: str = "") -> str:
-    """Return the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` keeps uses apart."""
+    """Return the hex SHA-256 of `context`, a zero byte and the canonical JSON; `context` tells the uses apart."""
     return hashlib.sha256(context.encode() + b"\0" + canonical_json(value).encode()).hexdigest()
 
 
 def is_same_json(one: object, other: object) -> bool:
-    """Return whether two JSON values, or structs of them, have the same canonical JSON: `true` is not 1, and 1 is not
-    1.0."""
+    """Return whether two JSON values, or structs, have the same canonical JSON: `true` is not 1, and 1 is not 1.0."""
     # Python's comparison finds most differences cheaply; only what it calls equal has to be compared as JSON.
     return one == other and canonical_json(msgspec.to_builtins(one)) == canonical_json(msgspec.to_builtins(other))
 
@@ -67,22 +66,21 @@ def read_json(text: str | bytes) -> JsonValue:
 
 
 def is_larger(value: JsonValue, limit_bytes: int) -> bool:
-    """Return whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if there is
-    none."""
+    """Return whether the canonical JSON of `value` exceeds `limit_bytes`. Raises `InvalidArguments` if it has none."""
     return len(canonical_json(value)) > limit_bytes
 
 
 def measure_encoded(value: JsonValue) -> int:
-    """Return the bytes of the value as compact JSON in UTF-8, as it is stored."""
+    """Return how many bytes the value takes as it is stored: as compact JSON in UTF-8."""
     try:
         return len(msgspec.json.encode(value))
     except UnicodeEncodeError:
-        # Half of a surrogate pair has no UTF-8.
+        # UTF-8 cannot encode half of a surrogate pair.
         return len(canonical_json(value))
 
 
 def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
-    """Return a lower bound of the bytes of the canonical JSON; stops above the limit, and copies nothing."""
+    """Return a lower bound of the bytes of the canonical JSON. Counting stops above the limit, and copies nothing."""
     stack, size = [value], 0
     while stack and size + len(stack) <= limit_bytes:
         node = stack.pop()
@@ -100,7 +98,7 @@ def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
 
 
 def exceeds(value: object, max_values: int, max_chars: int) -> bool:
-    """Return whether a value exceeds one of the limits; counts no further. Other objects count as one value each."""
+    """Return whether a value exceeds one of the limits; count no further. Each entry of a container is one value."""
     stack: list[Any] = [value]
     values = chars = 0
     while stack:
@@ -118,7 +116,7 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
 
 
 def has_json_form(value: JsonValue) -> bool:
-    """Return False for NaN, infinities and numbers too long to print, which Python parses and no log can hold."""
+    """Return False for NaN, infinities and numbers too long to print: Python parses them, but no log can store them."""
     try:
         canonical_json(value)
     except InvalidArguments:
@@ -127,7 +125,7 @@ def has_json_form(value: JsonValue) -> bool:
 
 
 def check_depth(value: JsonValue) -> None:
-    """Raise `LimitExceeded` if `value` is nested deeper than `MAX_DEPTH` levels; does not recurse."""
+    """Raise `LimitExceeded` if `value` is nested deeper than `MAX_DEPTH` levels. The check does not recurse."""
     level: list[JsonValue] = [value]
     for _ in range(MAX_DEPTH):
         below: list[JsonValue] = []
@@ -148,12 +146,12 @@ def _refuse_duplicate_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, Json
 
 
 def refuse_constant(name: str) -> JsonValue:
-    """Raise `ValueError`, as `json`'s `parse_constant`: NaN and infinities are not JSON."""
+    """Raise `ValueError`: `json` calls this as `parse_constant` for NaN and infinities, which are not JSON."""
     raise ValueError(f"{name} is not JSON")
 
 
 def parse_finite_float(text: str) -> float:
-    """Return the number, as `json`'s `parse_float`; 1e999 is JSON, but Python reads it as infinity, which is not."""
+    """Return the number, as `json`'s `parse_float`. Raises `ValueError` for 1e999, which Python reads as infinity."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")

@@ -1,7 +1,7 @@
-"""The form of what callers and models send, told in plain words: what is wrong, and an example of what is right.
+"""What is wrong with the form of what callers and models send, in plain words, with an example of what is right.
 
-`SentForm.tidy` undoes what some clients do to JSON: lists and objects sent as text, and null for what is absent.
-`find_form_faults` knows the few keywords of JSON Schema that our own schemas use; an object takes only listed keys.
+`SentForm.tidy` undoes what some clients do to JSON: they send lists and objects as text, and null for what is absent.
+`find_form_faults` knows only the few keywords of JSON Schema that our own schemas use. It refuses unlisted keys.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAX_TEXT_CHARS = 1024 * 1024
-"""Characters of JSON that is sent as text."""
+"""The most characters of JSON that is sent as text."""
 MAX_TEXT_VALUES = 50_000
 MAX_QUOTED_CHARS = 60
 MAX_PATH_CHARS = 200
@@ -60,7 +60,7 @@ EXAMPLES: Mapping[str, str] = {
 }
 """What to write under each key."""
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
-"""What to write under a key at the top of a plan, where it differs."""
+"""What to write under a key at the top of a plan, where that differs from `EXAMPLES`."""
 _NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
 """One entry of the list under each key."""
@@ -76,7 +76,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class SentForm:
-    """What a schema says about JSON that somebody sends, read once: its objects and lists, and their keys."""
+    """The objects and lists, with their keys, in the schema of what somebody sends; the schema is read only once."""
 
     def __init__(self, schema: FormSchema) -> None:
         kind = schema.get("type")
@@ -89,9 +89,9 @@ class SentForm:
     def tidy(self, value: JsonValue) -> JsonValue:
         """Return the value without nulls, and with text read as JSON where the schema has an object or a list.
 
-        Other text stays, and so do values that the schema says nothing about.
+        Text that is not such JSON stays, and so does everything under keys that the schema does not have.
 
-        Raises `LimitExceeded`: text of more than `MAX_TEXT_CHARS`, or JSON nested too deeply.
+        Raises `LimitExceeded` if the text has too many characters or values, or its JSON is nested too deeply.
         """
         if isinstance(value, str) and self._opening is not None:
             value = _read_text(value, self._opening)
@@ -172,7 +172,7 @@ _KINDS_OF_PYDANTIC: Mapping[str, str] = {
 
 
 def list_pydantic_faults(error: "ValidationError", where: str, keys: KnownKeys | None = None) -> list[str]:
-    """Return a sentence for each fault. `where` begins each path; `keys` has the keys of each object by its path."""
+    """Return a sentence for each fault. Each path begins with `where`; `keys` has the valid keys of objects by path."""
     return [_describe_pydantic_fault(fault, where, keys) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
 
 
@@ -213,7 +213,7 @@ def _write_path(root: str, parts: Sequence[str | int]) -> str:
 
 
 def describe(value: JsonValue) -> str:
-    """Return what the value is, in words: short, and for values of any size."""
+    """Return what the value is, in a few words, however large it is."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

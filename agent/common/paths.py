@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import UsageError
 
 
 def expand_home(path: str | Path) -> Path:
-    """Return the path with `~` or `~name` replaced. Raises `UsageError` when that user has no home folder."""
+    """Return the path with `~` or `~name` replaced by a home folder. Raises `UsageError` if that user has none."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -17,10 +17,7 @@ def expand_home(path: str | Path) -> Path:
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, is_first: bool = False) -> None:
-    """Store a file as a whole, because another process may read or write it now. Raises `OSError`.
-
-    With `is_first`, an existing file stays.
-    """
+    """Write a file in one step: other processes may use it. `is_first` keeps an existing one. Raises `OSError`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
     try:

@@ -1,7 +1,7 @@
 """What a JSON Schema finds wrong with a value, in sentences, even while parts of the value are not known.
 
-The checker sees null in place of unknown parts. A fault then counts only if the value has it whatever these parts will
-be. A fault that depends on them, such as one in the branch of an `if`, does not count.
+The checker sees null in place of unknown parts. A fault counts only if the value has it whatever these parts will be. A
+fault that may depend on them, such as one in the branch of an `if`, does not count.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +15,7 @@ _MAX_NAMES = 20
 _CERTAIN = frozenset(
     ("additionalItems", "additionalProperties", "falseSchema", "maxItems", "maxProperties", "minItems", "minProperties")
 ) | {"propertyNames", "required", "type"}
-"""Keywords that do not look inside a list or an object."""
+"""Keywords that do not look at the values in a list or an object."""
 _FORMAT_EXAMPLES = {"date": "; write it like 2026-07-31", "date-time": "; write it like 2026-07-31T09:00:00Z"}
 _CONDITIONAL = frozenset(("then", "else"))
 
@@ -58,7 +58,7 @@ def describe_faults(
 
 def _describe(error: jsonschema_rs.ValidationError, unknown: UnknownParts, schema: JsonValue) -> Iterator[str]:
     certain = [[inner for inner in branch if unknown.is_certain(inner)] for branch in _list_branches(error)]
-    # A branch for another type of value is not what the writer meant.
+    # The writer did not mean a branch of `anyOf` or `oneOf` that is for another type of value.
     meant = [branch for branch in certain if not _is_of_other_type(branch, error.instance_path)]
     if len(meant) == 1 and meant[0]:
         for inner in meant[0]:
@@ -82,13 +82,13 @@ def _is_of_other_type(branch: list[jsonschema_rs.ValidationError], where: list[s
 
 
 def _list_branches(error: jsonschema_rs.ValidationError) -> list[list[jsonschema_rs.ValidationError]]:
-    """Return what each of the alternatives finds; empty if the fault is of another kind."""
+    """Return the faults that each branch of an `anyOf` or `oneOf` finds; empty for a fault of another kind."""
     kind = error.kind
     return kind.context if isinstance(kind, Kind.AnyOf | Kind.OneOfNotValid) else []
 
 
 def _name_properties(error: jsonschema_rs.ValidationError, schema: JsonValue) -> str:
-    """Return which properties there are, as the end of a sentence; empty text if the schema does not say."""
+    """Return which properties the object can have, as the end of a sentence; empty text if the schema does not say."""
     node = schema
     for part in error.schema_path[:-1]:
         if isinstance(node, dict):

@@ -1,7 +1,7 @@
 """The base of everything that is stored: frozen values that `msgspec` encodes, decodes and copies in C.
 
-`JsonValue` in their fields is pydantic's recursive type to type checkers, and `Any` at run time: msgspec resolves no
-recursive aliases, and takes only JSON values out of JSON anyway.
+For type checkers, `JsonValue` is pydantic's recursive type. At run time it is `Any`, because msgspec cannot resolve
+recursive aliases; what msgspec decodes from JSON is always a JSON value.
 """
 
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
@@ -26,18 +26,17 @@ class FrozenStruct(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class StoredStruct(FrozenStruct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """Stored as a list of its fields in order, without empty ones at the end. A new field goes to the end and has a
-    default, which never changes."""
+    """Stored as a list of its fields, in order. A new field goes to the end and has a default, which never changes."""
 
 
 def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
-    """Return a struct of this kind with the `others`, and with every other field that the source has by that name."""
+    """Return a struct of this kind with the fields in `others`, and with every other field that the source has."""
     names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 
 def plain_value(value: object) -> object:
-    """Return what JSON has for a subclass of text or number that a tool returned, as msgspec's `enc_hook`."""
+    """Return a plain `str` or `float` for a value of a subclass from a tool; msgspec calls this as `enc_hook`."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float):

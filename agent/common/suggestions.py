@@ -1,7 +1,7 @@
 """What somebody may have meant by an unknown word: a command, an option, a tool, a key.
 
-`MISNOMERS` is the one table of what models call keys. A wrong key is never taken for the right one, because a guess may
-change what runs. It is refused, and the message names the right key.
+`MISNOMERS` is the one table of wrong names that models give to keys. A wrong key is never read as the right one,
+because a guess may change what runs. It is refused, and the message names the right key.
 """
 
 import json
@@ -17,10 +17,10 @@ from planwarden.agent.common.struct import JsonValue
 MAX_NAME_CHARS = 64
 MAX_NAMES = 10
 MAX_CHARS = 100
-"""A longer word is not a typing error."""
+"""A longer word is not taken for a typing error."""
 MAX_KNOWN = 5_000
 MIN_PART_CHARS = 4
-"""A shorter word at the end of another one says nothing."""
+"""A word that ends with another one counts as similar only if the shorter one has at least this many characters."""
 
 MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "todoList": ("tasks", "todos", "todo", "items", "plan", "stepList"),
@@ -91,14 +91,14 @@ INNER_KEYS: Mapping[str, tuple[str, ...]] = {
     "plan": ("todoList", "steps"),
     "decision": ("approved", "modifiedArgs", "reason", "content"),
 }
-"""What is written beside each key, but belongs inside it."""
+"""Keys that models write beside each key, although they belong inside it."""
 
 _CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "call")
-"""Where other APIs put a call."""
+"""Keys under which other APIs put a call."""
 _NAMES = ("name", "recipient_name", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "input", "args", "parameters", "params")
 _CALL_MARKS = frozenset({"type", "recipient_name", "tool_use_id"})
-"""Keys of such a call that is not inside another object."""
+"""Keys that mark such a call if it is not inside another object."""
 MAX_SHOWN_CHARS = 300
 
 
@@ -107,7 +107,7 @@ def _join(name: str) -> str:
 
 
 def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
-    """Return the known key that was meant, or None."""
+    """Return the valid key that was probably meant, or None."""
     keys, plain = list(valid_keys), _join(wrong)
     for key in keys:
         if plain and _join(key) == plain:
@@ -120,7 +120,7 @@ def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
 
 
 def describe_unknown_keys(where: str, unknown: Iterable[str], valid_keys: Collection[str]) -> str:
-    """Return a sentence that names the keys, what was meant by them, and all keys that `where` takes."""
+    """Return a sentence that names the unknown keys, the right key for each, and all keys that `where` takes."""
     parts: list[str] = []
     for wrong in sorted(unknown)[:MAX_NAMES]:
         right = _find_place(wrong, valid_keys) or find_right_key(wrong, valid_keys)
@@ -129,7 +129,7 @@ def describe_unknown_keys(where: str, unknown: Iterable[str], valid_keys: Collec
 
 
 def describe_foreign_call(where: str, document: Mapping[str, JsonValue]) -> str | None:
-    """Return how to write here a tool call that has the form of another API; None if it has no such form."""
+    """Return how to write a tool call that is in the form of another API; None if it is not in such a form."""
     inner = next((part for part in map(document.get, _CALLS) if isinstance(part, dict)), document)
     name = next((part for part in map(inner.get, _NAMES) if isinstance(part, str) and part), "")
     if not name or "toolName" in document or (inner is document and not _CALL_MARKS & document.keys()):
@@ -151,16 +151,16 @@ def describe_foreign_call(where: str, document: Mapping[str, JsonValue]) -> str 
 
 
 def _find_place(wrong: str, valid_keys: Collection[str]) -> str | None:
-    """Return `outer.inner` of a key that belongs inside another one."""
+    """Return `outer.inner` if the wrong key belongs inside another key, else None."""
     plain = _join(wrong)
     inner = ((outer, key) for outer, keys in INNER_KEYS.items() if outer in valid_keys for key in keys)
     return next((f"{outer}.{key}" for outer, key in inner if _join(key) == plain), None)
 
 
 def closest_word(word: str, words: Iterable[str]) -> str | None:
-    """Return the known word that was probably meant; None when none is like it.
+    """Return the known word that was probably meant; None if none is similar.
 
-    The word is spelled differently, has or lacks a prefix, such as hosts put before names of tools, or is mistyped.
+    A similar word is mistyped, spelled differently, or has or lacks a prefix, such as one that hosts put before tools.
     """
     plain = _plain(word[:MAX_CHARS])
     if not plain or len(word) > MAX_CHARS:
@@ -177,11 +177,11 @@ def closest_word(word: str, words: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return ` (did you mean 'NAME'?)` for a message, or nothing."""
+    """Return ` (did you mean 'NAME'?)` for a message, or empty text."""
     closest = closest_word(word, words)
     return "" if closest is None else f" (did you mean {closest!r}?)"
 
 
 def _plain(word: str) -> str:
-    """Return letters and digits: people write `max_iterations` for `maxIterations`, and `Fs-list` for `fs_list`."""
+    """Return letters and digits in lower case: `max_iterations` means `maxIterations`, `Fs-list` means `fs_list`."""
     return "".join(filter(str.isalnum, word.casefold()))

@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 
 @asynccontextmanager
 async def run_beside(work: Callable[[], Coroutine[object, object, object]]) -> AsyncGenerator[None]:
-    """Run the work beside the block, and cancel it at the end of the block."""
+    """Run the work while the block runs, and cancel it at the end of the block."""
     tasks, failure = anyio.create_task_group(), None
     await tasks.__aenter__()
     tasks.start_soon(work)
@@ -25,8 +25,8 @@ async def run_beside(work: Callable[[], Coroutine[object, object, object]]) -> A
 async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
     """Cancel the tasks and return when they are over; `error` is what ended the body, or None.
 
-    The task group is not told of an exception of the body, because it would wrap it in a group. It must be told of a
-    cancellation from outside: otherwise anyio would chain a second one to it, in an endless circle.
+    The task group is not given an exception of the body, because it would wrap that exception in a group. It must be
+    given a cancellation from outside: otherwise anyio would chain a second cancellation to it, in an endless circle.
     """
     tasks.cancel_scope.cancel()
     cancellation = None if isinstance(error, Exception) else error

@@ -1,4 +1,4 @@
-"""A model port for callers that are models themselves: every prompt goes to the caller."""
+"""An implementation of the `Model` port for callers that are models themselves: the caller gets every prompt."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from planwarden.agent.ports.model import AskCaller
 
 
 class CallerModel:
-    """Answers no prompt: each becomes a suspension that the calling assistant answers."""
+    """Answers every prompt with `AskCaller`, so that it becomes a suspension that the caller answers."""
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         return AskCaller()

@@ -1,7 +1,7 @@
 """A model that answers from a script: deterministic, and without a network.
 
-The first unused entry whose `when` matches answers. The log of an execution says which entries it has used, so a
-restart continues at the same place in the script.
+Each prompt is answered by the first unused entry whose `when` fits it. The log of an execution says which entries it
+has used, so a restart continues at the same place in the script.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ class ScriptedModel:
         try:
             self._entries = _Script.model_validate(script).replies
         except ValidationError as error:
-            # The examples are those of plans.
+            # Cut off the example after `; send`, because it is meant for plans.
             fault = list_pydantic_faults(error, "script")[0].partition("; send ")[0]
             raise InvalidArguments(f"the model script is not valid: {fault}") from None
         self._used: set[str] = set()

@@ -11,19 +11,18 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> float:
-        """Return seconds for leases, the same for all processes of the store. They jump as little as the machine
-        allows."""
+        """Return seconds for leases, equal in all processes of the store, that jump as little as the machine allows."""
         ...
 
 
 class Ids(Protocol):
     def new(self) -> str:
-        """Return at least 128 random bits, derived from nothing."""
+        """Return an id of at least 128 random bits that is not derived from anything."""
         ...
 
 
 class RandomIds:
-    """Independent random ids, as digits that people can type: knowing some of them does not help to guess others."""
+    """Makes independent random ids of digits that people can type; knowing some ids does not help to guess others."""
 
     def new(self) -> str:
         return token_hex(16)
@@ -32,8 +31,8 @@ class RandomIds:
 class SecretStore(Protocol):
     """Values by name, such as `downstream/mail.login`.
 
-    Laws: a call that returned is durable; readers see a whole value, never half of one; of racing `create` calls one
-    stores its value, and all return that value. Every method raises `StoreError` when the medium fails, and
+    Laws: the change is durable when a call returns; readers see a whole value, never half of one; if `create` calls
+    race, one stores its value, and all return that value. Every method raises `StoreError` when the medium fails, and
     `UsageError` when this process lacks the key that a value needs.
     """
 
@@ -46,15 +45,15 @@ class SecretStore(Protocol):
         ...
 
     async def create(self, name: str, value: bytes) -> bytes:
-        """Store the value unless there is one; returns the stored one."""
+        """Store the value unless one is stored already, and return the stored one."""
         ...
 
     async def replace(self, name: str, value: bytes) -> None:
-        """Store the value, of at most 512 KiB, in place of another or of none."""
+        """Store the value, which has at most 512 KiB, and replace the old one if there is one."""
         ...
 
     async def delete(self, name: str) -> bool:
-        """Return False when there was no value."""
+        """Delete the value; return False when there was none."""
         ...
 
     async def version(self, name: str) -> str | None:
@@ -62,7 +61,7 @@ class SecretStore(Protocol):
         ...
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Make other processes that lock the name wait. Not reentrant; a process that is killed releases it.
+        """Lock the name for the block; other processes that lock it wait. Not reentrant; a killed process releases it.
 
         Entering raises `StoreError` when another process held the lock for 45 s.
         """

@@ -13,7 +13,7 @@ DAY_S = 86_400
 
 
 class GrantedStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The step of one version of a saved plan whose calls a grant lets through."""
+    """A step, in one version of a saved plan, whose calls a grant lets through."""
 
     plan_name: str
     plan_digest: str
@@ -32,11 +32,11 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     free: tuple[str, ...] = ()
     """Names of arguments that may be absent or have any value. Arguments that are named nowhere must be absent."""
     step: GrantedStep | None = None
-    """Where calls must come from; None for calls of any plan."""
+    """The step from which calls must come; None for calls of any plan."""
     uses: int
-    """In all, or on each day if it is for a step of a saved plan."""
+    """The most uses: on each day if the grant is for a step of a saved plan, else in all."""
     used: int = 0
-    """In all."""
+    """Uses so far, on all days together."""
     used_on: int = 0
     """The day of the last use, see `day_of`."""
     used_before: int = 0
@@ -57,9 +57,9 @@ def day_of(at: float) -> int:
 
 
 def count_uses_left(grant: Grant, now: float) -> int:
-    """Return how many more calls the grant lets through, on this day if it counts by days.
+    """Return how many more calls the grant lets through: on this day if it counts by days, else in all.
 
-    A clock that went back gives no uses back: until it is past `used_on` again, the uses of that day count.
+    Setting the clock back gives no uses back: the uses of the day `used_on` count until that day is past.
     """
     if grant.step is None:
         return max(0, grant.uses - grant.used)
@@ -69,6 +69,6 @@ def count_uses_left(grant: Grant, now: float) -> int:
 
 
 def is_open(grant: Grant, now: float) -> bool:
-    """Return False when the grant has ended: no call will ever use it again."""
+    """Return False when the grant has ended, so that no call will ever use it again."""
     is_spent = grant.step is None and grant.used >= grant.uses
     return grant.revoked_at is None and now < grant.expires_at and not is_spent

@@ -1,4 +1,4 @@
-"""What a store answers when somebody looks through executions: rows, newest activity first, without reading a log."""
+"""The rows of a list of executions, which a store returns by newest activity first, without reading a log."""
 
 import math
 from typing import Literal
@@ -17,7 +17,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which executions to list: those that meet every condition that is not None or empty."""
 
     search: str = ""
-    """Words that must each be in the goal, saved plan, thread or id; case does not matter."""
+    """Words that must each be in the goal (if none, the steps), saved plan, thread or id; case does not matter."""
     status: ExecutionStatus | None = None
     host: str | None = None
     tool: str | None = None
@@ -26,7 +26,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
     saved_plan: str | None = None
     principal: str | None = None
     is_gated: bool | None = None
-    """Whether it is a call that a host made through a gate; None lists both."""
+    """True lists only calls that a host made through a gate, False only other executions; None lists both."""
 
 
 class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +44,15 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
     steps_done: int
     title: str
     is_goal: bool
-    """The title is the goal, in somebody's own words."""
+    """The title is the goal, in the words of its author."""
     host: str
     saved_plan: str
     fault: str
     """Why it did not reach its goal; empty while it runs, and where nothing is known."""
     question: str | None
-    """The oldest open question to a person."""
+    """The id of the oldest open question to a person."""
     waits_for: Literal["human", "caller", "clock"] | None
-    """Whose answer it waits for: a person's first, then the caller's, then the clock's."""
+    """Whose answer it waits for; if it waits for several, a person counts before the caller, and the clock last."""
 
 
 class ListedPage(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class ListedPage(msgspec.Struct, frozen=True):
 
 
 class ListPosition(msgspec.Struct, frozen=True):
-    """Where a page ended; the next one begins below."""
+    """Where a page ended; the next page begins below this row."""
 
     active_at: float = 1e308
     number: int = 2**62
@@ -71,7 +71,7 @@ class ListPosition(msgspec.Struct, frozen=True):
 
 
 def read_cursor(cursor: str | None) -> ListPosition:
-    """Return where the page after the cursor begins. Raises `InvalidArguments` for one that no page ended with."""
+    """Return the position below which the next page begins. Raises `InvalidArguments` for a malformed cursor."""
     if cursor is None:
         return ListPosition()
     at, _, number = cursor.partition(":")

@@ -19,7 +19,7 @@ class Model(Protocol):
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
         """Answer the prompt; `tools` are the full definitions of the offered tools. Raises `ModelError` when there is
-        no usable answer; after a `retryable` one the execution waits and asks again."""
+        no usable answer; if the error is `retryable`, the execution waits and asks again."""
         ...
 
 
@@ -30,7 +30,6 @@ class StreamingModel(Model, Protocol):
     async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]
     ) -> Reply | AskCaller:
-        """Like `reply`. Calls `on_text` with the whole text so far. The text may start again when an attempt is
-        repeated; only the reply counts.
-        """
+        """Answer like `reply`, and call `on_text` with the whole text so far. When an attempt is repeated, the text may
+        start again; only the reply counts."""
         ...

@@ -19,14 +19,14 @@ class Toolbox(Definitions, Protocol):
     """The tools that exist now."""
 
     def is_awaited(self, name: str) -> bool:
-        """Return True while the tool is unknown, and `wait_for_tools` may bring it."""
+        """Return True while the tool is unknown and may still appear; `wait_for_tools` waits for that."""
         ...
 
     async def wait_for_tools(self, names: Iterable[str]) -> None:
-        """Wait a limited time until none of the tools is still awaited."""
+        """Wait, for a limited time, until `is_awaited` is False for all of these tools."""
 
     def definitions(self) -> Sequence[ToolDefinition]:
-        """Return all of them, sorted by name, unavailable ones included; the same object until something changes."""
+        """Return all tools, even unavailable ones, sorted by name; it is the same object until something changes."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -34,8 +34,8 @@ class Toolbox(Definitions, Protocol):
         ...
 
     def find_former(self, digest: str) -> ToolDefinition | None:
-        """Return the definition whose digest begins with `digest`, from before its tool changed; None when this process
-        does not know it."""
+        """Return the definition that a tool had before it changed and whose digest begins with `digest`; None when this
+        process does not know it."""
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
@@ -49,16 +49,16 @@ class Toolbox(Definitions, Protocol):
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return the faults that the arguments have with any value in their `unknown` parts, which are null now, and
-        the work spent. Faults that take more than `limit` are not found; see `Schema.find_certain_faults`."""
+        """Return the faults that remain whatever the values of the `unknown` parts will be, which are null now, and the
+        work spent. If the check takes more work than `limit`, it finds none; see `Schema.find_certain_faults`."""
         ...
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:
-        """Return the question of a tool that does nothing but ask; None for any other tool."""
+        """Return the question of a tool that only asks; None for any other tool."""
         ...
 
     def resumes(self, name: str) -> bool:
-        """Return True when the tool turns the decision into its result itself."""
+        """Return True when the tool has its own function, `on_resume`, that turns the decision into the result."""
         ...
 
     async def call(
@@ -74,5 +74,5 @@ class Toolbox(Definitions, Protocol):
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        """Return the result after the decision on what the call asked, or its next question."""
+        """Give the tool the decision on its call's question; return the call's result or its next question."""
         ...

@@ -24,11 +24,11 @@ class Observer(Protocol):
     """Observes the engine. Nothing depends on it: it must not raise, and it must not block."""
 
     def starting(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
-        """Return `traceparent` and `tracestate` to keep with an execution, or None. Called in its creator's context."""
+        """Return `traceparent` and `tracestate` for a new execution, or None. Called in the context of its creator."""
         ...
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
-        """Called after every transaction of this process is durable, in order; `execution` is the state after it.
+        """Observe each transaction of this process, in order, once it is durable; `execution` is the state after it.
 
         `owned` is False for answers to executions that run in another process.
         """
@@ -36,17 +36,17 @@ class Observer(Protocol):
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
     ) -> AbstractContextManager[Callable[[Sequence[ev.Event]], None]]:
-        """Entered around a prompt, or around the tool call with the id `key`. What it yields takes the events."""
+        """Observe a prompt, or the tool call with the id `key`, in a block. The yielded function takes its events."""
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
-        """Called when this process continues an execution that another one left: a dead process, or a silent one.
+        """Observe that this process continues an execution of another process that is dead, or silent if `is_silent`.
 
         The other process last committed to the execution or renewed its lease `after_s` seconds ago.
         """
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
-        """Called when this process continues an execution after another one stored a decision `after_s` seconds ago."""
+        """Observe that this process continues an execution for which another one stored a decision `after_s` s ago."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,4 +59,4 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Listener = Callable[[Commit | None], None]
-"""Called with each commit; with None when another process committed something. Must not raise or block."""
+"""Called with each commit, or with None when another process committed something. It must not raise or block."""

@@ -1,4 +1,4 @@
-"""Reading from the store what references lead to, so that the pure core can resolve them.
+"""Reads the parts of artifacts to which references lead, so that the pure core can resolve the references.
 
 Parts of large artifacts are read in a process of their own, because parsing millions of values takes seconds in native
 code that holds the interpreter's lock: a thread would not let the event loop run. The process reads a line of JSON with
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 MAX_PARSED_BYTES = 1024 * 1024
 """Larger content is parsed in another process."""
 MAX_TEXT_BYTES = 256 * 1024
-"""The same for content that holds text to be read as JSON."""
+"""The same limit for content with text that is read as JSON."""
 MAX_BYTES = 8 * 1024 * 1024
-"""The limit of all parts together; parts beyond it are not returned."""
+"""The most bytes of all parts from one process; parts beyond this limit have a fault instead of a value."""
 TIME_LIMIT_S = 60.0
 _COMMAND = ("-P", "-c", f"from {__name__} import main; main()")
 _LIMITER = anyio.CapacityLimiter(2)
-"""Each process can take a gigabyte of memory."""
+"""Only two processes at a time, because each can take a gigabyte of memory."""
 
 
 async def read_wanted(
@@ -58,7 +58,7 @@ async def read_wanted(
 
 
 async def _read_parts(artifact: Artifact, addresses: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
-    # Text is parsed a second time where it is read as JSON.
+    # Text that is read as JSON is parsed a second time.
     limit = MAX_TEXT_BYTES if any(part.parse for part in addresses) else MAX_PARSED_BYTES
     if artifact.media_type != JSON_TYPE or len(artifact.data) <= limit:
         return read_parts(artifact, addresses)
@@ -89,7 +89,7 @@ async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress])
 
 
 def main() -> None:
-    """Read the parts, in the process that `_read_in_process` starts."""
+    """Read the parts and print them; this runs in the process that `_read_in_process` starts."""
     artifact_id, encoded = json.loads(sys.stdin.buffer.readline())
     artifact = Artifact(JSON_TYPE, sys.stdin.buffer.read(), artifact_id)
     addresses = [PartAddress(artifact_id, *address) for address in encoded]

@@ -1,4 +1,4 @@
-"""Who waits for a change of one execution, and who is called after every commit."""
+"""Wakes those who wait for a change of one execution, and calls those who listen to every commit."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from planwarden.agent.ports.watchers import Commit, Listener
 
 
 class ChangeNotifier:
-    """A watch is set once and then removed; a listener stays until it is stopped."""
+    """Keeps watches and listeners. A watch is set once and then removed; a listener stays until it is stopped."""
 
     def __init__(self) -> None:
         self._watches: dict[str, asyncio.Event] = {}
@@ -34,7 +34,7 @@ class ChangeNotifier:
         return self._stop_watches.setdefault(execution_id, asyncio.Event())
 
     def wake(self, execution_id: str, *, goes_on: bool = False) -> None:
-        """Set the watches on the execution; if it `goes_on` in this process, only those on every change."""
+        """Set the watches on the execution; if it `goes_on` in this process, only those of `watch`."""
         for watches in (self._watches,) if goes_on else (self._watches, self._stop_watches):
             watch = watches.pop(execution_id, None)
             if watch is not None:
@@ -46,6 +46,6 @@ class ChangeNotifier:
         return partial(self._listeners.pop, listener, None)
 
     def notify(self, commit: Commit | None) -> None:
-        """Call every listener; None says that another process committed something."""
+        """Call every listener with the commit, or with None if another process committed something."""
         for listener in tuple(self._listeners):
             listener(commit)

@@ -1,7 +1,7 @@
 """Commands: what somebody wants of an execution, as functions from its state and the time to the events to append.
 
-A run calls the function inside its transaction, and again on a newer state when another writer was faster. A function
-that returns no events asks for nothing; one that raises `PlanwardenError` refuses.
+A run calls the function inside its transaction, and again on a newer state when another writer was faster. If the
+function returns no events, nothing changes; if it raises `PlanwardenError`, it refuses the command.
 """
 
 import logging
@@ -19,11 +19,11 @@ from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
 logger = logging.getLogger(__name__)
 
 REPORT_CHARS = 200
-"""The most of a late result that the question itself quotes; the log has all of it."""
+"""The most characters that a question quotes of a late result or failure; the log has the whole result."""
 
 
 def start(options: ev.Options, client_id: str | None, request: StartRequest | None) -> BuildEvents:
-    """Run a planned execution, or go on with an incomplete one."""
+    """Start a planned execution, or go on with an incomplete one."""
     batch = EventBatch((ev.ExecutionStarted(options=options, client_id=client_id),), start=request)
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
@@ -37,9 +37,9 @@ def start(options: ev.Options, client_id: str | None, request: StartRequest | No
 
 
 def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
-    """Stop the execution unless it is over, or somebody has stopped it before.
+    """Ask for the cancellation of an execution that is not over, unless somebody has already asked for it.
 
-    With `if_undecided`, only while it waits for a person's first answer.
+    With `if_undecided`, cancel only while the execution still waits for its first answer.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
@@ -55,7 +55,7 @@ def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
 
 
 def withdraw(suspension_id: str, reason: str) -> BuildEvents:
-    """Close an open question that somebody else asked through planwarden."""
+    """Close an open question that another server or agent (the `asker`) asked through planwarden."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         suspension = execution.suspensions.get(suspension_id)
@@ -68,7 +68,7 @@ def withdraw(suspension_id: str, reason: str) -> BuildEvents:
 
 
 def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
-    """Record what became of a call that another process has taken over, and revise the open question about it."""
+    """Record what became of a call after another process took it over, and revise the open question about it."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         report = _describe_late(outcome)

@@ -11,9 +11,9 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
-"""With twice as many, executions take 3 % longer where 100 run at once: what is dropped has left the CPU's caches."""
+"""With twice as many, executions take 3 % longer if 100 run at once: dropped states have left the CPU's caches."""
 MAX_IDLE_BYTES = 16 * 1024 * 1024
-"""The limit of all idle executions, encoded: in memory they take up to 6 times as much."""
+"""The most encoded bytes of all idle executions together; in memory they take up to 6 times as much."""
 
 _ENCODER = msgspec.msgpack.Encoder(
     enc_hook=lambda value: (
@@ -23,7 +23,7 @@ _ENCODER = msgspec.msgpack.Encoder(
 
 
 class ExecutionCache:
-    """A cache: the store says which state is the newest one."""
+    """A cache of states, which may be old: only the store knows the newest state of an execution."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
@@ -33,7 +33,7 @@ class ExecutionCache:
         self._sizes: dict[str, int] = {}
         """Encoded bytes of idle executions."""
         self._newest: dict[str, str] = {}
-        """The newest idle execution of each thread."""
+        """The id of the idle execution of each thread that was cached last."""
         self._elsewhere: set[str] = set()
         """Ids of executions that another process owned when their header was last read."""
 
@@ -43,11 +43,11 @@ class ExecutionCache:
         return any(run.is_busy for run in self.runs.values())
 
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
-        """Return the newest idle execution of the thread."""
+        """Return the idle execution of the thread that was cached last; None if there is none."""
         return self.idle.get(self._newest.get(thread_id, ""))
 
     def note_owner(self, execution_id: str, *, is_other: bool) -> None:
-        """Remember whether another process owns the execution; it may have changed since, so nothing may rely on it."""
+        """Remember whether another process owns the execution. The owner may change, so nothing may rely on this."""
         self._elsewhere.discard(execution_id)
         if is_other:
             if len(self._elsewhere) >= MAX_IDLE:
@@ -74,7 +74,7 @@ class ExecutionCache:
             del self._newest[execution.thread_id]
 
     def remove_run(self, run: Run) -> None:
-        """Forget the run, unless another one took its place; keep its state as idle."""
+        """Forget the run, unless another run has replaced it, and keep its state as that of an idle execution."""
         execution = run.execution
         if self.runs.get(execution.execution_id) is run:
             del self.runs[execution.execution_id]
@@ -83,7 +83,7 @@ class ExecutionCache:
 
 
 def _measure(execution: ExecutionState) -> int:
-    """Return the size of the encoded state in bytes; of its `repr` where some value cannot be encoded."""
+    """Return the size of the encoded state in bytes, or of its `repr` if some value cannot be encoded."""
     try:
         return len(_ENCODER.encode(execution))
     except (OverflowError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""Reading an execution from the store: the state that its log leads to."""
+"""Reads executions from the store, and folds their logs into their states."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,9 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
 MAX_OPEN = 1_000
-"""Open questions after which `list_open_questions` looks for no more."""
+"""`list_open_questions` stops at the end of the page on which it has found this many."""
 PAGE, MAX_PAGES = 200, 50
-"""The size and number of the pages of questions that it looks through."""
+"""The size of a page of questions, and the most pages through which `list_open_questions` looks."""
 
 
 async def find_header(store: Lookups, execution_id: str) -> Header:
@@ -42,16 +42,16 @@ async def find_log(store: Lookups, execution_id: str) -> Log:
 
 
 async def load_execution(store: Lookups, row: Header | SuspensionRow | ExecutionState) -> ExecutionState:
-    """Return the state of the stored execution that `row` belongs to, folded from its log.
+    """Return the state of the stored execution to which `row` belongs, folded from its log.
 
     Raises:
-        LogUnreadable: the log says what no execution can do, or what this version does not know.
+        LogUnreadable: the log has events that cannot follow each other, or that this version does not know.
     """
     return fold_log(row, await store.read(row.execution_id))
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Return the state after these events, the first in the log of the execution that `row` belongs to.
+    """Return the state after these events, with which the log of `row`'s execution begins.
 
     Raises:
         LogUnreadable: as `load_execution`.
@@ -64,7 +64,7 @@ def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev
 
 async def list_open_questions(store: Lookups, principal: str, thread_prefix: str) -> list[SuspensionRow]:
     """Return the open questions to people in threads whose ids have the prefix, oldest first. Stop at the end of the
-    page on which there are `MAX_OPEN`, or after `MAX_PAGES` pages."""
+    page on which their number reaches `MAX_OPEN`, or after `MAX_PAGES` pages."""
     rows: list[SuspensionRow] = []
     cursor: str | None = None
     for _ in range(MAX_PAGES):

@@ -1,6 +1,6 @@
-"""What a judgement needs from outside its execution: files, plans, keys and results that only I/O can read.
+"""Reads what judgements need from outside the execution: artifacts, paths, keys, plans and earlier results.
 
-Judgements are pure; they raise `Needed` with what they need. Read it into the same `LookedUp` and judge again.
+A judgement is a pure function. If it raises `Needed`, read what it needs into the same `LookedUp`, and call it again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,15 +28,15 @@ from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.real_paths import find_real_paths
 
 MAX_EXECUTIONS = 50
-"""Executions of a thread that are searched for results, newest first."""
+"""The most executions of a thread to search for results: the newest."""
 
 Load = Callable[[str], Awaitable[ExecutionState]]
-"""From an execution's id to its state. Raises `StoreError` when its log is damaged."""
+"""Returns the state of the execution with this id. Raises `StoreError` when its log is damaged."""
 Result = TypeVar("Result")
 
 
 class TransactionContext(msgspec.Struct, frozen=True):
-    """What every judgement of one engine shares."""
+    """What all judgements of one engine share."""
 
     approval: ApprovalContext
     facts: Callable[[], dict[str, ToolFacts]]
@@ -57,9 +57,9 @@ class LookedUp:
         self._parsed: list[tuple[object, Parsed | Exception]] = []
 
     def build_plan_intake(self, execution: ExecutionState, facts: Mapping[str, ToolFacts] | None = None) -> PlanIntake:
-        """Return what parses a plan in the execution, with the earlier results that it has or that were read.
+        """Return the `PlanIntake` for plans of the execution, with the earlier results that it has or that were read.
 
-        The plan may name the tools of `facts`; None for those that exist now. It takes no results without a thread.
+        A plan may name the tools of `facts`; with None, those that exist now. Without a thread it takes no results.
         """
         return PlanIntake(
             tools=self._context.facts() if facts is None else facts,
@@ -95,7 +95,7 @@ class LookupReader:
                 paths = await find_real_paths(missing)
                 lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})
             case ParsingNeeded(keys=parsers):
-                # In a worker thread, one at a time, so that other requests go on.
+                # Parse in a worker thread, one plan at a time, so that other requests go on.
                 for parse in parsers:
                     await anyio.to_thread.run_sync(parse, limiter=self._parsers)
             case EarlierNeeded(keys=missing):
@@ -104,7 +104,7 @@ class LookupReader:
                 raise need
 
     async def resolve(self, execution: ExecutionState, judge: Callable[[LookedUp], Result]) -> Result:
-        """Return the judgement. Whenever it lacks something, read that and judge again."""
+        """Return what `judge` returns. Whenever it raises `Needed`, read what it needs and call it again."""
         lookups = LookedUp(self.context)
         while True:
             try:
@@ -115,8 +115,8 @@ class LookupReader:
     async def _find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
         """Return each reference's result from the asking execution's thread and owner, or why there is none.
 
-        The newest completed step with the id counts. The asking execution need not exist yet. What is found goes into
-        the event that accepts the plan, so nothing that happens to the earlier execution afterwards changes it.
+        The newest completed step with the id counts. The asking execution need not exist yet. The event that accepts
+        the plan stores the results, so later changes of the earlier execution do not affect them.
         """
         try:
             headers = await self._store.thread(asking.thread_id)
@@ -135,7 +135,7 @@ class LookupReader:
                 results |= dict.fromkeys(mine, f"{text} to take: it is {status}")
             else:
                 results |= await self._read_results(source, mine)
-            # Each step may take as long as one event-loop turn should.
+            # Let other tasks run, because each step may take as long as one turn of the event loop should.
             await anyio.lowlevel.checkpoint()
         return results
 

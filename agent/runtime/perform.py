@@ -1,7 +1,7 @@
 """Performs what was committed: one tool call or one model prompt, within its time limit. Returns what to record.
 
-Everything that happens in a tool becomes an event. A cancellation that somebody asked for is recorded too. A
-cancellation from outside (the process ends) passes through, and recovery finds the call where the log left it.
+Everything that happens in a tool becomes an event. A cancellation that somebody asked for is recorded too. If the
+process ends, the cancellation passes through unrecorded, and recovery later finds the call where the log left it.
 """
 
 import asyncio
@@ -46,14 +46,14 @@ from planwarden.agent.runtime.transaction_builder import JobOutcome
 logger = logging.getLogger(__name__)
 
 QUESTION_TIMEOUT_S = 60.0
-"""The limit of a blocking tool's own function; the tool's `timeout_s` limits the wait for the answer instead."""
+"""The most seconds for a blocking tool's own function; the tool's `timeout_s` only limits the wait for the answer."""
 
 
 class Performer:
     """Runs calls and prompts; holds no state of its own."""
 
     def __init__(self, approval: ApprovalContext, model: Model, lookups: LookupReader) -> None:
-        """`approval` has no parts of artifacts: none are read while a call runs."""
+        """Take an `approval` without parts of artifacts, because none are read while a call runs."""
         self._approval = approval
         self._tools = approval.tools
         self._model = model
@@ -68,7 +68,7 @@ class Performer:
     ) -> JobOutcome:
         """Return how the call ended. Cancelling `scope` stops the call and is recorded.
 
-        `confirm_lease` raises `LeaseLost` when another process owns the execution; it is called before the tool is.
+        `confirm_lease` is called before the tool, and raises `LeaseLost` when another process owns the execution.
         """
         call = job.call
         limit_s = QUESTION_TIMEOUT_S if job.definition.is_blocking else job.definition.timeout_s
@@ -124,7 +124,7 @@ class Performer:
         except PlanwardenError as error:
             return _fail(call, error.code, error.message)
         except asyncio.CancelledError:
-            # Raises if the call was cancelled, even if the tool went on and ended like this only later.
+            # This raises if somebody cancelled the call, even if the tool ended only some time after that.
             await anyio.lowlevel.checkpoint_if_cancelled()
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -158,7 +158,7 @@ class Performer:
         return _end(call, ev.ToolReturned(call_id=call.call_id, value=result))
 
     def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> JobOutcome:
-        """Record the failure that the tool reported; repeat the call later if its step says so and nothing happened."""
+        """Record the failure that the tool reported; if the step has a `retry` and it is safe, wait to call again."""
         retry = execution.steps[job.call.step_id].step.retry
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable
@@ -173,7 +173,7 @@ class Performer:
     def _ask_again(
         self, execution: ExecutionState, job: CallJob, arguments: dict[str, JsonValue], error: StaleDefinition
     ) -> JobOutcome:
-        """Ask again about a call whose tool changed after the call was prepared, before anything ran."""
+        """Ask a person about a call whose tool changed before the call ran; fail the call if it can no longer run."""
         call, definition = job.call, self._tools.get(job.call.tool_name)
         if job.kind == "resume" or definition is None or definition.digest == job.definition.digest:
             return _fail(call, error.code, error.message, nothing_happened=job.kind == "call")
@@ -190,7 +190,7 @@ class Performer:
     ) -> tuple[ev.Event, ...]:
         """Return the events of the reply, of the question to the caller, or of the model's failure.
 
-        A `StreamingModel` calls `on_text` while it writes the final answer: progress, not a record.
+        A `StreamingModel` calls `on_text` while it writes the final answer; that text is not recorded.
         """
         offered = [definition for name in prompt.offered if (definition := self._tools.get(name)) is not None]
         try:
@@ -200,7 +200,7 @@ class Performer:
                 reply = await self._model.reply(prompt, offered)
         except ModelError as error:
             return (_fail_prompt(prompt, error),)
-        # A provider is somebody else's code: any exception is a failed prompt, or the prompt would be repeated forever.
+        # A model may be somebody else's code. Any exception fails the prompt; otherwise it would be repeated forever.
         except Exception as error:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
@@ -241,7 +241,7 @@ def _fail(
 
 
 def _was_approved(execution: ExecutionState, job: CallJob) -> bool:
-    """Return whether the call already waited for a person before it ran."""
+    """Return whether the call waited for its own approval before it ran."""
     suspension = execution.suspensions.get(job.call.suspension_id or "")
     return suspension is not None and suspension.question.traits.is_about_calls
 

@@ -370,7 +370,7 @@ class Run:
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, KeyHeld):
             # Not looked up again: by the clock of this process, the key may be free.
-            once = {**lookups.approval.once, refusal.held.key: refusal.held}
+            once = {**lookups.approval.once, refusal.held_key.key: refusal.held_key}
             lookups.approval = replace(lookups.approval, once=once)
 
     async def _build_transaction(

@@ -16,10 +16,10 @@ from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
 
 
 def renew(suspension_id: str) -> BuildEvents:
-    """Give people as much time for an open question as they had at first, once half of it has passed.
+    """Give people as much time for an open question as they had at first, if at most half of that time is left.
 
-    A question that silence approves is not put off, one that somebody has approved already is not revised, and one that
-    was asked under another policy is not bound to this one.
+    Change nothing if silence would approve the question, if one of several approvals has already been given, or if the
+    question was asked under another policy.
     """
 
     def build(execution: ExecutionState, now: float, lookups: LookedUp) -> EventBatch:
@@ -46,7 +46,7 @@ def renew(suspension_id: str) -> BuildEvents:
 def wake(suspension_id: str, policy: Policy) -> BuildEvents:
     """Let an open question time out, or let its next alarm fire, whichever is due.
 
-    Silence approves only under the policy that the question was asked under.
+    Silence approves only if the policy is still the one under which the question was asked.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:

@@ -1,8 +1,8 @@
-"""Reads the audit, for people and programs, and verifies its chain, its signatures, and that it fits what is stored.
+"""Reads the audit for people and programs. Verifies its chain, its signatures, and that it fits what is stored.
 
-The rows are read once, in order; only a digest of each execution's rows is kept. Then every stored execution is read,
-one at a time: its log has to fit its own digests, its rows, and its rows in the audit. An execution that the
-audit knows and the store does not must have been deleted by `planwarden prune`, which leaves a row.
+The rows of the audit are read once, in order, and only a digest of each execution's rows is kept. Then every stored
+execution is read, one at a time: its log has to fit its own digests, its rows in the store, and its rows in the audit.
+If the store no longer has an execution that the audit knows, a row must say that `planwarden prune` deleted it.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ PAGE = 500
 MAX_PROBLEMS = 100
 MAX_GRANTS = 1_000_000
 ATTEMPTS = 10
-"""How often an execution is read while others continue it."""
+"""How often an execution is compared with the audit while other processes continue it."""
 LOG_KINDS: frozenset[str] = frozenset(get_args(LogKind))
 
 
@@ -43,7 +43,7 @@ class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
     head: str
     """`SEQUENCE:HASH` of the last row; keep it elsewhere."""
     problems: tuple[str, ...]
-    """What is wrong, by row; at most 100 messages."""
+    """What is wrong, one sentence each; at most 100 of them."""
     signatures: int = 0
     """Signatures by people's keys that were verified."""
     unverified: int = 0
@@ -55,7 +55,7 @@ class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_rows(store: Store, *, after: int = 0, execution_id: str | None = None) -> AsyncGenerator[AuditRow]:
-    """Yield the rows after that number, oldest first: all of them, or those of one execution."""
+    """Yield the rows with a number above `after`, oldest first: all of them, or those of one execution."""
     while page := await store.audit_rows(after=after, execution_id=execution_id, limit=PAGE):
         for row in page:
             yield row
@@ -73,7 +73,7 @@ class Verification:
         self._row_digests: dict[str, bytes] = {}
         """A digest of the rows about each execution that was not pruned."""
         self._newest = 0
-        """The last row that was looked at; rows are added while executions are compared."""
+        """The number of the last row that was read; new rows may be added while executions are compared."""
         self._pruned = set[str]()
         self._policies: dict[str, set[str]] = {}
         self._signatures = SignatureCheck()
@@ -87,7 +87,7 @@ class Verification:
         end = max(await self._store.audit_end(), self._head[0] if self._head is not None else 0)
         if end > self._last:
             self._problems.append(f"rows {self._last + 1} to {end} are missing at the end")
-        # Keys and grants may change while the rows are read; a difference that both looks find is a manipulation.
+        # Keys and grants may change while the rows are read. A difference counts only if it exists before and after.
         both = frozenset(self._compare_keys_and_grants(*await self._read_keys_and_grants()))
         self._problems.extend(problem for problem in self._compare_keys_and_grants(*before) if problem in both)
         await self._compare_stored()
@@ -133,7 +133,7 @@ class Verification:
             after = page[-1].execution_id
 
     async def _compare_absent(self) -> None:
-        """Compare the executions that the audit knows and the walk did not meet."""
+        """Compare the executions that the audit knows and `_compare_stored` did not find."""
         for execution_id, audit_digest in self._row_digests.items():
             if len(self._problems) >= MAX_PROBLEMS:
                 return
@@ -146,7 +146,7 @@ class Verification:
                 self._problems.append(f"execution {execution_id!r} is gone, and no row says that it was pruned")
 
     async def _read_newer(self) -> bool:
-        """Note what was pruned, and policies, since the rows were read; return False when there is nothing new."""
+        """Note the policies and pruned executions in newer rows; return False when there are no newer rows."""
         before = self._newest
         async for row in read_rows(self._store, after=before):
             self._note(row.entry)
@@ -162,7 +162,7 @@ class Verification:
             self._pruned.update(map(str, executions) if isinstance(executions, list) else ())
 
     async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
-        """Return where the execution's log, its rows and the audit differ. Others may continue it at the same time."""
+        """Return how the execution's log, its rows and the audit differ. Other processes may continue it in between."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:
@@ -201,7 +201,7 @@ class Verification:
         return differences
 
     async def _digest_rows(self, execution_id: str) -> bytes:
-        """Return the digest of the execution's rows in the audit as it is now."""
+        """Return the digest of the rows about the execution that the audit has now."""
         audit_digest = b""
         async for row in read_rows(self._store, execution_id=execution_id):
             if row.entry.kind in LOG_KINDS:
@@ -210,7 +210,7 @@ class Verification:
 
 
 class GrantCheck:
-    """Standing grants: what the audit says of each, and how often it was used."""
+    """Compares standing grants with what the audit says about them: their terms, their uses and their end."""
 
     def __init__(self) -> None:
         self._made: dict[str, dict[str, JsonValue]] = {}
@@ -244,7 +244,7 @@ class GrantCheck:
 
 
 def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
-    """Return the digest of the rows before and of this one, without the policy, which logs do not name."""
+    """Return the digest of the earlier rows and this one, without the row's policy, which a log does not record."""
     facts = {name: value for name, value in entry.facts.items() if name != "policy"}
     return hashlib.sha256(audit_digest + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
 

@@ -1,6 +1,6 @@
 """Lists and frees the business keys of calls; `planwarden.agent.approval.business_keys` says what a key is.
 
-Only a person frees one: no MCP tool leads here.
+Only a person can free one, so no MCP tool uses this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from planwarden.server.views.instants import to_utc
 
 MAX_LISTED = 200
 MAX_READINGS = 64
-"""Ways to read the values that a person typed."""
+"""The most combinations of possible values that one search tries."""
 
 
 class OnceKeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +48,11 @@ class OnceService:
         self._store = store
 
     async def list(self, tool_name: str | None = None) -> tuple[OnceKeyView, ...]:
-        """Return at most 200 keys that calls have, newest first."""
+        """Return the newest 200 keys that calls have, newest first."""
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call that has the key; `readings` has the possible values by pointer, the likeliest first.
+        """Return the call that has the key; `readings` lists the possible values by pointer, the likeliest first.
 
         Raises:
             InvalidArguments: no call has such a key.
@@ -68,7 +68,7 @@ class OnceService:
         )
 
     async def forget(self, view: OnceKeyView, authority: Authority) -> None:
-        """Free the key now. Raises `InvalidArguments` if it is not a person who frees it, or if the key is free."""
+        """Free the key now. Raises `InvalidArguments` if the authority is not a person's, or the key is free."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {

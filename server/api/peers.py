@@ -1,7 +1,7 @@
 """The processes that share a store: what this one can do, what the others say, and which one an execution waits for.
 
-On one machine these are gates: while a gate lives, it makes the calls of its server, because that process of the server
-may hold state that another one lacks, such as a browser or a login.
+On one machine only gates matter: a living gate makes the calls of its server, because the gate's server process may
+have state that another process of the same server lacks, such as a browser or a login.
 """
 
 import logging
@@ -32,12 +32,12 @@ from planwarden.tools.downstream.gated_servers import FOLDER
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 2.0
-"""Seconds between two looks at what other processes say."""
+"""Seconds between two reads of what other processes publish."""
 GATE_REFRESH_S = 1.0
 
 
 class StorePeers:
-    """Implements `Peers` with what processes publish in the store. Until `refresh` it knows of none."""
+    """Implements `Peers` with what processes publish in the store. Before `refresh` it knows of none."""
 
     def __init__(self, registry: ProcessRegistry, clock: Clock, tools: Toolbox, policy: str) -> None:
         """`policy` is the digest of the policy of this process."""
@@ -46,26 +46,26 @@ class StorePeers:
         self._tools = tools
         self._policy = policy
         self._current: dict[str, str] = {}
-        """Digests of definitions, by the names of the tools that living processes have."""
+        """Digests of tool definitions by tool name; each is that of the last-started process with the tool."""
         self.generation = 0
         self.is_outdated = False
         self.knows_tools = True
 
     async def look_for(self, context: str | None) -> None:
-        """Do nothing: on a shared store, each process says what its tools are."""
+        """Do nothing: on a shared store, each process publishes its tools."""
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
         return definition is None or self._current.get(name, definition.digest) == definition.digest
 
     async def refresh(self, owner: str | None = None) -> None:
-        """Read what the living processes say. `owner` is this process, if it publishes something itself.
+        """Read what the living processes have published. `owner` is this process; None if it publishes nothing.
 
         Raises:
             StoreError: the store cannot be read.
         """
         living = await self._registry.living()
         if owner is not None and all(process.owner != owner for process in living):
-            # The database has just started, or a sign of life failed: others that live may be missing here too.
+            # The database has just started, or a sign of life failed: other living processes may be missing too.
             return
         current = merge_tools(living)
         is_outdated = bool(living) and living[0].owner != owner and living[0].policy != self._policy
@@ -81,15 +81,15 @@ class StorePeers:
 
     @asynccontextmanager
     async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
-        """Say what this process can do, and look at the others, while the block runs. Raises `StoreError`.
+        """Publish what this process can do, and read what the others can, while the block runs. Raises `StoreError`.
 
-        A process without a role says nothing and looks once.
+        A process without a role publishes nothing and reads once.
         """
         if role is None:
             await self.refresh()
             yield
             return
-        # The version is that of the code that runs, even if another one is installed later.
+        # The version is read once: it is that of the code that runs, even if another one is installed later.
         begun = ProcessFacts(
             owner=owner,
             role=role,
@@ -128,7 +128,7 @@ async def _look_again(
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
-    """Return a sentence; None for an execution that does not wait for a process, and on a store of one machine."""
+    """Return, as a sentence, which process the execution waits for; None if none, and on a store of one machine."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":
         return None
@@ -139,9 +139,9 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 
 
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
-    """Return what the living processes lack to continue an execution that none of them has.
+    """Return, in a sentence, what the living processes lack to continue an execution that none of them runs.
 
-    What counts is the policy of the process that started last, and the version of each tool in the last one with it.
+    The policy must be that of the process that started last. A tool must be as in the last-started process that has it.
     """
     runners = [process for process in living if process.role != "front"]
     if not runners:
@@ -175,10 +175,10 @@ def _name(process: ProcessFacts) -> str:
 
 
 class GatePeers:
-    """Implements `Peers` for a store of one machine. Until `refresh` it knows of no gate."""
+    """Implements `Peers` for a store of one machine. Before `refresh` it knows of no gate."""
 
     def __init__(self, store: object, home: Path, read_tools: Callable[[Collection[str]], Awaitable[None]]) -> None:
-        """`read_tools` reads what the home knows of the tools of gated servers."""
+        """`read_tools` takes the slugs of gated servers and reads their tools from the home again."""
         self._gates = RunningGates(store)
         self._folder = home / FOLDER
         self._lock = anyio.Lock()
@@ -199,14 +199,14 @@ class GatePeers:
             for gate in self._living
             if (name.startswith(f"{gate.server}_") if gate.server else gate.owner == context)
         }
-        # The gate whose host asked makes the call; when it is gone, any other gate of the server.
+        # The gate whose host asked makes the call. When that gate is gone, any other gate of the server does.
         return not gates or (self._owner in gates and (context == self._owner or context not in gates))
 
     async def refresh(self, owner: str | None = None) -> None:
-        """Look which gates live; `owner` is this process. Raises `StoreError`."""
+        """Read which gates live; `owner` is this process. Raises `StoreError`."""
         self._owner = owner
         async with self._lock:
-            # A home that never had a gate does not ask its store.
+            # If the home never had a gate, the store is not asked.
             living = await self._gates.list_living() if self._living or self._folder.exists() else ()
             if living != self._living:
                 await self._read_tools({gate.server for gate in living if gate.owner != owner})
@@ -215,8 +215,8 @@ class GatePeers:
 
     @asynccontextmanager
     async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
-        """Look again and again while the block runs; each gate itself says that it runs."""
+        """Read which gates live, again and again while the block runs. Each gate records itself in the store."""
         await self.refresh(owner)
-        # The engine's scheduler reports errors of the store.
+        # Errors of the store are not reported here, because the engine's scheduler reports them.
         async with run_beside(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):
             yield

@@ -1,4 +1,4 @@
-"""Goes on from the last execution of a thread, once: says what is kept, and what runs again."""
+"""Starts an execution that continues the last execution of a thread. No execution is continued twice."""
 
 from collections.abc import Mapping
 
@@ -24,17 +24,17 @@ async def start_retry(
 ) -> ExecutionState:
     """Return the new execution of the thread that `start` names, already running.
 
-    Inputs that `start` does not name stay, if the plan takes the same inputs. Without a `plan`, the plan of the last
-    execution runs.
+    If `start` has no inputs, those of the last execution stay. If it has some, the others stay only if the plan takes
+    the same inputs as before. Without a `plan`, the plan of the last execution runs.
 
     Raises:
-        NotRetryable: it is completed and no step is named, something would be done twice, or the thread moved on.
+        NotRetryable: a completed execution needs a `from_step`, something would be done twice, or the thread moved on.
         InvalidPlan, InvalidArguments, LimitExceeded: the plan, the inputs or the step do not fit.
         UnknownThread, ThreadBusy: the requester has no such thread, or its last execution is not over.
     """
     assert start.thread_id is not None
     execution = await starts.load_newest(start.thread_id, start.requester.principal)
-    # None only if the execution has no plan either.
+    # `document` is None only if the execution has no plan either.
     document = plan_to_json(execution.plan) if plan is None and execution.plan is not None else plan
     thread = await starts.prepare(start, {}, makes_plan=document is None)
     await starts.wait_for_tools({*execution.pins, *read_tool_names(plan)})
@@ -86,12 +86,12 @@ async def _add_plan(
 
 
 async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValue) -> ParsedPlan:
-    """Return the plan as it would run now; `source` has already taken some results that it needs from the thread."""
+    """Return the plan as it would run now. `source` already has some results of the thread that the plan takes."""
     completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
-    # A step that is not done again needs no tool.
+    # A step that does not run again needs no tool, so the tools of completed steps may be missing.
     unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
     facts = starts.engine.tool_facts()
-    # What the host called may be called again.
+    # A call that a host made through a gate may be made again, so its tool does not count as gated here.
     own_names = facts.keys() & source.pins.keys() if source.options.is_literal else ()
     own = {name: replace(facts[name], is_gated=False) for name in own_names}
     asking = replace(new_execution("", source.thread_id, source.principal), earlier=source.earlier)
@@ -99,7 +99,7 @@ async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValu
 
 
 def _check_tools(starts: Starts, plan: Plan, reuse: ev.StepsTakenOver, document: JsonValue) -> None:
-    """Raise `InvalidPlan` when a step that has to run needs a tool that is not there."""
+    """Raise `InvalidPlan` if a step that has to run needs a tool that does not exist."""
     step_ids = {step.step_id for step in reuse.steps if step.is_completed}
     needed_tools = {name for step in plan.steps if step.step_id not in step_ids for name in list_step_tools(step)}
     missing = needed_tools - starts.engine.tool_facts().keys()
@@ -125,7 +125,7 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
 def _choose_inputs(
     source: ExecutionState, plan: Plan, new_inputs: Mapping[str, JsonValue] | None
 ) -> Mapping[str, JsonValue] | None:
-    """Return the inputs of the new execution: those without a new value stay, if the plan takes the same inputs."""
+    """Return `new_inputs`, and the other old ones if the plan takes the same; without `new_inputs`, all old ones."""
     if new_inputs is None:
         return source.inputs if plan.inputs is not None else None
     takes_same = source.plan is not None and source.plan.inputs == plan.inputs
@@ -133,6 +133,6 @@ def _choose_inputs(
 
 
 def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return who asks: the starter of the source, unless a person retries it in a channel of the operator."""
+    """Return who asks. The starter stays that of `source`, unless a person retries in a channel of the operator."""
     requester = replace(requester, is_operator=source.is_operators if is_same_plan else requester.is_operator)
     return requester if requester.starter is not None else replace(requester, starter=source.starter)

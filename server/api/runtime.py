@@ -1,6 +1,6 @@
 """Opens the runtime of a process: store, downstream servers and engine, and the background tasks of a server.
 
-This imports most of planwarden, so a process imports it only when it opens; a server, after its first answers.
+This module imports most of planwarden. A process imports it only to open a runtime, a server in a worker thread.
 """
 
 from collections.abc import AsyncGenerator
@@ -35,7 +35,7 @@ async def open_runtime(
     observer: Observer | None,
     concurrency: int | None = None,
 ) -> AsyncGenerator[Service]:
-    """Yield the service of a process with this role. Without `store` it opens the one that the settings name.
+    """Yield the service of a process with this role. Without a `store`, open the one that the settings name.
 
     The engine takes over at most `concurrency` executions at a time.
 
@@ -46,7 +46,7 @@ async def open_runtime(
     settings, duties = home.settings, DUTIES[role]
     async with AsyncExitStack() as stack:
         if store is None:
-            # A program that gave its own store needs the key of its secrets only for a login.
+            # Not checked if the program gave its own store: then only a login needs the key of the secrets.
             store = await stack.enter_async_context(open_store(settings.store))
             await find_secrets(settings, store).check()
         if duties.has_servers:
@@ -61,7 +61,7 @@ async def open_runtime(
             home.model,
             settings.policy,
             max_steps=settings.tables.execution.max_steps,
-            # If a command asks somebody, processes that run longer send the notification.
+            # A command only stores its notifications; processes that run longer send them.
             outbox=build_outbox(settings.channels),
             observer=observer,
             adopts=duties.adopts,
@@ -70,7 +70,7 @@ async def open_runtime(
             peers=peers,
         )
         if peers is not None:
-            # A command that waits for a call goes on with it when the gate that made it is gone.
+            # When a gate is gone, a command that waited for one of its calls continues the execution itself.
             await stack.enter_async_context(peers.watch(engine.owner, duties.serves))
         if duties.has_engine:
             await stack.enter_async_context(engine)
@@ -94,7 +94,7 @@ async def open_runtime(
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
-    """Return what knows of the other processes: of all on a shared store, else of gates."""
+    """Return what this process knows of others: of all processes on a shared store, otherwise of gates."""
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)

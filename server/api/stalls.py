@@ -1,8 +1,8 @@
-"""Notices when the event loop is blocked: while one piece of code runs, no lease is renewed and nobody is answered.
+"""Notices when one piece of code blocks the event loop, so that no lease is renewed and no request is answered.
 
-A task asks to be woken at short intervals and measures how late it is. What it sees goes to the log and to a bounded
-file in the home, which `doctor` reads. A process that was stopped, or that had no processor, is late too; the processor
-time that it used tells them apart.
+A task asks to be woken at short intervals and measures how late it wakes up. Long delays go to the log and to a file
+of limited size in the home, which `doctor` reads. The task is late too if the process was stopped or got no processor,
+but then the process used little processor time.
 """
 
 import json
@@ -23,23 +23,23 @@ INTERVAL_S = 0.05
 WARNING_S = 1.0
 """A stall of this length is logged as a warning, a shorter one as information."""
 REPORT_S = 10.0
-"""Time between two log lines; each has the number of stalls since the last line, and the longest one."""
+"""Shortest time between two log lines. Each has the number of stalls since the line before, and the longest one."""
 MAX_FILE_BYTES = 64 * 1024
 
 
 class Stalls(msgspec.Struct, frozen=True):
-    """Stalls of one process in one stretch of time, or of all that a file holds."""
+    """The stalls of one process since its last report, or all that the files in the home record."""
 
     count: int
     longest_s: float
     computed_s: float
-    """Processor time that the process used during the longest one."""
+    """Seconds of processor time that the process used during the longest one."""
     at: float
     """When the longest one ended, in seconds since 1970."""
 
 
 class StallWatch:
-    """Collects stalls and reports them, at most one line each `REPORT_S`."""
+    """Collects stalls, and reports them in at most one line every `REPORT_S` seconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,7 +47,7 @@ class StallWatch:
         self._next_report = 0.0
 
     def note(self, late_s: float, computed_s: float, *, now: float, at: float) -> None:
-        """Note how late the task was woken; `now` is a monotonic time, `at` is in seconds since 1970."""
+        """Note how late the task was, and report if due. `now` is a monotonic time, `at` is in seconds since 1970."""
         if late_s > LIMIT_S:
             self._pending = _add(self._pending, Stalls(1, late_s, computed_s, at))
         if self._pending is not None and now >= self._next_report:
@@ -75,7 +75,7 @@ class StallWatch:
 
 
 def read_stalls(home: Path) -> Stalls | None:
-    """Return what the file of the home says of all processes; None if it says nothing. Ignores damaged lines."""
+    """Return the stalls that all processes recorded in the home; None if there are none. Ignore damaged lines."""
     total: Stalls | None = None
     for path in (home / FILE, (home / FILE).with_suffix(".old.jsonl")):
         with suppress(OSError):

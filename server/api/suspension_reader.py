@@ -26,8 +26,7 @@ async def list_open_suspensions(
 ) -> SuspensionPage:
     """Return open suspensions, oldest first; without a `principal`, everybody's. `find` reads an execution.
 
-    `build` makes the view of each. The page ends before the suspension with which it would have more than `max_bytes`
-    of JSON, unless that is its first.
+    `build` makes the view of a suspension. A page has at most `max_bytes` of JSON, or one larger suspension.
 
     Raises:
         InvalidArguments: the cursor cannot be used.
@@ -39,7 +38,7 @@ async def list_open_suspensions(
     size = 0
     for index, row in enumerate(page.rows):
         if max_bytes is not None:
-            # Other requests are answered between two suspensions. Commands have no event loop.
+            # A server answers other requests here. A command, which sets no limit, may have no event loop.
             await anyio.lowlevel.checkpoint()
         execution = await find(row.execution_id)
         suspension = execution.suspensions.get(row.suspension_id)
@@ -47,7 +46,7 @@ async def list_open_suspensions(
             view = build(execution, suspension)
             size += 0 if max_bytes is None else measure_encoded(to_short_json(view))
             if views and max_bytes is not None and size > max_bytes:
-                # Asked for only these, the store says where the next page begins.
+                # Ask again for only the rows that fit, because the store then says where the next page begins.
                 page = await store.suspensions(
                     principal=principal, thread_id=thread_id, addressee=addressee, limit=index, cursor=cursor
                 )

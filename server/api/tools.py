@@ -1,7 +1,7 @@
 """What a caller learns of tools: search results, large results, and the shape of a tool's last result.
 
-A shape has names and kinds of values, and no value: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
-from the newest successful call in an execution of the same principal, and is bounded like everything from outside.
+A shape has names and kinds of values but no values: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
+from the newest successful call in an execution of the same principal. Its size is limited, as for all outside input.
 """
 
 import json
@@ -20,12 +20,12 @@ from planwarden.server.api.limits import MAX_QUERY_CHARS, check_limit, check_tex
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
 MAX_EXECUTIONS = 3
-"""How many of the newest executions with the tool are looked at, although they may not have called it yet."""
+"""How many executions that name the tool are searched for a call, newest first; some may not have called it yet."""
 MAX_DEPTH = 5
 MAX_KEYS = 30
 MAX_KEY_CHARS = 40
 MAX_SHAPE_CHARS = 4_000
-"""Longest shape as JSON; what is deeper is left out."""
+"""Longest shape as JSON; levels that would make it longer are left out."""
 MAX_TEXT_CHARS = 100_000
 """Longer text is not read as JSON."""
 
@@ -60,7 +60,7 @@ async def find_seen_shape(
 
 
 def describe_shape(value: JsonValue) -> JsonValue:
-    """Return the names and kinds in a value, as deep as `MAX_SHAPE_CHARS` allow; of a list those of its first entry."""
+    """Return the names and kinds in a value, as deep as the limits allow; of a list, those of the first entry only."""
     shape = _describe(value, 0)
     for depth in range(1, MAX_DEPTH + 1):
         deeper = _describe(value, depth)
@@ -99,7 +99,7 @@ def _describe_text(text: str, depth: int) -> JsonValue:
 
 
 def search_tools(tools: Toolbox, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
-    """Return lines of the catalogue, best matches first; without a query all lines by name.
+    """Return lines of the catalogue, best matches first; without a query, all lines sorted by name.
 
     Raises:
         InvalidArguments: the limit or the cursor is not usable.

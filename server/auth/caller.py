@@ -1,9 +1,9 @@
 """Identifies the caller of each request: the principal that owns what the request creates or reads.
 
-Without authentication (stdio, and HTTP on a loopback address unless tokens exist) everybody is the operator, `local`.
-Otherwise the token decides: the principal is the name for which planwarden made the token, or `ISSUER#SUBJECT` of an
-OAuth access token. A name cannot contain `#`, so the two cannot collide. The token is the one that the SDK's bearer
-middleware verified for this request with `TokenCheck`; sessions and other claims of the client do not count.
+Where requests need no token (stdio, and HTTP on a loopback address unless a setting or an existing token demands one),
+every caller is the operator, `local`. Elsewhere the principal is the name for which planwarden made the token, or the
+`ISSUER#SUBJECT` of an OAuth access token; a name has no `#`, so the two cannot collide. Only the token counts that the
+SDK's bearer middleware verified for this request with `TokenCheck`, not sessions or other claims of the client.
 """
 
 import logging
@@ -22,7 +22,7 @@ from planwarden.storage.tokens import PREFIX, TokenStore
 logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""How long an open server may take to notice that somebody made a token, perhaps on another machine."""
+"""How long a server without authentication may take to notice a new token, perhaps made on another machine."""
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class VerifiedToken(AccessToken):
         subject: str | None = None,
         client_id: str | None = None,
     ) -> "VerifiedToken":
-        """Set client, issuer and subject, to which the SDK binds sessions and open questions."""
+        """Return a token with the client, issuer and subject to which the SDK binds sessions and open questions."""
         return cls(
             token="",
             client_id=client_id or principal,
@@ -96,7 +96,7 @@ class TokenCheck(TokenVerifier):
         scopes: tuple[str, ...] = (),
         others: TokenVerifier | None = None,
     ) -> None:
-        """With `is_open` requests need no token until one is made. `scopes` are those that OAuth tokens need;
+        """With `is_open`, requests need no token until somebody makes one. OAuth tokens need these `scopes`;
         planwarden's own tokens have all of them."""
         self._tokens = tokens
         self._clock = clock
@@ -105,10 +105,10 @@ class TokenCheck(TokenVerifier):
         self._scopes = scopes
         self._others = others
         self.pass_key = secrets.token_urlsafe(32)
-        """What the middleware puts in the place of a token while the server is open; it never leaves this process."""
+        """The middleware gives it to requests as their token while they need none; it never leaves this process."""
 
     async def is_open(self) -> bool:
-        """Return whether requests need no token. Once they need one, they always do."""
+        """Return whether requests need no token. Once they need one, they need one until the process ends."""
         now = self._clock.steady()
         if self._is_open and now - self._looked_at >= LOOK_S:
             self._looked_at = now
@@ -128,7 +128,7 @@ class TokenCheck(TokenVerifier):
         return VerifiedToken.create(row.principal, scopes=self._scopes, expires_at=row.expires_at)
 
     async def has_ended(self, token: str) -> bool:
-        """Return whether a token that was verified before has expired or was revoked; an issuer's lasts as it says."""
+        """Return whether a token that was valid has expired or was revoked. An issuer's token is not checked again."""
         if token != self.pass_key and not token.startswith(PREFIX):
             return False
         try:

@@ -1,9 +1,9 @@
 """Verifies OAuth access tokens: JWTs of one issuer, with the keys that it publishes (RFC 9068, RFC 8414, RFC 7517).
 
-A token needs a signature by an allowed asymmetric algorithm that fits the key, and valid `iss`, `aud`, `exp` and `nbf`;
-its principal is `ISSUER#SUBJECT`. Keys are fetched when they are first needed, without following redirects, within
-limits of size, number and time. An unknown key id fetches them again at most every `COOL_DOWN_S` seconds, so that
-invented tokens cannot cause many requests to the issuer. Opaque tokens and introspection are not supported.
+A token needs a signature by an allowed asymmetric algorithm that fits the key, and valid `sub`, `iss`, `aud`, `exp`
+and, if present, `nbf`. Its principal is `ISSUER#SUBJECT`. Keys are fetched when they are first needed, without
+following redirects, within limits of size, number and time. An unknown key id makes this happen again at most every
+`COOL_DOWN_S` seconds, so that invented tokens cause few requests. Opaque tokens and introspection are not supported.
 """
 
 import logging
@@ -178,7 +178,7 @@ class IssuerCheck(TokenVerifier):
         return VerifiedToken.create(
             f"{self._issuer}#{subject}",
             scopes=_read_scopes(claims),
-            # `decode` has checked the expiry, with a leeway that the SDK does not allow.
+            # `decode` has checked the expiry. The SDK would check it again, without the leeway.
             expires_at=None,
             issuer=self._issuer,
             subject=subject,
@@ -187,7 +187,7 @@ class IssuerCheck(TokenVerifier):
 
 
 def _read_scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Return `scope`, one string (RFC 8693), or `scp`, which some issuers send as a list."""
+    """Return the scopes: `scope` is one string (RFC 8693); some issuers send `scp` instead, a list."""
     scopes = claims.get("scope", claims.get("scp", ""))
     listed = scopes.split(" ") if isinstance(scopes, str) else scopes
     if not isinstance(listed, list):

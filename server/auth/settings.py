@@ -21,7 +21,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_secure(url: str) -> bool:
-    """Return whether what is sent there is encrypted, or stays on this machine."""
+    """Return whether data that is sent to the URL is encrypted, or stays on this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
@@ -56,12 +56,12 @@ def _check_scope(scope: str) -> str:
 
 
 class HttpSettings(BaseModel):
-    """`[http]`."""
+    """The table `[http]`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     auth: Literal["auto", "required"] = "auto"
-    """`auto` needs a token on addresses other than loopback, with an `issuer`, and once a token was ever made;
-    `required` always needs one."""
+    """With `auto`, requests need a token if the address is not a loopback one, if there is an `issuer`, or if a token
+    was ever made; with `required`, always."""
     allowed_hosts: tuple[Annotated[str, AfterValidator(_check_host)], ...] = Field(default=(), strict=False)
     """Names under which clients reach the server, as `NAME` or `NAME:PORT`; loopback names are always allowed."""
     public_url: Annotated[str, AfterValidator(_check_public_url)] | None = None
@@ -69,9 +69,9 @@ class HttpSettings(BaseModel):
     issuer: Annotated[str, AfterValidator(_check_url)] | None = None
     """OAuth authorization server whose JWT access tokens are accepted, written exactly as in `iss`."""
     audience: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
-    """Required value of `aud`; default the address of `/mcp` under `public_url`."""
+    """Required value of `aud`; default: the address of `/mcp` under `public_url`."""
     jwks_url: Annotated[str, AfterValidator(_check_url)] | None = None
-    """Address of the issuer's keys; default what its metadata says."""
+    """Address of the issuer's keys; default: the one in its metadata."""
     required_scopes: tuple[Annotated[str, AfterValidator(_check_scope)], ...] = Field(default=(), strict=False)
     """Scopes that every OAuth token must carry."""
 

@@ -1,4 +1,4 @@
-"""A parser for commands that suggests what was probably meant, and the way to add commands to it."""
+"""The parser of the command line: commands are added to it, and its errors suggest what was probably meant."""
 
 import argparse
 import ast
@@ -24,8 +24,8 @@ _NOT_A_CHOICE = re.compile(
 class CommandParser(argparse.ArgumentParser):
     """Reports a usage error in one sentence, with the word that was probably meant.
 
-    A command's module adds its arguments when its parser is first used, so that no command waits for the imports of
-    another one.
+    The module of a command adds the arguments when the command's parser is first used, so that no command waits for
+    the imports of another one.
     """
 
     def __init__(self, *, module: str = "", **how: Any) -> None:
@@ -36,7 +36,7 @@ class CommandParser(argparse.ArgumentParser):
         self._module = module
 
     def load(self) -> None:
-        """Let the command's module add the arguments, once."""
+        """Let the command's module add the arguments, unless it has added them already."""
         module, self._module = self._module, ""
         if module:
             function = f"add_{self.prog.rpartition(' ')[2].replace('-', '_')}"
@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
     @property
     def actions(self) -> Sequence[argparse.Action]:
-        """All that was added; argparse keeps no public list."""
+        """All actions of this parser; argparse has no public list of them."""
         self.load()
         return self._added
 
@@ -52,7 +52,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.note(super().add_argument(*words, **options))
 
     def note(self, action: argparse.Action) -> argparse.Action:
-        """Return the action, which was added to this parser or to a group of its arguments."""
+        """Record and return an action that was added to this parser or to a group of its arguments."""
         self._added.append(action)
         return action
 
@@ -60,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.note(super().add_subparsers(parser_class=CommandParser, **options))
 
     def add_command(self, name: str, handler: Handler, text: str, **how: bool) -> "CommandParser":
-        """Add a sub-command and return its parser, which still lacks its own arguments; `how` is as for `handle`."""
+        """Add a sub-command and return its parser, which has no arguments of its own yet; `how` goes to `handle`."""
         if self._commands is None:
             self._commands = self.add_subparsers(required=self.get_default("handler") is None)
         parser: CommandParser = self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
@@ -78,7 +78,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. A command gives them no defaults: those would reset what stood before its name."""
+        """Add the common options. A command passes `SUPPRESS`: its default would replace an option before its name."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.add_argument("--home", type=Path, default=default, metavar="DIR", help=text)
         text = (
@@ -96,7 +96,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument("--mcp-config", type=Path, default=default, metavar="FILE", help=text)
 
     def take_rest(self, name: str, metavar: str, text: str) -> None:
-        """Store the words after `--` as `name`; none of them is read as an option or a command."""
+        """Store the words after `--` as `name`, and read none of them as an option or a command."""
         self._rest = name
         self.usage = f"{self.prog} [OPTION ...] [{metavar} ...]"
         self.note(argparse.Action([], name, argparse.REMAINDER, metavar=metavar, help=text))
@@ -107,7 +107,7 @@ class CommandParser(argparse.ArgumentParser):
             message = self._explain_choice(refused[1], ast.literal_eval(refused[2]))
         self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
 
-    # The overloads of argparse say only which type of namespace comes back.
+    # The overloads of argparse differ only in the type of the namespace that they return.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse the words, and refuse unknown ones at once, because each command knows only its own options."""
         self.load()
@@ -143,7 +143,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
 
     def _explain_choice(self, argument: str, value: str) -> str:
-        """Return the message about a value that the argument does not take; `argument` is argparse's name for it."""
+        """Return the message about a wrong value of an argument; `argument` is argparse's name for the argument."""
         for action in self.actions:
             if argument == ("/".join(action.option_strings) or action.metavar or action.dest):
                 choices = list(map(str, action.choices or ()))

@@ -22,19 +22,19 @@ def open_home(arguments: Namespace) -> Home:
     """Return the home that a command line names. Raises `UsageError` when the settings are not usable."""
     settings = read_settings(arguments)
     words = [] if arguments.home is None else ["--home", str(settings.home)]
-    # Without the password of the URL: what is printed may be copied anywhere.
+    # `safe_url` has no password: people may copy a printed command anywhere.
     words += [] if arguments.store is None else ["--store", settings.store.safe_url]
     words += [] if arguments.mcp_config is None else ["--mcp-config", str(arguments.mcp_config)]
     return Home(settings, program=lambda: shlex.join([name_program(), *words]))
 
 
 def use_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
-    """Open the store, or create it, and return what `work` returns when called with it. No engine runs."""
+    """Open the store, creating it if it is missing, call `work` with it, and return the result. No engine runs."""
     return run_with(open_store(settings.store), work)
 
 
 def run_with(context: AbstractAsyncContextManager[Resource], work: Callable[[Resource], Awaitable[Result]]) -> Result:
-    """Enter the context, and return what `work` returns when called with what the context yields."""
+    """Enter the context, call `work` with the resource that it yields, and return the result."""
 
     async def run() -> Result:
         async with context as resource:

@@ -1,11 +1,11 @@
-"""How each host of MCP servers is configured: the document to paste, where it goes, and changes of a host's own files.
+"""The configuration of each MCP host: the text to paste, the place where it goes, and changes to a host's own files.
 
-A change is shown, confirmed, and written only if nobody changed the file in between.
+`make_changes` shows each change and asks. It replaces a text only if the file is still as it was when it was read.
 
 Sources, read in November 2026: https://modelcontextprotocol.io/docs/develop/connect-local-servers (Claude Desktop),
 https://code.claude.com/docs/en/mcp, https://code.visualstudio.com/docs/agents/reference/mcp-configuration,
-https://cursor.com/docs/mcp, https://zed.dev/docs/ai/mcp (without `source`, which https://github.com/zed-industries/zed/pull/62818
-calls dropped), https://developers.openai.com/codex/mcp,
+https://cursor.com/docs/mcp, https://zed.dev/docs/ai/mcp (without `source`, which was dropped according to
+https://github.com/zed-industries/zed/pull/62818), https://developers.openai.com/codex/mcp,
 https://geminicli.com/docs/tools/mcp-server, https://goose-docs.ai/docs/guides/config-files,
 https://opencode.ai/docs/mcp-servers (version 2 reads this form too: https://opencode.ai/docs/migrate-v1),
 https://www.jetbrains.com/help/ai-assistant/mcp.html.
@@ -37,7 +37,7 @@ from planwarden.server.settings.toml_additions import quote, read_text, replace_
 
 NAME = "planwarden"
 STARTUP_S = 60
-"""Seconds. Codex waits 10 s for a server by default, and `uvx` downloads planwarden at its first start."""
+"""How many seconds Codex waits for a server. Its default is 10, but `uvx` downloads planwarden at the first start."""
 
 
 class LaunchCommand(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class LaunchCommand(msgspec.Struct, frozen=True):
 
 
 class HostInstructions(msgspec.Struct, frozen=True):
-    """Where the document of a host goes, and how it is written."""
+    """Where the document of a host goes, and the function that writes it."""
 
     where: str
     """The file, or the place in the settings of the host."""
@@ -57,8 +57,8 @@ class HostInstructions(msgspec.Struct, frozen=True):
 
 
 def find_launch_command() -> tuple[str, ...]:
-    """Return `uvx planwarden`, or the command of this installation when it runs from a permanent environment."""
-    # The cache of uv, where `uvx` creates environments and may delete them.
+    """Return the command of this installation if its environment is permanent, otherwise `uvx planwarden`."""
+    # `uvx` creates environments in these folders of uv's cache, and may delete them.
     is_temporary = re.search(r"[\\/](archive|environments|builds)-v\d+[\\/]", f"{sys.prefix}/") is not None
     if sys.prefix == sys.base_prefix or is_temporary:
         return ("uvx", NAME)
@@ -67,7 +67,7 @@ def find_launch_command() -> tuple[str, ...]:
 
 
 def find_program() -> tuple[str, ...]:
-    """Return the words that start this installation from a shell: just `planwarden` if that is on the path."""
+    """Return the words that start this installation from a shell: just `planwarden` if that name leads to it."""
     words = find_launch_command()
     on_path = shutil.which(NAME)
     if on_path is not None and Path(on_path).resolve() in (Path(words[0]).resolve(), _find_script().resolve()):
@@ -80,7 +80,7 @@ def _find_script() -> Path:
 
 
 def _write_servers(key: str, launch: LaunchCommand, *, is_typed: bool = False, has_env: bool = False) -> str:
-    """Return JSON with the server under `key`; `is_typed` adds its `type`, and `has_env` adds even an empty `env`."""
+    """Return JSON with the server under `key`; `is_typed` adds `type`; `has_env` adds `env` even if it is empty."""
     server: dict[str, JsonValue] = {"type": "stdio"} if is_typed else {}
     server |= {"command": launch.command, "args": list(launch.args)}
     if launch.env or has_env:
@@ -155,7 +155,7 @@ CLIENTS: dict[str, HostInstructions] = {
 
 
 def build_hook_program(home: Path) -> tuple[str, ...]:
-    """Return the words that start planwarden on this home, whatever the host's environment is."""
+    """Return the words that start planwarden on this home; `--home` names the home unless it is the default one."""
     homes = () if home == find_home(None, {}) else ("--home", str(home))
     return (*find_launch_command(), *homes)
 
@@ -170,7 +170,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) -> FileChange:
-    """Return the change of the file. Raises `UsageError` if the file must not or cannot be changed."""
+    """Return the change of the file. Raises `UsageError` if the file must not be changed, or cannot be."""
     _check_owner(path, is_project=is_project)
     try:
         before = read_text(path)
@@ -202,7 +202,7 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
 
 
 def _check_owner(path: Path, *, is_project: bool) -> None:
-    """Raise `UsageError` for a link in a project, and for what belongs to another user or is not a file."""
+    """Raise `UsageError` for a link in a project, another user's file or folder, and what is not a regular file."""
     if is_project and any(part.is_symlink() for part in (path, path.parent)):
         raise UsageError(f"{str(path)!r} is a link; a project's link could lead anywhere, so nothing was written")
     if not hasattr(os, "getuid"):

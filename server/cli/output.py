@@ -1,8 +1,8 @@
 """What a command prints on standard output and standard error, and its exit codes.
 
-Standard output is kept for what a program reads there: the protocol of `serve`, or the one document of `--json`. Tools
-are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do. Once
-`keep` has been called, all of that goes to standard error until the process ends.
+Standard output is only for what a program reads there: the protocol of `serve`, or the one document of `--json`. But
+tools are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do.
+After `keep`, all of that goes to standard error; `finish` undoes that only if `sys.stdout` was not descriptor 1.
 """
 
 import json
@@ -38,13 +38,13 @@ _COMMANDS: Mapping[str, str] = {
     "cancel_execution": "cancel THREAD",
     "run_plan": "run NAME",
 }
-# A name in quotes is what somebody wrote, such as the id of a step.
+# A name in quotes does not match: somebody wrote it, for example as the id of a step.
 _TOOL = re.compile(rf"(?<![\w'\"`])({'|'.join(_COMMANDS)})(?![\w'\"`])")
 _QUOTED_ID = re.compile(f"(?<=')({ID.pattern})(?=')")
 
 
 class StandardOutput:
-    """Standard output; the process has one, `STANDARD_OUTPUT`."""
+    """The standard output of the process. `STANDARD_OUTPUT` is the only instance."""
 
     def __init__(self) -> None:
         self._printed: TextIO | None = None
@@ -80,7 +80,7 @@ class StandardOutput:
         if self._kept is not None:
             self._kept.flush()
         if self._kept is not None and self._kept is self._printed:
-            # A program that runs commands in its own process had replaced `sys.stdout`.
+            # A program that runs commands in its own process had replaced `sys.stdout`: give it back.
             sys.stdout, self._kept, self._printed = self._kept, None, None
 
 
@@ -90,7 +90,7 @@ def format_time(at: float | None, timespec: Literal["seconds", "milliseconds"] =
 
 
 def print_json(document: Mapping[str, JsonValue]) -> None:
-    """Print the document, with JSON escapes for characters that are invisible or move a cursor."""
+    """Print the document, with JSON escapes for characters that are invisible or move the cursor."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     print(escape_rest(text, lambda character: json.dumps(character)[1:-1]), file=STANDARD_OUTPUT.document)
 
@@ -101,7 +101,7 @@ def print_error(text: str) -> None:
 
 
 def name_commands(text: str, program: str = "planwarden") -> str:
-    """Return the text with commands in place of MCP tools, and short ids; `program` begins each command."""
+    """Return the text with MCP tools replaced by commands, which begin with `program`, and ids in quotes shortened."""
     result = _TOOL.sub(lambda match: f"`{program} {_COMMANDS[match[1]]}`", text)
     return _QUOTED_ID.sub(lambda match: shorten_id(match[1]), result)
 

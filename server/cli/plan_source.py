@@ -23,20 +23,20 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """A plan that the person named."""
 
     document: JsonValue
-    """As `execute_plan` takes it; None for a saved plan that is missing, whose run a key may still find."""
+    """As `execute_plan` takes it. None for a saved plan that is missing; a key may still find an earlier run of it."""
     name: str | None = None
     """Set for a saved plan."""
     goal: str | None = None
-    """The title in a plan's file."""
+    """The title in the plan's file; None for a saved plan."""
     version: str | None = None
     """Set for a saved plan."""
 
 
 def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
-    """Return the saved plan of that name, else the plan in the file of that name, or on standard input for `-`.
+    """Return the saved plan with that name, or otherwise the plan in that file; for `-`, the one on standard input.
 
     Raises:
-        UnknownPlan: the word can only be a name, and no plan has it.
+        UnknownPlan: the word can only be the name of a saved plan, and no usable one has it.
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
@@ -52,7 +52,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
 
 
 def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
-    """Return the saved plan. Raises `UnknownPlan`, which says what is wrong with its file, if it has one."""
+    """Return the saved plan. Raises `UnknownPlan`; if the plan has a file, the message says what is wrong with it."""
     fault = catalogue.get_fault(name)
     if fault is not None and catalogue.get(name) is None:
         raise UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
@@ -60,7 +60,7 @@ def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
 
 
 def _read_plan(path: str) -> GivenPlan:
-    """Return the plan in the file, YAML or JSON by its ending, or JSON on standard input for `-`."""
+    """Return the plan in a file, whose ending says whether it is YAML or JSON; for `-`, the JSON on standard input."""
     document = _read_document(path, "the plan")
     if not isinstance(document, dict):
         return GivenPlan(document)
@@ -70,7 +70,7 @@ def _read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return the inputs of --inputs, overridden by those of --input, with the types that the plan takes."""
+    """Return the inputs from --inputs and --input. Those from --input win, and are read as the types of the plan."""
     inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")

@@ -32,7 +32,7 @@ from planwarden.server.cli.output import (
 )
 
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
-"""Usage errors of a correct command that came at the wrong time; they exit as failures."""
+"""Usage errors of a correct command that came at the wrong time; the exit code is `FAILED`, not `USAGE`."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "Serve MCP over standard input and output, or over HTTP."),
@@ -84,7 +84,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         ),
     ),
 }
-"""Each command with its module in `planwarden.server.cli.commands`, which adds the arguments, and what it does.
+"""By command: its module in `planwarden.server.cli.commands`, which adds the arguments, and what the command does.
 
 The module is imported when its command is used, so that no command waits for the imports of another one.
 """
@@ -120,7 +120,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int:
-    """Run one command and return its exit code; call `imported` once everything that it needs is imported."""
+    """Run a command and return its exit code. Call `imported` after parsing, which imports a named command's module."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal cannot show must not stop the command.
@@ -131,7 +131,7 @@ def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe. Without this the interpreter would fail again when it flushes standard output.
+        # The reader closed the pipe. Without `dup2` the interpreter would fail again when it flushes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT.document.fileno())
         return FAILED
 

@@ -1,8 +1,8 @@
-"""The wrapped server behind an address: the SDK's Streamable HTTP, within the limits of planwarden's own connections.
+"""The connection to a wrapped server behind an address: Streamable HTTP of the SDK, with planwarden's limits.
 
-Messages pass value for value. The headers that a revision needs are made here from the messages of the host: the SDK
-adds them only to its own requests (https://modelcontextprotocol.io/specification/2026-07-28, Streamable HTTP). A
-failure of one request ends that request; an ended session ends the connection.
+Messages keep their values, but not their bytes. Some revisions need headers: this module builds them from the host's
+messages, because the SDK adds them only to its own requests (https://modelcontextprotocol.io/specification/2026-07-28,
+Streamable HTTP). If a request fails, only that request ends; if the session ends, the connection ends.
 """
 
 import logging
@@ -42,7 +42,7 @@ from planwarden.tools.downstream.transports.http import http_transport
 logger = logging.getLogger(__name__)
 
 SEND_S = 30.0
-"""How long a message may wait for those before it."""
+"""How many seconds a message may wait for the messages before it to be sent."""
 MAX_HEADER_MAPS = 1_000
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SESSION_ENDED = "Session terminated"
@@ -52,7 +52,7 @@ FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 
 
 class AddressUpstream:
-    """A server behind an address."""
+    """The connection to one server behind an address."""
 
     receiver: Relay
 
@@ -63,9 +63,9 @@ class AddressUpstream:
         """The SDK's stream, which has no public type."""
         self._handshake_id: int | str | None = None
         self._version: str | None = None
-        """The revision on which the handshake settled."""
+        """The revision that the handshake agreed on."""
         self._parameter_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
-        """By tool, the parameters that its server wants as headers."""
+        """By tool, the parameters that the server also wants as headers, and the names of these headers."""
 
     @property
     def is_running(self) -> bool:
@@ -133,7 +133,7 @@ class AddressUpstream:
         self.receiver.handle_loss(reason)
 
     async def _take(self, item: SessionMessage) -> bool:
-        """Pass one message on, and return whether the connection goes on."""
+        """Pass one message to the receiver; return False if it says that the session has ended."""
         message = item.message
         if isinstance(message, JSONRPCError):
             failure = self._read_failure(message.error)
@@ -146,7 +146,7 @@ class AddressUpstream:
         return True
 
     def _read_failure(self, error: ErrorData) -> ToolError | None:
-        """Return why a request has no answer; None for an answer of the server."""
+        """Return why a request has no answer; None if the error is the server's own answer."""
         name, text = f"server {self.config.name!r}", error.message
         if error.code == INVALID_REQUEST and text == SESSION_ENDED:
             return ToolError(f"{name} ended the session before it took the request; try again")

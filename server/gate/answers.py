@@ -1,7 +1,7 @@
-"""What the host reads about a gated call: the server's own result, or prose as an error result.
+"""The answers to a gated call that the host reads: the server's own result, or a text as an error result.
 
-A tool with an output schema may return only what fits it, or an error. A form in JSON would make a model poll; a
-sentence that says what happens by itself, and what to do, does not.
+A tool with an output schema may return only a result that fits it, or an error. The text says what happens by itself
+and what the model should do. A status in JSON would make a model poll instead.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ MAX_VALUE_CHARS = 200
 MAX_EDITS = 20
 
 DISPOSITION = "io.modelcontextprotocol/tool-approval-disposition"
-"""The key of `_meta` under which SEP-2848 says what became of a call that needed an approval."""
+"""The key of `_meta`, defined by SEP-2848, that says what became of a call that needed an approval."""
 
 Result = dict[str, JsonValue]
 Answer = Mapping[str, JsonValue | Raw]
-"""A result; parts may be the bytes that the server sent."""
+"""A result. Some parts may still be the bytes that the server sent."""
 
 
 def build_text(text: str, *, is_error: bool = True) -> Result:
@@ -62,7 +62,7 @@ def has_run(execution: ExecutionState) -> bool:
 
 
 def find_rejection(execution: ExecutionState) -> SuspensionState | None:
-    """Return the question that somebody answered with no."""
+    """Return the first question that somebody answered with no; None if there is none."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if suspension.status == "decided" and decision is not None and decision.approved is False:
@@ -76,7 +76,7 @@ def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Resu
 
 
 def add_facts(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
-    """Return the result; if somebody was asked about the call, its `_meta` says what became of it."""
+    """Return the result. If somebody was asked about the call, add to `_meta` what became of the call."""
     return _add_meta(result, DISPOSITION, _find_disposition(execution)) if execution.suspensions else dict(result)
 
 
@@ -104,8 +104,8 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:
             return _add_edits(execution, call, frames.drop_own_facts(whole))
-        # What a person found out, or what replaces a result that is too large to be stored, is an error: a tool
-        # with an output schema may return nothing but its server's own result.
+        # A person's report, and the text in place of a result that is too large to store, become an error: a tool
+        # with an output schema may return only its server's own result.
         is_stand_in = isinstance(whole, str) and not is_reported
         says = f"{name} happened, as a person found out. The person says: {whole}"
         return build_text(str(whole) if is_stand_in else says)
@@ -120,7 +120,7 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
 
 
 def add_first_line(execution: ExecutionState, result: Result) -> Result:
-    """Return the result with the line that says when the call ran, for a host that did not wait for it."""
+    """Return the result after a line that says when the call ran, for a host that asks for it again later."""
     when = datetime.fromtimestamp(execution.updated_at, UTC).astimezone().strftime("%H:%M")
     return _add_block(result, f"ran at {when} after a person approved it; not run again")
 
@@ -134,7 +134,7 @@ def _was_reported_by_person(execution: ExecutionState, call: Call) -> bool:
 
 
 def _add_edits(execution: ExecutionState, call: Call, result: Result) -> Result:
-    """Return the result with what a person changed in the arguments before they ran."""
+    """Return the result; if a person changed the arguments before the call ran, add what changed."""
     before, ran = call.proposed, call.arguments or {}
     names = [
         name

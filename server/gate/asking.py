@@ -1,7 +1,7 @@
-"""Asks the host's person about a gated call, as far as the host can be asked: by a form, an address, or a task.
+"""Asks the host's person about a gated call, if the host can show a question: by a form, a link, or a task.
 
-A form decides only what the policy lets a form decide; an address decides nothing. What a person leaves open, or the
-host answers by itself, stays a question of the inbox. Imported when a host first says that it can be asked.
+A form decides only what the policy lets a form decide; a link decides nothing. If the person does not decide, or the
+host closes the form by itself, the question stays open in the inbox. `GatedCalls` imports this module only when needed.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Questions = Mapping[str, TaskQuestion]
 
 
 class HostQuestions:
-    """What one host can be asked."""
+    """Asks questions through one host."""
 
     def __init__(self, service: Service, relay: Relay, principal: str) -> None:
         self._service = service
@@ -35,7 +35,7 @@ class HostQuestions:
         self._input = TaskInput(channel=CHANNEL)
 
     async def find(self, execution: ExecutionState) -> Questions:
-        """Return the open questions of the execution that this host can show now, and has not shown before."""
+        """Return the open questions of the execution that this host can show and that no host has answered yet."""
         if not execution.open_suspensions:
             return {}
         try:
@@ -49,7 +49,7 @@ class HostQuestions:
         return {key: build_input_request(elicitation) for key, (_, elicitation) in questions.items()}
 
     async def apply(self, execution: ExecutionState, responses: Mapping[str, JsonValue]) -> None:
-        """Record what the host answered; the same answers again change nothing.
+        """Record the host's answers; recording the same ones again changes nothing.
 
         Raises `InvalidArguments`: an answer does not fit its question, which stays open.
         """
@@ -59,7 +59,7 @@ class HostQuestions:
             raise InvalidArguments(error.error.message) from None
 
     async def push(self, execution: ExecutionState, questions: Questions, waiting: anyio.CancelScope, s: float) -> None:
-        """Send the questions to a host of an older revision; afterwards the call waits for `s` seconds more."""
+        """Ask a host of an older revision the questions. Afterwards the call waits for at most `s` seconds more."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]

@@ -1,8 +1,8 @@
-"""`/gate/NAME` over Streamable HTTP: a server of planwarden.json for hosts elsewhere, each with its own connection.
+"""`/gate/NAME` over Streamable HTTP: serves one server of planwarden.json to hosts that connect over HTTP.
 
-A session of the older revisions is one host, with one connection to the server. Since revision 2026-07-28 requests have
-no session and say everything about themselves: those of one principal share a connection, with ids of their own there.
-The calls belong to the owner of the token, who sees no others.
+In older revisions, each session is one host with its own connection to the server. Since revision 2026-07-28, requests
+have no session, and each carries all that it needs. The requests of one principal share a connection, on which each
+gets a new id. Calls belong to the owner of the token, who sees no calls of others.
 """
 
 import logging
@@ -55,17 +55,17 @@ from planwarden.tools.downstream.config import ServerConfig
 logger = logging.getLogger(__name__)
 
 IDLE_S = 1_800.0
-"""How long a session may be unused; then its server ends."""
+"""How many seconds a session may be unused before it ends, with its connection to the server."""
 SHARED_IDLE_S = 300.0
 PING_S = 15.0
 MAX_SESSIONS = 1_000
 MAX_WAITING = 64
-"""How many messages of one request may wait for its client."""
+"""How many messages about one request may wait until its client reads them."""
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Session:
-    """One host of the older revisions."""
+    """The session of one host of an older revision."""
 
     def __init__(self, caller: Caller, config: ServerConfig) -> None:
         self.caller = caller
@@ -75,7 +75,7 @@ class Session:
         """Requests without an answer, the newest one at the end."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Relay between the host and a connection of its own until the host ends the session."""
+        """Relay between the host and its own connection to the server until the session ends or is idle too long."""
         async with self.transport.connect() as (received, sending):
 
             async def write(line: bytes) -> None:
@@ -100,13 +100,13 @@ class Session:
             self._requests[message.id] = message
         await host.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            # The server no longer answers it, and the stream of a request ends only with an answer.
+            # The server no longer answers the cancelled request, but the stream of a request ends only with an answer.
             request = self._requests.pop((message.params or {}).get("requestId", ""), None)
             if request is not None:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the request that a message of the server is about; the newest call if the message does not say."""
+        """Return the id of the request that the server's message is about, or of the newest call if it does not say."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -119,7 +119,7 @@ class Session:
 
 
 class SharedHost:
-    """The requests of one principal since 2026-07-28, which have no session."""
+    """All requests of one principal to one server since revision 2026-07-28, which has no sessions."""
 
     def __init__(self, caller: Caller, config: ServerConfig) -> None:
         self.caller = caller
@@ -128,17 +128,17 @@ class SharedHost:
         self._host: Host
         self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
-        """By its id on the connection to the server, a request as its client sent it, and where its answer goes."""
+        """By id on the connection to the server: the request as its client sent it, and the stream for its messages."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keep the connection to the server until there is no request for a while."""
+        """Keep the connection to the server open until there has been no request for `SHARED_IDLE_S`."""
         async with connect(warden, self.config, self.caller.principal, self._write) as self._host:
             with self.idle:
                 task_status.started()
                 await anyio.sleep_forever()
 
     async def _write(self, line: bytes) -> None:
-        """Give a message of the server to the request that it belongs to."""
+        """Pass a message of the server to the stream of its request, or of the newest one if it names none."""
         frame = frames.read_frame(line)
         params = frames.read_value(frame.params)
         own_id = frame.id if frame.method is msgspec.UNSET else _read_own_id(params)
@@ -152,11 +152,11 @@ class SharedHost:
             else:
                 if isinstance(params, dict):
                     frame = replace(frame, params=msgspec.Raw(msgspec.json.encode(_restore_ids(params, request))))
-                # Only notifications can be more than a client has read; those beyond the limit are dropped.
+                # A client may read notifications too slowly; those beyond `MAX_WAITING` are dropped.
                 stream.send_nowait(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
-        """Yield the server's messages about the request, the answer last; an empty one if there is none for a while."""
+        """Yield the server's messages about the request, its answer last; an empty one after `PING_S` without any."""
         own_id = next(self._ids)
         sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
         self._streams[own_id] = frame, sending
@@ -220,7 +220,7 @@ class GateEndpoint:
         return _build_response(error, 503 if session_id is None else 404)
 
     async def _open_session(self, session: Session, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the transport answer the request that opens a session, and forget the session if it refuses it."""
+        """Let the transport answer the request that opens a session; if it refuses the request, forget the session."""
         status = 500
 
         async def note_status(message: Message) -> None:
@@ -228,7 +228,7 @@ class GateEndpoint:
             status = message.get("status", status)
             await send(message)
 
-        # A session counts even before its connection is open.
+        # The session counts toward `MAX_SESSIONS` even before its connection is open.
         self._sessions[session.transport.mcp_session_id or ""] = session
         try:
             await self._tasks.start(self._run, self._sessions, session.transport.mcp_session_id, session)
@@ -251,7 +251,7 @@ class GateEndpoint:
         hosts[key] = host
         try:
             await host.run(self._warden, task_status=task_status)
-        # One host must not end the others.
+        # A failure of one host must not end the others.
         except Exception:
             logger.exception("a connection at /gate/%s ended", host.config.name)
         finally:
@@ -316,14 +316,14 @@ async def connect(warden: Warden, config: ServerConfig, principal: str, write: W
 
 @asynccontextmanager
 async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
-    """Yield the application that serves `/gate/NAME` while the block runs; the warden is open."""
+    """Yield the application that serves `/gate/NAME` while the block runs; the warden must be open."""
     async with announce_gate(warden.service, ""), anyio.create_task_group() as tasks:
         yield GateEndpoint(warden, tasks)
         tasks.cancel_scope.cancel()
 
 
 def _replace_ids(frame: Frame, own_id: int) -> Frame:
-    """Return the request with an id, and a token for progress, that no other request on the connection has."""
+    """Return the request with `own_id`, which is unique on the connection, as its id and progress token, if any."""
     params = frame.read_params()
     meta = frames.read_object(params["_meta"])
     if "progressToken" in meta:
@@ -333,7 +333,7 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
 
 
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message; None for a notification that cannot be sent over HTTP, and an error for such an answer."""
+    """Return the message. For one that cannot be sent over HTTP, return an error if it is an answer, otherwise None."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
@@ -359,7 +359,7 @@ def _read_own_id(params: JsonValue) -> JsonValue:
 
 
 def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, JsonValue]:
-    """Return the parameters of a notification with the token and the id that the client knows."""
+    """Return the parameters of a notification with the progress token and subscription id that the client knows."""
     meta = _read_meta(params)
     if "progressToken" in params:
         own_meta = frames.read_value(request.read_params().get("_meta"))
@@ -370,7 +370,7 @@ def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, Json
 
 
 def _build_response(line: bytes, status: int | None = None) -> Response:
-    """Return an answer in JSON, with the status that its error has in HTTP."""
+    """Return the line as an HTTP response; without `status`, the error in the line, if any, determines the status."""
     answer = frames.read_frame(line)
     error = frames.read_value(answer.error)
     code = error.get("code") if isinstance(error, dict) else None

@@ -23,7 +23,7 @@ from planwarden.tools.downstream.gated_servers import describe_other_server, sav
 
 @asynccontextmanager
 async def judge_calls(gate: Gate, warden: Warden, principal: str = LOCAL) -> AsyncGenerator[None]:
-    """Answer the calls of the principal while the block runs; the warden is open."""
+    """Let the gate judge the calls of the principal while the block runs; the warden must be open."""
     tools = await _build_tools(gate, warden)
     calls = GatedCalls(warden.service, warden.settings, gate.relay, tools, principal)
     async with anyio.create_task_group() as tasks:
@@ -66,12 +66,12 @@ async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerato
 
 
 async def _record_server(config: ServerConfig, warden: Warden) -> None:
-    """Record in the home how to reach the wrapped server. Raises `UsageError`: a running gate has the name."""
+    """Store in the home how to reach the server. Raises `UsageError`: a running gate to another server has the name."""
     home = warden.settings.home
     other = await anyio.to_thread.run_sync(describe_other_server, home, config)
     living = await RunningGates(warden.service.store).list_living() if other is not None else ()
     if any(gate.server == config.slug for gate in living):
-        # Rules and pages could not tell the two apart.
+        # Rules and pages could not tell the two servers apart.
         raise UsageError(
             f"a gate named {config.name!r} runs already, in front of {other}; choose another name with --name"
         )
@@ -80,7 +80,7 @@ async def _record_server(config: ServerConfig, warden: Warden) -> None:
 
 @asynccontextmanager
 async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
-    """Tell other processes of the gate while the block runs; an empty `server` means all of planwarden.json."""
+    """Announce the gate to other processes while the block runs; an empty `server` means all of planwarden.json."""
     running = RunningGates(service.store)
     await running.open(service.owner, server)
     try:

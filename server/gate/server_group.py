@@ -1,7 +1,7 @@
-"""Several servers behind one connection: tools have their names in the catalogue, and everything else stays as sent.
+"""Serves several servers over one connection. Their tools get the names that they have in planwarden's catalogue.
 
-Lists are merged, and a call, a URI or the name of a prompt goes to the server that listed it. A server that is out of
-reach is left out of the lists.
+Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
+a prompt goes to the server that listed it. The lists leave out servers that are out of reach.
 """
 
 import logging
@@ -60,7 +60,7 @@ class ServerGroup(Host):
             return frames.build_result(request_id, self._complete(await self._list(method)))
         if method == "tools/call":
             relay, remote_name = await self._find_tool(str(params.get("name")))
-            # Only the name is written anew; what is judged and sent is read from this.
+            # Only the name is replaced. The gate judges and sends these parameters.
             raw = {**frame.read_params(), "name": msgspec.Raw(msgspec.json.encode(remote_name))}
             return await relay.answer(replace(frame, params=msgspec.Raw(msgspec.json.encode(raw))))
         if method in ROUTED or method == "completion/complete":
@@ -102,7 +102,7 @@ class ServerGroup(Host):
             tool = (await _open_tools(relay)).find_by_name(name)
             if tool is not None:
                 return relay, tool.remote_name
-        # Its server's tools may not be listed yet; if the server is out of reach, its relay says so.
+        # The server's tools may not be listed yet. If it is out of reach, `read` raises an error that names it.
         for relay in sorted(self.relays, key=lambda relay: -len(relay.config.slug)):
             prefix = f"{relay.config.slug}_"
             if name.startswith(prefix):
@@ -122,7 +122,7 @@ class ServerGroup(Host):
                 try:
                     page = await relay.request(method, params)
                 except ToolError as error:
-                    # It is out of reach, or has none of these.
+                    # The server is out of reach, or it has no such list.
                     logger.info("%s", error.message)
                     break
                 entries, cursor = page.get(key), page.get("nextCursor")
@@ -152,7 +152,7 @@ class ServerGroup(Host):
         return owners[name if name in owners else max(templates, key=len)]
 
     async def _ask_all(self, frame: Frame) -> bytes:
-        """Return the merged answers of the servers; an error of one that can be reached is the error of all."""
+        """Return the merged answers of the servers; if one that can be reached answers with an error, return that."""
         answers: list[Frame] = []
 
         async def ask(relay: Relay) -> None:
@@ -176,7 +176,7 @@ class ServerGroup(Host):
 
 
 async def _open_tools(relay: Relay) -> GatedTools:
-    """Return the tools of a server once the store is open. Raises `PlanwardenError`: it cannot be opened."""
+    """Return the tools of a server once the store is open. Raises `PlanwardenError`: the store cannot be opened."""
     gate = relay.calls
     assert isinstance(gate, Gate)
     return (await gate.open()).tools

@@ -1,7 +1,7 @@
-"""The wrapped server: a process, which is started when a message needs it, and started again after it ended.
+"""A wrapped server that is a process. It is started when a message needs it, and again after it has ended.
 
-It gets the environment of the gate, which is the one that the host chose for it, without planwarden's own variables.
-A server behind an address is in `address.py`.
+It gets the gate's environment, which the host chose for it, without planwarden's own variables. A server of
+planwarden.json gets only the SDK's default variables and its own. `address.py` is for servers behind an address.
 """
 
 import os
@@ -29,7 +29,7 @@ def list_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class ProcessUpstream:
-    """A server that is a process."""
+    """The connection to one server that is a process."""
 
     receiver: Relay
 
@@ -49,7 +49,7 @@ class ProcessUpstream:
 
     async def start(self, tasks: TaskGroup) -> None:
         await self._has_ended.wait()
-        # No cancellation between the start and the task that ends the child.
+        # A cancellation must not come between the start of the child and the start of the task that ends it.
         with anyio.CancelScope(shield=True):
             inherited = os.environ if self.config.is_gated else stdio.get_default_environment()
             process, transport = await spawn(self.config, list_environment({**inherited, **self.config.env}))
@@ -72,7 +72,7 @@ class ProcessUpstream:
         self._lost_reason = self._lost_reason or reason
 
     async def _attend(self, child: Child) -> None:
-        """Pass the lines of the process on until it ends, and end it in any case."""
+        """Pass on the lines of the process until it ends; stop the process in any case."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(child.keep_log)
@@ -103,7 +103,7 @@ class ProcessUpstream:
                     else:
                         what = f"sent more than {MAX_ANSWER_BYTES} bytes in one message"
                         if line.request_id is None:
-                            # Nothing says which request it answers; that request would wait forever.
+                            # Nothing says which request the message answers; that request would wait forever.
                             child.on_lost(f"it {what}")
                             return
                         error = LargeResult(f"server {self.config.name!r} {what}", None)

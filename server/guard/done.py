@@ -1,8 +1,8 @@
-"""Records how a host's calls ended, and lets a host stop only when the promises of its session are proven.
+"""Records how a host's calls ended, and checks the promises of its session when the host wants to stop.
 
-What counts is what the host says of a call that it made; see `planwarden.tools.guarded.promises`. A stop is refused
-`retries` times, then a person is asked, and the host may stop: no session is trapped in a loop. A program with a shell
-of the same user can send such events too; the guard refuses `planwarden guard hook` to a model.
+Only the host's report of a call that it made counts; see `planwarden.tools.guarded.promises`. Unproven strict promises
+refuse a stop `retries` times. Then a person is asked, and the host may stop, so no session is trapped in a loop. A
+program in a shell of the same user can send such events too; the guard refuses `planwarden guard hook` to a model.
 """
 
 import json
@@ -53,7 +53,7 @@ from planwarden.tools.guarded.promises import (
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
 MAX_CALLS = 2_000
-"""Of a session; only the newest count."""
+"""How many calls of a session count; older ones are ignored."""
 PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
 STOP_TOOL = "Stop"
 _EXECUTION = re.compile(r"executionId\W{1,8}([A-Za-z0-9_-]{8,64})")
@@ -64,7 +64,7 @@ class StopDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What the host is told at the end of a turn."""
 
     refusal: str = ""
-    """Why it must go on; empty if it may stop."""
+    """Why the host must go on; empty if it may stop."""
     message: str = ""
     """What the person is told."""
 
@@ -80,7 +80,7 @@ class DoneKeeper:
         self._sessions = RecordStore(store, HostSession)
 
     async def answer(self, host: str, text: bytes) -> CommandAnswer:
-        """Return the answer to an event about what the host did."""
+        """Record a call or judge a stop, and return the answer to the host's event."""
         if read_event_name(text) not in STOPS:
             answer = await anyio.to_thread.run_sync(record_call, str(self._settings.home), host, text)
             return msgspec.convert(answer, CommandAnswer)
@@ -90,9 +90,9 @@ class DoneKeeper:
             return build_failure(host, text, self._settings.tables.guard.stop == "closed", error.message)
 
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
-        """Return whether the host may stop: strict promises send it back `retries` times, then a person is asked."""
+        """Return whether the host may stop. Strict promises refuse a stop `retries` times; then a person is asked."""
         if event.get("agent_id") or _has_running_subagent(event):
-            # A subagent owes nothing itself, and the host stops again after a running subagent.
+            # A subagent itself owes nothing. If one still runs, the host will stop again after it.
             return StopDecision()
         fresh = _build_session(str(self._settings.home), host, event)
         session = await self._sessions.find(fresh.session, self._store.clock.now())
@@ -127,7 +127,6 @@ class DoneKeeper:
         return StopDecision(message=f"{label} says it is done without: {names}. {rejection}{_list_reasons(owed)}{how}")
 
     async def _waive(self, session: HostSession, owed: Sequence[OwedPromise], reason: str) -> StopDecision:
-        """Waive the promises for this session."""
         names = _list_names(owed)
         waived = {each.promise.name: reason[:500] or "without a reason" for each in owed}
         await self._save(replace(session, refusals=0, question="", waived={**session.waived, **waived}))
@@ -135,7 +134,7 @@ class DoneKeeper:
         return StopDecision(message=f"A person waived for this session: {names}.")
 
     async def _save(self, session: HostSession) -> None:
-        """Store the session, and forget those that ended a week ago."""
+        """Store the session, and delete those whose last stop was more than `KEEP_SESSIONS_S` ago."""
         now = self._store.clock.now()
 
         def put(transaction: RecordTransaction) -> bool:
@@ -172,7 +171,7 @@ def _build_session(home: str, host: str, event: dict[str, JsonValue]) -> HostSes
 
 
 async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
-    """Return the calls of a session. Those of planwarden's own tools succeeded if their executions are completed."""
+    """Return the calls of a session. If a call started an execution that is not completed, its success is unknown."""
     calls = await anyio.to_thread.run_sync(_read_record, session.host, session.record)
     headers = await store.headers({call.execution for call in calls} - {""})
     completed = {header.execution_id for header in headers if header.status == "completed"}
@@ -184,7 +183,7 @@ async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
 async def judge_session(
     store: Any, settings: Settings, session: HostSession, calls: Sequence[RecordedCall]
 ) -> PromiseVerdict:
-    """Return what became of the operator's promises, and of those of the trusted folders around the session's."""
+    """Judge the operator's promises, and those of the trusted folders that contain the folder of the session."""
     groups = [(session.folder, settings.promises)]
     for trusted in await RecordStore(store, TrustedFolder).all():
         if Path(session.folder).is_relative_to(trusted.folder):
@@ -198,8 +197,8 @@ async def judge_session(
 
 
 def read_transcript(text: str, host: str) -> list[RecordedCall]:
-    """Return the calls of a session that was recorded as JSON lines, each an event as the host's hook sends it, with
-    `at` in Unix seconds. Raises `InvalidArguments`."""
+    """Return the calls of a session that was recorded as JSON lines. Each line is an event as the host's hook sends it,
+    with `at` in Unix seconds (default: the line's number). Raises `InvalidArguments`."""
     calls: list[RecordedCall] = []
     for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
         event = read_object(line.encode())
@@ -226,7 +225,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         is_background |= "backgroundTaskId" in response
         is_background |= "\nCommand moved to background" in str(response.get("llmContent", ""))[:200]
     executions = _EXECUTION.findall(str(response)) if call.tool.startswith(call.host.own_prefix) else []
-    # A second id is in a text that a model wrote.
+    # If there are different ids, one is in a text that a model wrote.
     execution = "" if not executions else executions[0] if len({*executions}) == 1 else "several"
     return RecordedCall(
         tool=call.name,
@@ -235,7 +234,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         folder=call.folder,
         arguments=arguments,
         paths=_list_paths(call),
-        # Part of a command line could mean something else.
+        # A command line that is too long is left out: a part of it could mean something else.
         line=None if shell is None else line if isinstance(line, str) and len(line) <= MAX_VALUE_CHARS * 4 else "",
         is_background=is_background,
         digest=call.compute_digest("")[:32],
@@ -253,7 +252,7 @@ def _list_paths(call: GuardedCall) -> tuple[str, ...]:
 
 
 def _read_outcome(host: str, event: dict[str, JsonValue], response: JsonValue) -> bool | None:
-    """Return whether the host says that the call succeeded."""
+    """Return whether the host says that the call succeeded; None if it does not say."""
     match event.get("hook_event_name"):
         case "PostToolUseFailure":
             return False
@@ -276,7 +275,7 @@ def _read_outcome(host: str, event: dict[str, JsonValue], response: JsonValue) -
 
 
 def _read_record(host: str, path: str) -> list[RecordedCall]:
-    """Return the newest calls in the file of a session: Codex's own, or what `record_call` wrote."""
+    """Return the newest calls in the record of a session: Codex's own file, or the file that `record_call` wrote."""
     lines: list[bytes] = []
     for name in (f"{path}.old", path):
         try:
@@ -293,7 +292,7 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
 
 
 def _find_first_folder(record: str) -> str:
-    """Return the host's folder at its first call, because it may have changed since; empty if that is not known."""
+    """Return the folder of the host at its first recorded call, which it may have left since; empty if unknown."""
     for name in (f"{record}.old", record):
         with suppress(OSError, PlanwardenError), open(name, "rb") as file:
             folder = read_object(file.readline()).get("cwd")
@@ -302,7 +301,7 @@ def _find_first_folder(record: str) -> str:
 
 
 def _delete_old_records(folder: Path) -> None:
-    """Delete the records of sessions that ended a week ago."""
+    """Delete the records in planwarden's own folder that have not changed for `KEEP_SESSIONS_S`."""
     for file in folder.glob("*.jsonl*") if folder.name == SESSIONS else ():
         with suppress(OSError):
             if time.time() - file.stat().st_mtime > KEEP_SESSIONS_S:
@@ -349,7 +348,7 @@ def _list_reasons(owed: Sequence[OwedPromise]) -> str:
 
 
 def _build_question(session: HostSession, owed: Sequence[OwedPromise]) -> GuardedCall:
-    """Return the stop as a call that a person can be asked about; stops that lack the same promises are identical."""
+    """Return the stop as a call, for a question. Stops of one session that lack the same promises are identical."""
     missing = "; ".join(f"no `{describe_pattern(each.promise.requires)}` has succeeded" for each in owed)
     arguments: dict[str, JsonValue] = {
         "done_without": _list_names(owed),
@@ -371,7 +370,7 @@ def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
 
 
 def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
-    """Return the answer if planwarden itself failed. With `is_closed` a stop is refused, but not twice in a row."""
+    """Return the answer if planwarden itself failed. With `is_closed`, refuse a stop, but not twice in a row."""
     document: dict[str, JsonValue] = {}
     # An event that cannot be read must not trap the session.
     with suppress(PlanwardenError):

@@ -1,8 +1,8 @@
-"""The guard of one process: what may pass at once, what a person is asked about, and what passes once after that.
+"""The guard of one process: it lets a host's call pass, refuses it, or asks a person, who can let it pass once.
 
-A question about a host's call is the question of an execution with one step, which calls the host's tool. So it is
-shown, answered, reminded of and audited like every other. All executions about identical calls share a thread, and a
-thread has one unfinished execution: an identical call gets the same question.
+To ask about a call, the guard starts an execution whose only step calls the host's tool. So the question is shown,
+answered, reminded of and audited like every other question. All executions about identical calls share a thread, and a
+thread has at most one unfinished execution: an identical call gets the same question.
 """
 
 import shlex
@@ -34,13 +34,13 @@ from planwarden.tools.registry import Registry
 
 STEP = "call"
 SETTLE_S = 10.0
-"""How long a call waits until its execution asks or ends; the host's own limit is longer."""
+"""How long a call waits for its execution to ask a question or to end; the host's own limit is longer."""
 MAX_OPEN_OF_SESSION = 50
-"""How many questions about calls of one host session may be open; its model could ask forever."""
+"""How many questions about calls of one host session may be open; without a limit its model could ask forever."""
 PREFIX = "guard-"
-"""How the names of the guard's threads begin, which no caller can name."""
+"""What the ids of the guard's threads begin with; a caller cannot choose the id of a new thread."""
 ATTEMPTS = 5
-"""How often a thread is read while other processes change it."""
+"""How often the guard tries to decide about a call while other processes change the call's thread."""
 
 
 class HostGuard:
@@ -51,12 +51,12 @@ class HostGuard:
         self._judge = build_judge(settings)
         self._find_inbox = find_inbox
         self._program = build_command_prefix(settings.home, None)
-        """Begins a command line that works on this home, for people to copy."""
+        """The first words of a command line for people to copy: the program and this home."""
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
-        """Return the answer to the host; every error of planwarden is a refusal."""
+        """Return the answer to the host; every `PlanwardenError` becomes a refusal."""
         try:
-            # In a thread: it looks at files, which may be on a disk that does not answer.
+            # In a thread, because the judge looks at files, and their disk may not answer.
             verdict = await anyio.to_thread.run_sync(self._judge.judge, call)
             if verdict is None:
                 return await self._decide_by_log(call, principal)
@@ -88,7 +88,7 @@ class HostGuard:
         return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return which limit of open questions keeps the session from asking another; None if it may ask."""
+        """Return the limit of open questions that is reached; None if the session may ask another question."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
@@ -107,7 +107,7 @@ class HostGuard:
         start = StartRequest()
         if newest is not None:
             start = StartRequest(after=newest.execution_id, after_version=newest.version)
-        # No model reads the context; it says whose question this is when questions are counted.
+        # No model reads the context: `_describe_flood` uses it to count the questions of the session.
         return await self._executions.create(
             NewExecution(
                 thread=PreparedThread(thread_id, ev.Options(), context=call.session),
@@ -119,7 +119,7 @@ class HostGuard:
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return what the execution says about the call; None when it is over and says nothing."""
+        """Return the verdict that follows from the execution; None if none does."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)
@@ -149,8 +149,8 @@ class HostGuard:
 
 
 def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
-    """Return the refusal of a person who said no within the last hour. Without one, the call is asked about again: when
-    the hour is over, and at once if nobody answered or only a model said no."""
+    """Return the refusal if a person or a form of the host said no within the last hour. Otherwise the call is asked
+    about again: after that hour, or at once if nobody answered or only a model said no."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:
@@ -175,13 +175,13 @@ def build_judge(settings: Settings) -> Judge:
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:
-    """Return the guard of a server. A question that it asks opens the inbox, like every other."""
+    """Return the guard of a server. Its questions open the inbox, like all others."""
     return HostGuard(service, settings, service.open_inbox)
 
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Open the store and an engine without tools of plans, for one command. `inbox` is an inbox's address, if known.
+    """Open a guard for one command; its engine has no tools for plans. `inbox` is the address of an inbox, if known.
 
     Raises:
         StoreError: the store cannot be used.

@@ -1,10 +1,10 @@
-"""Answers `planwarden guard hook` quickly: a server of the same home that already runs judges the call, over a local
-socket, and what a host did is only written down.
+"""Answers `planwarden guard hook` quickly: a running server of the same home judges a call, over a local socket, and a
+call that the host has made is only written to a file.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
-imports little, and hands the event to a server that the host has started anyway. It says which settings it sees; a
-server that was started with others declines. If no server answers, the command judges by itself. No process is started
-or left behind.
+imports little, and sends the event to a server that the host has started anyway. It also sends a digest of the settings
+file; a server that started with other settings declines. If no server answers, the command judges by itself. The hook
+starts no process and leaves none behind.
 """
 
 import hashlib
@@ -19,40 +19,40 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 DEADLINE_S = 20
-"""After this time the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
+"""After this time the system ends the process, whatever the process is doing; the hook's shell then blocks the call."""
 ANSWER_S = 15.0
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_SERVERS = 8
 FOLDER = "guard"
-"""Below the home: a socket for each server that runs."""
+"""The folder of the home that has a socket for each server that runs."""
 SETTINGS_FILE = "planwarden.toml"
 DECLINED = b"declined"
 SESSIONS = "sessions"
-"""Below `FOLDER`: a file for each session of a host, with a line for each call that it reported."""
+"""Below `FOLDER`: the folder with a file for each session of a host. A file has a line for each reported call."""
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""Of one session; beyond this a new file begins, and the one before it is kept."""
+"""The limit for the file of one session. A file that exceeds it is kept under another name, and a new one begins."""
 CUT_CHARS = 2_000
-"""How much is kept of the beginning, and of the end, of a long text in a result."""
+"""How many characters at the beginning, and how many at the end, are kept of a long text in a result."""
 MAX_ITEMS = 20
 """How many items of a list in a result are kept."""
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
-"""Events about what a host did. If planwarden fails, they block nothing, so that no session is trapped."""
+"""Events about what a host did. If planwarden fails, they block at most one stop, so that no session is trapped."""
 
 
 def set_deadline() -> None:
     if hasattr(signal, "SIGALRM"):
-        # The default action of the signal needs no Python to run.
+        # The default action of the signal ends the process without running Python code.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(DEADLINE_S)
 
 
 def answer_quickly(words: Sequence[str]) -> int | None:
-    """Answer with the help of a server, and return the exit code; None if the command has to judge by itself.
+    """Answer the hook, and return the exit code; None if no server can help, so the command has to judge by itself.
 
-    `words` are those after `guard hook`. After None, standard input can be read again.
+    `words` follow `guard hook` in the command. After None, the command can read the event from `sys.stdin`.
     """
     set_deadline()
     home = find_home(words)
@@ -67,14 +67,14 @@ def answer_quickly(words: Sequence[str]) -> int | None:
         answer = _ask(path, head + b"\n" + event)
         if answer is not None:
             if not answer and read_event_name(event) in DONE_EVENTS:
-                # The command decides what then happens to a stop.
+                # The server failed, so the command decides whether the host may stop.
                 return None
             return _write(answer)
     return None
 
 
 def read_event_name(event: bytes) -> str:
-    """Return the name that the host gives to the event; empty without one."""
+    """Return the name that the host gives to the event; empty if it gives none."""
     try:
         document: object = json.loads(event)
     except (ValueError, RecursionError):
@@ -83,13 +83,13 @@ def read_event_name(event: bytes) -> str:
 
 
 def find_record(home: str, host: str, session: str) -> str:
-    """Return the file with the calls of a session; its name without `.jsonl` is the id of the session here."""
+    """Return the file with the calls of a session; its name without `.jsonl` is planwarden's id of the session."""
     name = hashlib.sha256(json.dumps([host, session[:1_000]]).encode()).hexdigest()[:32]
     return os.path.join(home, FOLDER, SESSIONS, f"{name}.jsonl")
 
 
 def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
-    """Write down what a host says about a call that it made, and return the answer to its hook; raise nothing."""
+    """Write down what a host says about a call that it made, and return the answer to its hook, also after an error."""
     call = cast("dict[str, Any]", json.loads(event))
     session = call.get("session_id")
     if not isinstance(session, str) or not session:
@@ -97,7 +97,7 @@ def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
     names = ("hook_event_name", "tool_name", "tool_input", "tool_response", "cwd", "session_id")
     path = find_record(home, host, session)
     try:
-        # The id of the execution that one of planwarden's tools started may be anywhere in its result.
+        # Not cut: the id of the execution that a planwarden tool started may be anywhere in its result.
         if "planwarden" not in str(call.get("tool_name")):
             call["tool_response"] = _shorten(call.get("tool_response"))
         line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
@@ -125,7 +125,7 @@ def _shorten(value: Any) -> Any:
 
 
 def find_home(words: Sequence[str]) -> str | None:
-    """Return the home that the command works on, without reading it; None if that takes more to find out."""
+    """Return the home that the command works on, without reading its files; None if these few rules cannot tell."""
     if os.environ.get("PLANWARDEN_STORE") or not words or words[0].startswith("-"):
         return None
     if len(words) == 3 and words[1] == "--home":
@@ -142,7 +142,7 @@ def find_home(words: Sequence[str]) -> str | None:
 
 
 def digest_settings(home: str) -> str:
-    """Return the digest of the settings in the home; empty if there are none."""
+    """Return the digest of the home's settings file; empty if the file cannot be read."""
     try:
         with open(os.path.join(home, SETTINGS_FILE), "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -151,7 +151,7 @@ def digest_settings(home: str) -> str:
 
 
 def _list_sockets(home: str) -> list[str]:
-    """Return the sockets, the newest first."""
+    """Return the newest sockets, at most `MAX_SERVERS`, the newest first."""
     folder = os.path.join(home, FOLDER)
     try:
         names = [entry for entry in os.scandir(folder) if entry.name.endswith(".sock")]
@@ -161,7 +161,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the answer; None if nobody is there or the server declines. A broken answer is empty, and so it blocks."""
+    """Return the answer; None if nobody listens or the server declines. A broken answer becomes `{}`, which blocks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -176,7 +176,7 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
             while len(text) <= MAX_ANSWER_BYTES and (piece := connection.recv(MAX_ANSWER_BYTES)):
                 text += piece
         except OSError:
-            # It may have taken a pass for this call.
+            # The server may have taken the pass for this call, so no other server is asked.
             text = b""
     if text == DECLINED:
         return None
@@ -188,7 +188,7 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
 
 
 def _remove(path: str) -> None:
-    """Remove the socket of a server that is gone."""
+    """Remove the socket of a server that has ended."""
     try:
         os.unlink(path)
     except OSError:

@@ -1,9 +1,9 @@
-"""Judges a call by what it is and by the operator's rules, and says whether it was released to pass once.
+"""Judges a host's call by its tool and by the operator's rules, and checks whether the call was released to pass once.
 
-Calls of planwarden's own tools, calls that only read, and calls that a rule decides need no store. All others are asked
-about. Such a call passes if the log says so: the execution that asked about exactly this call has made it, and a
-person, a grant or a rule released it within the last hour. The pass is taken in a commit, once over all processes,
-before the host hears of it.
+The store is not needed for calls of planwarden's own tools, calls that only read, and calls that a rule decides. The
+guard starts an execution about every other call. The host's call then passes if that execution made exactly this call,
+and a person, a grant or a rule released it within the last hour. A commit takes the pass before the host gets the
+answer, so the pass counts once over all processes.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ from planwarden.server.guard.protected_paths import find_refusal
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_S, find_host_tool
 
 KEEP_S = 24 * PASS_S
-"""How long the store knows that a pass was taken; nothing passes after `PASS_S`, even if the clock is changed."""
+"""How long the store knows that a pass was taken: longer than `PASS_S`, in case the clock is set back."""
 RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
-"""The assurances with which a decision releases a call; no setting adds another."""
+"""A decision releases a call only with one of these assurances; no setting adds another."""
 
 
 class Judge(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Judge(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
 
     def judge(self, call: GuardedCall) -> Verdict | None:
-        """Return the verdict if it needs no store; None if somebody must be asked, or the store must count."""
+        """Return the verdict if it needs no store; None if somebody must be asked, or a budget must be counted."""
         own = call.tool.removeprefix(call.host.own_prefix)
         if own == GUARD_TOOL or call.tool == GUARD_TOOL:
             return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
@@ -69,7 +69,7 @@ class Judge(msgspec.Struct, frozen=True):
                 paths |= follow_links(needed.keys - paths.keys())
 
     def is_released(self, execution: ExecutionState, call: GuardedCall, now: float) -> bool:
-        """Return whether the call was released within the last hour, as the current policy requires."""
+        """Return whether the call was released within the last hour, in a way that the current policy accepts."""
         tool_call, required = execution.only_call, self.find_requirement(call)
         if tool_call is None or tool_call.status != "succeeded" or tool_call.origin or tool_call.arguments is None:
             return False
@@ -77,7 +77,7 @@ class Judge(msgspec.Struct, frozen=True):
             return False
         suspension = execution.suspensions.get(tool_call.suspension_id or "")
         if suspension is None:
-            # A grant, or a rule whose budget the store counted.
+            # Nobody was asked: a grant released the call, or a rule whose budget the store counted.
             is_let = required.needs is None or (tool_call.grant_id is not None and required.needs == "human")
             return is_let and tool_call.intended_at is not None and abs(now - tool_call.intended_at) < PASS_S
         if suspension.decision is None or not suspension.decision.approved or suspension.assurance not in RELEASING:
@@ -98,14 +98,14 @@ def find_definition(call: GuardedCall) -> ToolDefinition:
 
 
 def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:
-    """Return what the audit records: no arguments, only their digest."""
+    """Return what the audit records about the call: not its arguments, only their digest."""
     facts: dict[str, JsonValue] = {"tool": call.name, "answer": answer, "arguments": call.compute_digest("")[:32]}
     rule = None if requirement is None else requirement.rule
     return facts if rule is None else {**facts, "rule": rule.number}
 
 
 async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) -> bool:
-    """Take the pass, and return whether it was still there. Raises `StoreError` if that cannot be known."""
+    """Take the pass, and return whether it was still there. Raises `StoreError` if the store cannot tell."""
     once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
     entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
     return await store.take_once(once, f"guard:{execution.execution_id}", entry)
@@ -114,8 +114,8 @@ async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) 
 def is_about(execution: ExecutionState, call: GuardedCall) -> bool:
     """Return whether the guard started the execution to ask about exactly this call.
 
-    Plans and models cannot name a host's tool, so nobody else starts such an execution. A retry does not count, because
-    it takes over results of another execution.
+    Plans and models cannot name a host's tool, so only the guard starts such an execution. A retry does not count,
+    because it takes over results of another execution.
     """
     plan = execution.plan
     if plan is None or execution.retry_of is not None or len(plan.steps) != 1 or len(plan.steps[0].tool_calls) != 1:

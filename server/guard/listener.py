@@ -1,8 +1,8 @@
 """Answers the hooks of hosts in a server that runs anyway: over MCP, and over a socket for hooks that are commands.
 
-An answer counts only if a host takes it from its hook. A model that calls `guard_call` just gets a text, and takes no
-pass if the call shows that it is a model's: what Claude Code calls for its model has an id in `_meta`. The socket, see
-`hook_client`, is in a folder of the home that only its owner may enter, and allows nothing more.
+An answer counts only if the host gets it from its hook. A model that calls `guard_call` itself gets only a text. Its
+call also takes no pass if `_meta` has the id that Claude Code adds to the calls of its model. The socket (see
+`hook_client`) is in a folder of the home that only its owner may enter, and only answers hooks.
 """
 
 import json
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 READ_S = 10.0
 MAX_HEAD_BYTES = 1_000
 MODELS_ID = "claudecode/toolUseId"
-"""In `_meta` of the calls that Claude Code makes for its model, and never of those that a hook makes."""
+"""The key in `_meta` that Claude Code adds to calls of its model, and never to calls of a hook."""
 
 
 async def answer_guard_call(
     guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]
 ) -> str:
-    """Return the JSON that answers a hook which called the tool `guard_call`."""
+    """Return the JSON answer to a hook that called the tool `guard_call`."""
     if MODELS_ID in meta:
         verdict = deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
     else:
@@ -59,7 +59,7 @@ async def answer_guard_call(
 
 @asynccontextmanager
 async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerator[None]:
-    """Answer hooks of the home while the block runs; if that is not possible, hooks judge by themselves."""
+    """Answer hooks of the home while the block runs. If no socket can be opened, the hooks judge by themselves."""
     folder = settings.home / FOLDER
     path = folder / f"{os.getpid()}.sock"
     settings_digest = digest_settings(str(settings.home))
@@ -80,7 +80,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
                 with anyio.fail_after(READ_S):
                     head, event = await _read(stream)
                 await stream.send(await _answer(settings, service, settings_digest, head, event))
-            # A hook that went away, or something else that connected.
+            # The hook went away, or another program connected.
             except (TimeoutError, anyio.BrokenResourceError, anyio.EndOfStream, ValueError, RecursionError):
                 return
 
@@ -93,7 +93,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
 
 
 async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
-    """Return the first line and the event. Raises `ValueError`: the first line is too long."""
+    """Return the first line and the event. Raises `ValueError` if the first line is too long."""
     text = bytearray()
     with suppress(anyio.EndOfStream):
         while True:

@@ -1,7 +1,7 @@
-"""Finds the paths that a text may stand for: what a shell would expand is looked up on the disk, within limits.
+"""Finds the paths that a text may mean: it looks up on the disk what a shell would expand, within limits.
 
-It finds too many rather than too few: a pattern also matches hidden files, an expression in brackets any letter, and
-what follows a pattern need not exist yet.
+It finds too many paths rather than too few: a pattern also matches hidden files, brackets match any character, and the
+rest of a path after a pattern need not exist yet.
 """
 
 import os
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 MAX_PATH_CHARS = 4_096
-"""The system opens no path that is longer."""
+"""The system refuses to open a longer path."""
 MAX_ENTRIES = 20_000
-"""Entries of folders that are looked at for one call."""
+"""How many entries of folders are looked at for one call."""
 MAX_PATHS = 1_000
-"""Paths that one pattern may stand for."""
+"""How many paths one pattern may match."""
 MAX_ALTERNATIVES = 100
-"""How many texts the braces of one text may stand for."""
+"""How many texts the braces of one text may expand to."""
 _PATTERN = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -24,7 +24,7 @@ _OF_PROCESS = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(?=/|\Z)")
 
 
 class TooMuch(Exception):
-    """A text matches more than can be looked through."""
+    """A text expands to more than the limits allow."""
 
 
 class PathPatterns:
@@ -36,7 +36,7 @@ class PathPatterns:
         self._resolved: dict[tuple[str, str], frozenset[str]] = {}
 
     def resolve(self, text: str, folder: str, *, has_braces: bool = True) -> frozenset[str]:
-        """Return the paths that the text may stand for, with links followed. Raises `TooMuch`."""
+        """Return the paths that the text may mean, with links followed. Raises `TooMuch`."""
         paths = self._resolved.get((text, folder))
         if paths is None:
             alternatives = _expand_braces(text) if has_braces and "{" in text else (text,)
@@ -52,7 +52,7 @@ class PathPatterns:
             path = os.path.normpath(path)
         of_process = _OF_PROCESS.match(path)
         if of_process is not None:
-            # The process may be the shell itself, whatever its number; for another one, the disk says where that is.
+            # The process may be the shell itself, whatever its number. For another process, the link is followed below.
             yield from self._follow((folder if of_process[1] == "cwd" else "/") + path[of_process.end() :])
         yield from self._follow(path)
 
@@ -70,7 +70,7 @@ class PathPatterns:
         return f"{home or os.path.expanduser(user)}/{rest}"
 
     def _expand_pattern(self, path: str) -> list[str]:
-        """Return the paths that the pattern matches; what follows it in the path need not exist."""
+        """Return the paths that match; a segment without a pattern need not exist."""
         folders = ["/"]
         for segment in path.split("/"):
             if not _PATTERN.search(segment):
@@ -104,7 +104,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return the texts that the braces stand for. Raises `TooMuch`, except for a text with quotes, such as JSON."""
+    """Return what the braces expand to. If that is too much, keep a text with quotes (JSON), else raise `TooMuch`."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

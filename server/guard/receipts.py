@@ -1,4 +1,4 @@
-"""What a host's session did, promised and proved: for a person, a pull request and the inbox."""
+"""The receipt of a host's session, for a person, a pull request and the inbox: what it did, proved and owes."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -48,7 +48,7 @@ async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> 
 
 
 def describe_verdict(verdict: PromiseVerdict, session: HostSession) -> list[str]:
-    """Return one line about each promise: proven, owed or waived."""
+    """Return a line for each promise that is proven, owed or waived."""
     lines = [
         f"proven: {proven.promise.name}: {describe_call(proven.call, session.folder)} succeeded at "
         f"{show_time(proven.call.at)}"
@@ -62,7 +62,7 @@ def describe_verdict(verdict: PromiseVerdict, session: HostSession) -> list[str]
 
 
 def has_changed(trusted: TrustedFolder) -> bool:
-    """Return whether the folder's file differs from the one that a person trusted."""
+    """Return whether the folder's file differs from the text that a person trusted, or cannot be read."""
     try:
         return read_folder_file(trusted.folder) != trusted.text
     except InvalidArguments:

@@ -1,6 +1,6 @@
-"""Shows the page of a question, perhaps with what a person sent, and records what they decided.
+"""Shows the page of a question, perhaps with what a person has sent so far, and records the person's decision.
 
-All kinds of questions share it: about a call, about a plan under review, for a form, and about the rows of a loop.
+All kinds of questions use this page: about a call, about a plan under review, for a form, and about a loop's rows.
 """
 
 from starlette.responses import Response
@@ -48,8 +48,8 @@ async def render_question(
     choice: RowChoice | None = None,
     status: int | None = None,
 ) -> Response:
-    """Return the page of the question. `plan` is the text of an edited plan that the page keeps. `choice` is what was
-    chosen about rows; without it, all are ticked, and the address names the page of rows."""
+    """Return the page of the question. `plan` is the text of an edited plan, to be shown again. `choice` is what the
+    person chose about rows; without it, all rows are ticked, and the address names the page of rows."""
     service, question = request.service, record.question
     is_open, may_sign = record.card.is_open, can_sign(request, record)
     definition, rows = service.tools.get(question.tool_name or ""), None
@@ -74,7 +74,7 @@ async def render_question(
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
         rows=rows,
-        # The rule that this approval and those before it lead to; no page writes it.
+        # A rule that would have let this call and earlier approved ones through; no page writes the rule.
         offer=await find_offer(service.store, record.execution, record.suspension, definition),
         whom=WHOM,
         is_news=False,
@@ -84,7 +84,7 @@ async def render_question(
 
 
 async def render_status(request: InboxRequest, record: QuestionRecord) -> Response:
-    """Return the part of the page that shows the status, for its refresh."""
+    """Return the part of the page that shows the status, for a page that refreshes itself."""
 
     async def build() -> Values:
         return {**await _build_status_values(request, record), "is_news": request.query("open") == "yes"}
@@ -107,9 +107,9 @@ async def _build_status_values(request: InboxRequest, record: QuestionRecord) ->
 async def record_answer(
     request: InboxRequest, record: QuestionRecord, decision: Decision, choice: RowChoice | None = None
 ) -> Response:
-    """Record the decision. If another decision came first, the page shows that one.
+    """Record the decision. If it comes too late, return the page of the question as it is now.
 
-    If the question stays open, the page keeps the choice about rows.
+    The page keeps the choice about rows if a signature is refused or still needed.
     """
     assurance: ev.Assurance = "human"
     # A decided question takes no signature: the same decision again returns the recorded outcome.
@@ -140,7 +140,7 @@ async def record_answer(
 
 
 def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:
-    """Return the fields of the form to fill in, or of the arguments that may be edited."""
+    """Return the fields of the form that the question asks for, or of the arguments that a person may edit."""
     question = record.question
     if record.card.answer_kind == "form":
         return build_form_fields(question.form or {})

@@ -1,7 +1,7 @@
 """The inbox as an ASGI application under `/inbox`, where a person reads a question and decides.
 
-Pages work without JavaScript; the script only refreshes them and moves the focus. A GET request changes nothing. A
-decision needs a session, a form that belongs to this session, and the digest of what the page showed.
+JavaScript is needed only for signing keys; for the rest, it just refreshes pages and makes them easier to use. A GET
+request changes nothing. A decision needs a session, a form of this session, and the digest of what the page showed.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ async def _serve_asset(request: Request) -> Response:
     asset = load_assets().get(request.path_params["name"])
     if asset is None:
         return render_error_page(NotFound())
-    # A URL with the current version holds the hash of the content, so browsers may cache it without a limit.
+    # A URL with the current version has a hash of the content, so browsers may cache the content for a year.
     is_versioned = request.query_params.get("v") == asset.version
     caching = "public, max-age=31536000, immutable" if is_versioned else "no-cache"
     return Response(asset.content, media_type=asset.media_type, headers={"Cache-Control": caching})

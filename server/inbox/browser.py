@@ -1,8 +1,8 @@
-"""The addresses of the inbox, and how a page opens in the person's browser if the machine has a display.
+"""Builds addresses of the inbox, and opens a page in the person's browser if the machine has a display.
 
 A short-lived process without output starts the browser, because a browser must not write to the standard output of a
 server that speaks a protocol there. The address cannot be hidden: while the browser starts, other users of the machine
-may read it in the list of processes. A code in the address works once, within minutes.
+may read the address in the list of processes. So a code in the address works only once, and only for minutes.
 """
 
 import subprocess
@@ -15,7 +15,7 @@ INBOX_PATH = "/inbox"
 
 
 def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
-    """Return a link that opens the inbox in one browser, once; the browser then goes to `target`."""
+    """Return a link that works once: it opens the inbox in one browser, which then goes to `target`."""
     return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
 
 
@@ -32,7 +32,7 @@ def has_display(environment: Mapping[str, str]) -> bool:
 
 
 def open_page(url: str) -> bool:
-    """Start the browser with the page; False if it could not be started. Does not wait for the page to load."""
+    """Start the browser with the page, without waiting for the page to load. Return False if that fails."""
     try:
         opener = subprocess.Popen(
             [sys.executable, "-I", "-c", OPEN_PAGE_CODE],

@@ -21,7 +21,7 @@ MAX_FIELDS = 200
 WHOLE_FORM_KEY = "content"
 """The key of the only field of a form that is not a flat object."""
 MORE_KEY = "more"
-"""The field of inputs that the schema lets in without declaring them."""
+"""The key of the field for inputs that the schema allows but does not declare."""
 _MORE = Field(
     key=MORE_KEY,
     name="",
@@ -30,7 +30,7 @@ _MORE = Field(
     schema={"description": 'More inputs that the plan takes: an object such as {"name": "value"}. May be left empty.'},
 )
 _FAULT_PREFIX = "inputs: "
-"""The beginning of each fault of `fill_inputs`."""
+"""`fill_inputs` begins each fault with this."""
 
 
 class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
 
     values: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     texts: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    """The texts of the inputs by key, to show them again."""
+    """The text of each field, by the field's key, to show it again."""
     faults: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    """The faults of the inputs by key."""
+    """The fault of each faulty field, by the field's key, escaped."""
     omitted: frozenset[str] = frozenset()
-    """The keys of the inputs that are left out."""
+    """The keys of the fields that the person left out."""
     other_faults: tuple[str, ...] = ()
     """Faults that belong to no field, escaped."""
 
@@ -52,15 +52,15 @@ class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[Field, ...]:
-    """Return one field for every property of the schema and every other argument; at most `MAX_FIELDS`."""
+    """Return a field for each property of the schema and for each undeclared argument; at most `MAX_FIELDS`."""
     return build_fields(schema, arguments)[:MAX_FIELDS]
 
 
 def build_form_fields(
     form: Mapping[str, JsonValue], values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> tuple[Field, ...]:
-    """Return the fields of a form with these values and its defaults; one JSON field if the form is not a flat
-    object."""
+    """Return the fields of a form, filled with its defaults and these values. Return one JSON field if the form is not
+    an object with 1 to `MAX_FIELDS` fields."""
     fields = build_fields(form)
     if not 0 < len(fields) <= MAX_FIELDS or form.get("type", "object") != "object":
         label = escape_text(str(form.get("title") or "Answer"))
@@ -73,8 +73,8 @@ def build_form_fields(
 def fill_form(
     fields: Sequence[Field], form_texts: Mapping[str, str], before: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> FilledForm:
-    """Return the values of all fields, and those of `before` that have no field. A field that was not sent keeps its
-    initial value."""
+    """Return the sent values of all fields, and the values in `before` that have no field. A field that was not sent
+    keeps its initial value."""
     names = {item.name for item in fields}
     values = {name: value for name, value in before.items() if name not in names}
     texts: dict[str, str] = {}
@@ -98,7 +98,7 @@ def fill_form(
 
 
 def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> FilledForm:
-    """Return the form, filled in so that it gives these values."""
+    """Return the form as if a person had filled it in with these values."""
     omitted = frozenset(item.key for item in fields if item.can_be_left_out and item.name not in values)
     texts = {
         item.key: item.write(values[item.name]) if item.name in values else item.text if item.key in omitted else ""
@@ -114,16 +114,16 @@ def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) 
 def build_input_fields(
     inputs: JsonSchema | None, values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> tuple[Field, ...]:
-    """Return the fields of the plan's inputs, in their order; none for a plan that takes nothing.
+    """Return the fields of the plan's inputs, in the plan's order; none for a plan that takes no inputs.
 
-    They start with these `values` of a run, and otherwise with the plan's defaults.
+    They start with the `values`, which are those of an earlier run, and otherwise with the plan's defaults.
     """
     if inputs is None:
         return ()
     declared = {field.name for field in build_fields(inputs)}
     fields: tuple[Field, ...] = ()
     if declared:
-        # A field with a default cannot be left out: the default would come back.
+        # A person cannot leave out a field with a default: the default would come back.
         fields = tuple(
             replace(field, is_required=field.is_required or field.is_present)
             for field in build_form_fields(inputs, {name: values[name] for name in values if name in declared})
@@ -138,8 +138,8 @@ def build_input_fields(
 def fill_inputs_form(
     inputs: JsonSchema | None, form_texts: Mapping[str, str], values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> FilledForm:
-    """Return what the form of `build_input_fields` holds, without defaults and checked against the plan's schema; a
-    fault is at its field if it has one."""
+    """Return what was sent for the fields of `build_input_fields`, checked against the plan's schema; a fault is listed
+    at its field if it has one."""
     fields = build_input_fields(inputs, values)
     declared = [field for field in fields if field.key != MORE_KEY]
     filled = fill_form(declared, form_texts)
@@ -165,19 +165,19 @@ def fill_inputs_form(
 
 
 def build_fault_remark(inputs: FilledForm) -> Remark:
-    """Return the remark above a form with inputs that the plan does not take."""
+    """Return the remark above a form whose inputs do not fit the plan."""
     details = f" {'; '.join(inputs.other_faults[:5])}" if inputs.other_faults else ""
     return Remark(f"Some inputs need another look; nothing was started.{details}", 422, "bad")
 
 
 def keep_texts(inputs: JsonSchema | None, form_texts: Mapping[str, str]) -> FilledForm:
-    """Return what was typed into the fields of the plan's inputs that are still there, without a check."""
+    """Return the unchecked texts that were typed into those fields that the plan's inputs still have."""
     keys = (field.key for field in build_input_fields(inputs))
     return FilledForm(texts={key: form_texts[key] for key in keys if key in form_texts})
 
 
 def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the faults by the key of their field, and those of no field."""
+    """Return the faults by the key of their field, and the faults that belong to no field, all escaped."""
     at_fields: dict[str, str] = {}
     others: list[str] = []
     for problem in problems:

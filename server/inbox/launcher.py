@@ -1,9 +1,9 @@
-"""The inbox of processes without a port of their own: all processes of a home share one.
+"""Lets all processes of a home that have no port of their own share one inbox.
 
-Until a question needs a person, no process of the home listens and none imports the pages. From then on one of them
-serves the inbox (see `inbox_port.py`), and the others look once a second whether they have to take over. An open page
-then keeps working, because sessions, codes and everything else that it needs are in the store. A look costs two system
-calls. A decision counts whichever process serves the page.
+Until a question needs a person, no process of the home listens and none imports the pages. From then on one process
+serves the inbox (see `inbox_port.py`), and every other process checks once a second whether it has to take over. An
+open page keeps working after that, because sessions, codes and everything else that a page needs are in the store. A
+check costs two system calls. A decision counts, whichever process serves the page.
 """
 
 import logging
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 QUIET_S = 60.0
 """How long the launcher opens no browser after it has opened one, or after a person has used the inbox."""
 LOOK_AGAIN_S = 1.0
-"""How often a process looks whether the one that serves the inbox has ended."""
+"""How often a process checks whether the process that serves the inbox has ended."""
 
 Opener = Callable[[str], bool]
 
@@ -57,7 +57,7 @@ class InboxLauncher:
         return self._service.inbox_url
 
     async def stand_by(self) -> None:
-        """Serve the inbox as soon as nobody else does, once the home has had one."""
+        """Serve the inbox as soon as no other process does, if this process wants it or the home has had one."""
         while True:
             if self._is_wanted or self._place.is_known:
                 self._look()
@@ -69,7 +69,7 @@ class InboxLauncher:
         self._service.inbox_url = None
 
     def _look(self) -> None:
-        """Serve the inbox from now on unless a process already does; tell the service where it is."""
+        """Serve the inbox from now on unless a process already serves it, and tell the service its address."""
         if self._is_serving:
             return
         listening, problem = None, ""
@@ -86,7 +86,7 @@ class InboxLauncher:
             self._tasks.start_soon(self._serve, listening)
 
     def on_commit(self, commit: Commit | None) -> None:
-        """Open the inbox while an execution of this process waits for a person."""
+        """Open the inbox if the commit is of this process, and its execution waits for a person."""
         if commit is None or commit.is_foreign:
             return
         execution = commit.execution
@@ -99,7 +99,7 @@ class InboxLauncher:
             self.call_person(question.suspension_id)
 
     def call_person(self, suspension_id: str) -> None:
-        """Open the browser with a one-time code, once per question, unless a person has just used the inbox."""
+        """Open the browser with a one-time code: at most once per question, and never in the quiet time `QUIET_S`."""
         now = anyio.current_time()
         if (
             self._opener is None
@@ -114,7 +114,7 @@ class InboxLauncher:
             self._tasks.start_soon(self._open_browser, self._opener, url, suspension_id)
 
     def record_activity(self) -> None:
-        """Note that a person with a session has just requested a page."""
+        """Remember that a person with a session has just requested a page."""
         self._active_at = anyio.current_time()
 
     async def _open_browser(self, opener: Opener, url: str, suspension_id: str) -> None:
@@ -130,7 +130,7 @@ class InboxLauncher:
 
     async def _serve(self, listening: InboxSockets) -> None:
         try:
-            # Imported here, and on a thread: a server that never needs a person never imports the pages.
+            # A server that never needs a person never imports the pages. The import is slow, so a thread does it.
             pages = await anyio.to_thread.run_sync(import_module, "planwarden.server.inbox.app")
             await pages.serve_inbox(self._settings, self._service, listening, self.record_activity)
         # Whatever fails here must not end the server.

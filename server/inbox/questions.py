@@ -1,11 +1,11 @@
-"""Finding questions in the store, one or a page of them, and recording a decision that a person made on a page.
+"""Finds questions in the store, one or a page of them, and records a decision that a person made on a page.
 
 The inbox belongs to the operator, so it shows the questions of every principal. An unknown id and the id of a question
 to the calling model raise the same error.
 
-Usually this process continues the execution. If it lacks a tool of the execution, because another program registered
-that tool, it only records the decision, and the process that has the tools continues: a call must not fail because of
-the page on which the person decided.
+Usually this process then continues the execution. If it lacks a tool of the execution, because another program
+registered that tool, it only records the decision, and the process that has the tools continues. So no call fails
+because a person decided on the page of the wrong process.
 """
 
 from collections.abc import Awaitable, Callable
@@ -42,12 +42,12 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def question(self) -> Question:
-        """What is asked, as it is stored."""
+        """The question as it is stored."""
         return self.suspension.question
 
 
 class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of questions, before any of them is built for display."""
+    """A page of questions, before cards are built of them."""
 
     questions: tuple[tuple[ExecutionState, SuspensionState], ...]
     total: int
@@ -85,7 +85,7 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
-    """Return the id of an open question other than this one, and the number of all others."""
+    """Return the id of an open question other than this one, if there is one, and how many other questions are open."""
     page = await service.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
@@ -93,7 +93,7 @@ async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[s
 
 
 def build_cards(service: Service, page: QuestionPage) -> list[Card]:
-    """Return what the page shows of its questions, in their order."""
+    """Return the cards of the page's questions, in their order."""
     tools, now = service.tools, service.store.clock.now()
     return [build_card(execution, suspension, tools, now) for execution, suspension in page.questions]
 
@@ -152,7 +152,7 @@ async def record_decision(
 
 
 def list_unavailable_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
-    """Return the names of tools that unfinished steps use and that this process does not have."""
+    """Return the names of tools that unfinished steps use and that this process lacks or cannot use."""
     tools = service.tools
     names = dict.fromkeys(
         name

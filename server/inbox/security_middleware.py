@@ -1,7 +1,7 @@
 """ASGI middleware in front of every page: refuses foreign requests, and sets the security headers.
 
-It refuses, before any page reads the request: foreign `Host` headers (a web page that rebinds its name), pages inside
-frames, and changes that another site started. Starlette bounds bodies. Sources: the Fetch standard on `Origin`
+Before any page reads the request, it refuses foreign `Host` headers (a web page that rebinds its name), pages inside
+frames, and changes that another site started. Starlette limits bodies. Sources: the Fetch standard on `Origin`
 (https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), CSP 3
 (https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not `no-referrer`, because with `no-referrer`
 browsers send `Origin: null` with our own forms, which then look like foreign ones. Other sites receive no referrer
@@ -76,7 +76,7 @@ class SecurityMiddleware:
 
 
 def _is_same_origin(headers: Headers, own_origin: str) -> bool:
-    """Browsers always say where a change comes from. A client that does not is not a browser and sends no cookie."""
+    """Return whether our own page sent the change, or a client that is not a browser and so sends no cookie."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
     return all(origin == own_origin for origin in origins) and site in (None, "same-origin", "none")
 

@@ -23,13 +23,13 @@ from planwarden.storage.sql.records import HasRecords
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50
-"""How many removed keys the page shows: the newest."""
+"""How many removed keys the page shows; it shows the newest ones."""
 
 ROUTES = PageRoutes()
 
 
 class KeyObstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the browser cannot use a key, and what helps."""
+    """Why the browser cannot use a key, and a link to what helps."""
 
     text: str
     link: str = ""
@@ -78,13 +78,13 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Return whether this person's approval counts only with a signature."""
+    """Return whether this person can sign: the question is open, and their approval counts only with a signature."""
     has_keys = isinstance(request.service.store, HasRecords)
     return has_keys and record.card.is_open and find_counting_assurance(request, record) == "signed"
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:
-    """Return why a person whose signature would count cannot sign here; None if they can."""
+    """Return why a person whose signature would count cannot sign here; None if the person can."""
     obstacle = find_obstacle(request, f"{INBOX_PATH}/suspensions/{record.row.suspension_id}")
     relying_party = find_relying_party(request)
     if obstacle is not None or relying_party is None:
@@ -98,7 +98,7 @@ async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -
 
 
 async def take_signature(request: InboxRequest, record: QuestionRecord, decision: Decision) -> Response | None:
-    """Return a challenge if the form holds no signature. Return None after recording a valid signature.
+    """Return a challenge if the form has no signature; record a valid signature and return None.
 
     Raises:
         SignatureRefused: the signature does not count.
@@ -136,7 +136,7 @@ async def show_keys(request: InboxRequest) -> Response:
 
 @ROUTES.form("/keys/add")
 async def add_key(request: InboxRequest) -> Response:
-    """Return a challenge to the script; add the key when the form holds the credential."""
+    """Return a challenge if the script asks for one; add the key if the form has the credential."""
     keyring, relying_party = Keyring(request.service.store), find_relying_party(request)
     try:
         if relying_party is None:

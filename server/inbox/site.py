@@ -36,7 +36,7 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cookie_name(self) -> str:
-        """Keeps the inboxes of several homes on one host apart; the same for all processes that share a store."""
+        """The session cookie's name: different for each home on a host, except homes that share a PostgreSQL store."""
         scope = self.settings.store.database or str(self.settings.home)
         return f"planwarden_inbox_{hashlib.sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
@@ -47,11 +47,11 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passphrase(self) -> InboxPassphrase:
-        """The passphrase that a code may need in addition; raises `StoreError` while there is no service."""
+        """The passphrase that people may need in addition to a code. Raises `StoreError` while there is no service."""
         return InboxPassphrase(self.settings, find_secrets(self.settings, self.service().store))
 
     def access(self, passphrase: Passphrase | None = None) -> InboxAccess:
-        """Codes and sessions; codes are redeemed only with the passphrase."""
+        """Return access to codes and sessions; codes can be redeemed only with the passphrase, if there is one."""
         return InboxAccess(self.service().store, passphrase)
 
 
@@ -65,7 +65,7 @@ class Asset(msgspec.Struct, frozen=True):
 
 @cache
 def load_assets() -> Mapping[str, Asset]:
-    """Return the static files by name, read once."""
+    """Read the static files once, and return them by name."""
     folder = files("planwarden.server.inbox").joinpath("static")
     loaded: dict[str, Asset] = {}
     for name in ASSETS:
@@ -98,13 +98,13 @@ def load_templates() -> Environment:
 
 
 def _escape_rest(value: object) -> object:
-    """Escape what is hidden in a text before it leaves. The filter `sent` exempts what a form sends back."""
+    """Escape the hidden characters of a text. The filter `sent` exempts values that a form sends back."""
     return escape_rest(value) if type(value) is str else value
 
 
 def render(template: str, **values: object) -> str:
-    """Return the page as text. Jinja escapes every value for HTML. Callers escape hidden characters where a text must
-    fit on one line or into one sentence; the rest is escaped here."""
+    """Return the page. Jinja escapes every value for HTML. Callers, or the filter `line`, escape hidden characters
+    where a text must fit on one line or into one sentence; `_escape_rest` escapes those that are left."""
     return (
         load_templates()
         .get_template(template)

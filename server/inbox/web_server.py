@@ -1,4 +1,4 @@
-"""A web server that shuts down in order when its task is cancelled, as on a signal, and says that it answers."""
+"""Runs a web server that answers health checks; shuts it down in order when its task is cancelled, as on a signal."""
 
 import socket
 from collections.abc import Generator, Sequence
@@ -10,11 +10,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 SHUTDOWN_GRACE_S = 1
 HEALTH_PATH = "/healthz"
-"""For proxies and supervisors: `ok` while the process answers, and nothing else; it needs no login."""
+"""Where proxies and supervisors ask, without a login, whether the process answers. The answer is only `ok`."""
 
 
 class HealthMiddleware:
-    """Answers the health check itself; everything else goes on to `app`."""
+    """Answers the health check itself, and passes everything else on to `app`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -32,10 +32,10 @@ class HealthMiddleware:
 
 
 async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socket]) -> None:
-    """Serve on the sockets until cancelled or stopped; return when open requests have ended or their grace is over."""
+    """Serve on the sockets until cancelled or stopped; return when open requests have ended or their time is up."""
     stopped = anyio.Event()
     for listener in sockets:
-        # Otherwise the second part of an answer waits for the client, up to 40 ms. Connections inherit this option;
+        # Without this option the second part of an answer waits up to 40 ms for the client. Connections inherit it.
         # asyncio sets it only on sockets that name their protocol, and those of `socket.create_server` do not.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -55,7 +55,7 @@ async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socke
 class _EmbeddedServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals belong to the program that started the server."""
+        """Leave signals to the program that started the server."""
         yield
 
 

@@ -1,7 +1,7 @@
 """Completions of the arguments of prompts and of resource addresses.
 
 Thread ids and suspension ids are the caller's own, newest first. Tool names are those of the catalogue. An input of a
-saved plan has the values that its schema lists. Any other argument has no completions, which is not an error.
+saved plan is completed with the values that its schema lists. Any other argument has no completions, without an error.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion.
 """
@@ -30,7 +30,7 @@ Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 async def complete(
     context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan]
 ) -> CompleteResult:
-    """Serve `completion/complete`; `plans` are the saved plans."""
+    """Serve `completion/complete`."""
     candidates, source = _list_choices(params, plans), _find_source(params)
     if source is not None:
         lazy_service = context.lifespan_context
@@ -54,7 +54,7 @@ def _find_source(params: CompleteRequestParams) -> Source | None:
 
 
 def _list_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Iterable[str]:
-    """Return the values that the schema of a plan's input lists."""
+    """Return the values that a plan's schema lists for the argument."""
     forms = (plan.inputs for plan in plans if isinstance(params.ref, PromptReference) and plan.name == params.ref.name)
     fields = (field for field in build_fields(next(forms, None)) if field.name == params.argument.name)
     listed = next((field.schema.get("enum") for field in fields), None)

@@ -1,7 +1,7 @@
 """Decides whose request runs next: a caller that sends many requests delays its own, not those of other callers.
 
-A few requests of each caller run at a time; its others wait in a line. A request that still runs after `WORK_S` is
-waiting for a person, a tool or a model, so the next one begins. While only one caller sends requests, none has to wait.
+A few requests of each caller run at a time; the caller's other requests wait in a line. A request that runs longer than
+`WORK_S` probably waits for a person, a tool or a model, so the next one begins. A caller that is alone never waits.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, principal: str) -> AsyncGenerator[None]:
-        """Begin when it is the caller's turn; the next one begins when the block ends, or after `WORK_S`."""
+        """Wait for the caller's turn, then run the block; the turn ends with the block, or after `work_s` seconds."""
         loop = asyncio.get_running_loop()
         line = self._find_line(principal, loop.time())
         if line.at_work >= MAX_AT_ONCE and len(self._lines) > 1:
             await _wait(line)
         else:
             line.at_work += 1
-        # The block or the timer, whichever ends first, ends the turn; the list lets it end only once.
+        # Whichever ends first, the block or the timer, ends the turn. The list makes sure that it ends only once.
         turn = [line]
         timer = loop.call_later(self._work_s, _end, turn)
         try:
@@ -68,7 +68,7 @@ class Turns:
 
 
 async def _wait(line: _Line) -> None:
-    """Wait for a turn, which has begun when this returns."""
+    """Wait for a turn; `at_work` counts it before this returns."""
     turn = anyio.Event()
     line.waiting.append(turn)
     try:

@@ -1,10 +1,10 @@
-"""Limits on clients' messages before they are parsed: on bytes, and on values, because a value costs more than a byte.
+"""Limits the bytes and, because a value costs more than a byte, also the values of a message before it is parsed.
 
-A request that exceeds them is answered with an error under its own id, and the connection lives on. The id is read
-without parsing, from the beginning or the end of the message, where clients write it.
+The answer to a request that exceeds a limit is an error with the request's id, and the connection stays open. The id is
+read without parsing, from the beginning or the end of the message, where clients write it.
 
-Malformed trace context in `_meta` counts as absent, as https://www.w3.org/TR/trace-context/#processing-model demands:
-OpenTelemetry's readers would log whole headers that they refuse. Baggage is dropped. For the keys see
+The server removes malformed trace context from `_meta`, as https://www.w3.org/TR/trace-context/#processing-model
+demands; OpenTelemetry's readers would log the whole headers that they refuse. It removes baggage too. For the keys see
 https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
@@ -27,9 +27,9 @@ from planwarden.tools.downstream.value_counter import ValueCounter
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
-"""A message that is not larger cannot have too many values."""
+"""A message of at most this size cannot have too many values."""
 EDGE_BYTES = 1_024
-"""How much of the beginning, and of the end, of a message is searched for its id."""
+"""How many bytes at each end of a message are searched for its id."""
 
 _HEAD = r'\s*\{\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*,\s*)*'
 _TAIL = r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
@@ -44,7 +44,7 @@ https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 
 def find_request_id(head: bytes, tail: bytes) -> str | int | None:
-    """Return the id of the request that begins with `head` and ends with `tail`; None if it has no readable id."""
+    """Return the id of the request that begins with `head` and ends with `tail`; None if no id can be read."""
     first, last = re.match(_HEAD, head.decode("utf-8", "replace")), re.search(_TAIL, tail.decode("utf-8", "replace"))
     edges = (first[0] if first else "") + (last[0] if last else "")
     match = re.search(_FOUND_ID, edges)
@@ -61,14 +61,14 @@ def build_refusal(request_id: str | int | None, why: str) -> JSONRPCError:
 
 
 def has_too_many_values(message: bytes) -> bool:
-    """Return whether parsing the message would take the event loop for too long."""
+    """Return whether the message has so many values that parsing it would block the event loop for too long."""
     if len(message) <= UNCOUNTED_BYTES:
         return False
     return ValueCounter().feed(message)
 
 
 class StandardInput:
-    """The lines of standard input. While it is open, nothing else reads descriptor 0, not even a child process."""
+    """The lines of standard input. While it is open, descriptor 0 is empty for all others, even for child processes."""
 
     def __init__(self) -> None:
         self.send: Callable[[SessionMessage], Awaitable[None]] | None = None
@@ -83,7 +83,7 @@ class StandardInput:
                 null = os.open(os.devnull, os.O_RDONLY)
                 os.dup2(null, 0)
                 os.close(null)
-                # A thread may still read from it when the server has ended.
+                # Not closed with the stream, because a thread may still read from it when the server has ended.
                 self._stream = open(self._own_descriptor, "rb", closefd=False)
         return self
 
@@ -103,7 +103,7 @@ class StandardInput:
                     await self.send(SessionMessage(refusal))
 
     def _read(self) -> tuple[str, JSONRPCError | None]:
-        """Return the next line (empty at the end), or the answer to one that is not parsed. Runs on a thread."""
+        """Return the next line (empty at the end), or the refusal of a line that breaks a limit. Runs on a thread."""
         line = self._stream.readline(MAX_FRAME_BYTES + 1)
         tail, why = line, ""
         if len(line) > MAX_FRAME_BYTES and not line.endswith(b"\n"):
@@ -118,7 +118,7 @@ class StandardInput:
 
 
 def read_trace_context(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return those of `traceparent` and `tracestate` that are well-formed."""
+    """Return `traceparent` and `tracestate`, each only if it is well-formed."""
     values = {name: meta.get(name) for name in _TRACE_CONTEXT}
     return {
         name: value
@@ -128,7 +128,7 @@ def read_trace_context(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def drop_malformed_trace_context(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Remove malformed trace context, as a middleware, before any other code reads it."""
+    """Remove malformed trace context and all baggage before other code reads them. This is a middleware."""
     meta: Mapping[str, Any] = ctx.meta or {}
     others = {name: value for name, value in meta.items() if name not in (*_TRACE_CONTEXT, "baggage")}
     cleaned: Any = {**others, **read_trace_context(meta)}

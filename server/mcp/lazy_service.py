@@ -2,7 +2,7 @@
 
 Opening imports most of planwarden. Even on another thread that would slow down the thread that answers. So opening
 begins when a request needs the service, or after `HEADSTART_S`. If the store cannot be opened, the server continues and
-every call returns the reason, where the caller can read it.
+every call that needs the service returns the reason to its caller.
 """
 
 import logging
@@ -22,7 +22,7 @@ from planwarden.server.api.service import Service
 logger = logging.getLogger(__name__)
 
 HEADSTART_S = 0.25
-"""How long opening waits for a request that needs it: long enough for a host's first requests, too short to notice."""
+"""How long opening waits until a request needs the service: enough for a host's first requests, too short to notice."""
 
 ServiceOpener = Callable[[], AbstractAsyncContextManager[Service]]
 
@@ -42,8 +42,7 @@ class LazyService:
         self._closing = anyio.Event()
 
     async def service(self) -> Service:
-        """Return the service, once it is open; opening begins now if it has not. Raises the error that prevented
-        opening."""
+        """Return the service once it is open; open it if necessary. Raises the error that prevented opening."""
         self._wanted.set()
         await self._settled.wait()
         if self._service is None:
@@ -52,14 +51,14 @@ class LazyService:
 
     @property
     def listener_tasks(self) -> TaskGroup:
-        """Runs what outlives a request until the server stops, which cancels it. Its tasks must not raise."""
+        """Runs the tasks that outlive their request. The server cancels them when it stops; they must not raise."""
         if self._listeners is None:
             raise StoreError("the server is not running")
         return self._listeners
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator["LazyService"]:
-        """Open and close the service in its own task: a task group must exit in the task that entered it."""
+        """Open and close the service in one task of its own: a task group must exit in the task that entered it."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._open_until_closed)
             try:
@@ -71,8 +70,8 @@ class LazyService:
                 self._wanted.set()
 
     async def _open_until_closed(self) -> None:
-        """Open and close the service, shielded: a cancelled server still closes its store, for as long as the engine
-        allows."""
+        """Open the service, and close it at the end. A shield lets even a cancelled server close its store, which takes
+        only as long as the engine allows."""
         try:
             with anyio.move_on_after(HEADSTART_S):
                 await self._wanted.wait()
@@ -99,7 +98,7 @@ ServiceContext = ServerRequestContext[LazyService, Any]
 
 @contextmanager
 def translate_errors(code: int = INTERNAL_ERROR) -> Generator[None]:
-    """Raise our errors as errors of the protocol, for methods that have no other place for them."""
+    """Raise each `PlanwardenError` as an error of the protocol, for methods whose results have no place for errors."""
     try:
         yield
     except PlanwardenError as error:

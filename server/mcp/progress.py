@@ -24,7 +24,7 @@ HEARTBEAT_S = 3.0
 """How often progress is repeated, for clients whose time limit restarts with every report."""
 
 STREAMED_CHARS = 200
-"""How many characters of the end of an unfinished answer a report shows."""
+"""A report shows this many characters from the end of an unfinished answer."""
 
 AnyContext = Context[Any, Any]
 
@@ -32,7 +32,7 @@ AnyContext = Context[Any, Any]
 async def wait_with_progress(
     service: Service, execution: ExecutionState, seconds: float | None, context: AnyContext
 ) -> ExecutionState:
-    """Return the execution when it stops running, or after `seconds` (its own option when None).
+    """Return the execution when it stops running, or after `seconds` (None: its option `wait_seconds`).
 
     Raises:
         PlanwardenError: the store failed.
@@ -45,7 +45,7 @@ async def wait_with_progress(
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
-    """Return when the question is no longer open; report progress until then."""
+    """Report progress until the question is no longer open."""
 
     def describe(execution: ExecutionState) -> str | None:
         state = execution.suspensions.get(suspension.suspension_id)
@@ -57,15 +57,14 @@ async def wait_until_decided(service: Service, suspension: Suspension, context: 
 async def wait_for_decision(
     service: Service, suspension: Suspension, seconds: float | None, context: AnyContext
 ) -> None:
-    """Return when the question is no longer open, or after `seconds` (the execution's own option when None)."""
+    """Wait until the question is no longer open, or for `seconds` (None: the execution's option `wait_seconds`)."""
     execution = await service.find(suspension.execution_id)
     with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
         await wait_until_decided(service, suspension, context)
 
 
 async def _report_progress(service: Service, execution_id: str, context: AnyContext) -> None:
-    """Report each observed change while the execution runs: a commit, or text that a model streams, which the engine
-    reports at most twice a second."""
+    """Report commits while the execution runs and, at most twice a second, text that a model streams."""
 
     def describe(execution: ExecutionState) -> str | None:
         is_running = execution.status == "running"
@@ -78,7 +77,7 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
 async def _report_until(
     service: Service, execution_id: str, context: AnyContext, describe: Callable[[ExecutionState], str | None]
 ) -> None:
-    """Send a notification, with a growing number, for each change and heartbeat until `describe` returns None."""
+    """Send a numbered notification after each change and each heartbeat, until `describe` returns None."""
     for beats in count(1):
         execution = await service.find(execution_id)
         message = describe(execution)

@@ -1,7 +1,7 @@
 """Prompts, which hosts offer to people as commands: start a goal, and review the questions that wait.
 
-Their text goes to the host's model. Neither prompt tells it to approve anything: a person decides the questions that
-`review_pending` lists, at the address or with the command beside each.
+The host sends their text to its model. Neither prompt tells the model to approve anything: a person decides the
+questions that `review_pending` lists, at the address or with the command that it shows for each.
 """
 
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ _THREAD = "Only the questions of this thread"
 
 
 async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
-    """Return the person's goal, and how the model runs it."""
+    """Return a text that tells the model how to run the person's goal."""
     stated = goal.strip()
     if not stated:
         raise MCPError(code=INVALID_PARAMS, message="'goal' is empty; say what is to be done")
@@ -48,8 +48,7 @@ async def plan_and_run(goal: Annotated[str, Field(description=_GOAL)]) -> str:
 async def review_pending(
     context: Context[LazyService, Any], thread_id: Annotated[str | None, Field(description=_THREAD)] = None
 ) -> str:
-    """Return the caller's open questions to a person, oldest first, each with its facts and where the person decides
-    it."""
+    """Return a text with the caller's open questions for a person, oldest first, their facts and where to decide."""
     lazy_service = context.request_context.lifespan_context
     with translate_errors(INVALID_PARAMS):
         service = await lazy_service.service()
@@ -73,7 +72,7 @@ async def review_pending(
 
 
 def _format_question(suspension: Suspension) -> str:
-    """Return the escaped facts from the log, then the ids and where to decide, which are our own text."""
+    """Return the question's escaped facts, then its ids and where to decide it, which are planwarden's own words."""
     facts = cut("\n".join(format_lines(suspension.card)), MAX_FACTS)
     how = suspension.how_to_answer
     channels = [f"open {how.inbox_url}" if how.inbox_url else "", f"run `{how.command}`" if how.command else ""]

@@ -29,12 +29,12 @@ _DRAWING = (
 ICONS = [
     Icon(src=f"data:image/svg+xml;base64,{b64encode(_DRAWING).decode()}", mime_type="image/svg+xml", sizes=["any"])
 ]
-"""What hosts may show beside the server, its tools and its prompts: no script, no outside address, readable on light
-and dark backgrounds."""
+"""The icon that hosts may show for the server, its tools, prompts and resources. It has no script and no outside
+address, and is readable on light and dark backgrounds."""
 
 _MODELS = Annotations(audience=["assistant"], priority=0.3)
 _BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
-"""They have no `lastModified`: the content has it, and clients can cache a listing that does not change."""
+"""They have no `lastModified`, so that a listing stays the same and clients can cache it; times are in the content."""
 
 
 def _resource(uri: str, title: str, description: str, readers: Annotations) -> Resource:
@@ -72,14 +72,13 @@ TEMPLATES = (
 )
 
 PIECE_BYTES = 128 * 1024
-"""How much of an artifact one read returns: text if it is ASCII JSON, else base64."""
+"""How many bytes of an artifact one read returns: as text if they are ASCII JSON, else in base64."""
 
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
 
 def find_reader(uri: str) -> tuple[Reader, str] | None:
-    """Return the function that reads the resource, and the name in its address; None if the address is not one of
-    ours."""
+    """Return the resource's reader and the name in its address; None if the address is not one of planwarden's."""
     if uri in _READERS_BY_URI:
         return _READERS_BY_URI[uri], ""
     if uri.startswith(f"{ARTIFACTS}/"):
@@ -127,7 +126,7 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
 
 
 async def _read_plans(service: Service, name: str, principal: str) -> JsonValue:
-    """Return the same for every principal: the operator's plans."""
+    """Return the operator's plans, which are the same for every principal."""
     return {"plans": [to_short_json(plan) for plan in await service.plans()]}
 
 
@@ -139,7 +138,7 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Raise the same error for unknown, answered and foreign suspensions, after one query each."""
+    """Raise the same error for unknown, foreign and answered suspensions; the first two take one query each."""
     row = await service.store.find_suspension(name)
     if row is not None and row.principal == principal:
         view, is_open = await service.read_question(row.thread_id, name, principal=principal)

@@ -1,9 +1,9 @@
 """What an MCP tool returns: structured content and the same as text, because hosts show the model only one of them.
 
 Both have a limit. In a result of more than `MAX_STRUCTURED` characters, `{"truncated": true, "sizeBytes", "preview"}`
-replaces each long value; if that is not enough, lists keep as many entries as fit, next to their count (`stepsCount`
-for `steps`), and then long texts keep only their beginning. Errors are results with `isError`, so that the model can
-read and correct them; text and structured content have the same sentence.
+replaces each long `result` and `arguments`. If that is not enough, lists keep fewer entries, next to their full count
+(`stepsCount` for `steps`), and then long texts keep only their beginning. Errors are results with `isError`, so that
+the model can read them and correct its call; the text and the structured content have the same message.
 """
 
 import json
@@ -22,11 +22,11 @@ from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
 LISTED_ROWS = 20
-"""How many rows of a question about many calls a list of questions shows."""
+"""A list of questions shows at most this many rows of a question about many calls."""
 LIST_LENGTHS = (100, 20, 5, 1)
 """How many entries each list keeps; tried in turn while the result is too large."""
 VALUE_LENGTHS = (2_000, 200)
-"""How many characters a value may have and stay whole; tried in turn while the result is too large."""
+"""Up to how many characters a value stays whole; tried in turn while the result is too large."""
 _LONG = frozenset({"result", "arguments"})
 INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
 """Codes that no caller can act on; a result has `internal_error` instead."""
@@ -48,7 +48,7 @@ def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToo
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """Return the error as a result with `isError`. Its details leave out what its message says."""
+    """Return the error as a result with `isError`, without `problems` in its details if its message names them all."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
     repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
     details = {key: part for key, part in error.details.items() if key not in repeated}
@@ -74,7 +74,7 @@ def make_presentable(document: JsonValue) -> Document:
 
 
 def _cut_lists(value: JsonValue, length: int) -> JsonValue:
-    """Return the value with the first entries of each list; an object says how many entries its list had."""
+    """Return the value with the first entries of each list; an object also counts the entries of a list that is cut."""
     if isinstance(value, list):
         return [_cut_lists(child, length) for child in value[:length]]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Saved plans as hosts see them: a list in `run_plan`, a prompt for each, and a tool for each if the operator says so.
+"""Saved plans as hosts see them: a list in `run_plan`, a prompt for each, and, if `as_tools` is set, a tool for each.
 
 Titles, descriptions and schemas come from the plans' files. They are cut and put on one line wherever planwarden's own
 words surround them.
@@ -26,13 +26,13 @@ MAX_LIST_CHARS = 600
 MAX_TITLE_CHARS = 80
 MAX_NAMED_INPUTS = 6
 MAX_TOOL_NAME_CHARS = 40
-"""Hosts put their own prefix before it, and models take at most 64 characters in all."""
+"""Hosts put their own prefix before the name, and models accept at most 64 characters in all."""
 MAX_DESCRIPTION_CHARS = 500
 MAX_ARGUMENT_DESCRIPTION_CHARS = 200
 
 
 def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
-    """Return the entry of `run_plan` in `tools/list`, with the plans that say what they are for."""
+    """Return the entry of `run_plan` in `tools/list`, with the plans that have a title or a description."""
     entries = [_describe_plan(plan) for plan in plans if plan.title or plan.description]
     if not entries:
         return tool
@@ -47,17 +47,17 @@ def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
 
 
 def list_plan_tools(plans: Sequence[SavedPlan]) -> list[McpTool]:
-    """Return a tool for each plan whose name can be one."""
+    """Return a tool for each plan whose name can be the name of a tool."""
     return [_build_tool(plan) for plan in plans if find_tool_clash(plan.name) is None]
 
 
 def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
-    """Return a prompt for each plan whose name is free, with the plan's inputs as arguments."""
+    """Return a prompt for each plan whose name planwarden's own prompts do not use; its inputs are the arguments."""
     return [_build_prompt(plan) for plan in plans if find_prompt_clash(plan.name) is None]
 
 
 def name_skill(plan_name: str) -> str:
-    """Return the name of the plan's skill: small letters, digits and single hyphens; empty if nothing is left."""
+    """Return the name of the plan's skill: lowercase letters, digits and single hyphens; empty if nothing is left."""
     return "-".join(filter(None, plan_name.lower().replace("_", "-").split("-")))
 
 
@@ -93,11 +93,11 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
         MCPError: the arguments do not fit the plan's inputs.
     """
     if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
-        # Some hosts, such as opencode, ask once for a text, and replace `$1` and `$2` in it with what the person types.
+        # Some hosts, such as opencode, send `$1` and `$2` once, and later replace them with what the person types.
         call = _write_template(plan, arguments)
     else:
         optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
-        # Hosts' forms send empty text for what was left out.
+        # Hosts' forms send empty text for the inputs that a person left out.
         inputs = read_inputs(plan.inputs, [item for item in arguments.items() if item[1] or item[0] not in optional])
         with translate_errors(INVALID_PARAMS):
             fill_inputs(plan.inputs, inputs)
@@ -114,7 +114,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Return the call for values that only the model sees: it leaves out the empty ones, `run_plan` checks the rest."""
+    """Return the call for values that only the model will see: it omits empty ones, `run_plan` checks the others."""
     inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
@@ -170,6 +170,6 @@ def describe_plan(plan: SavedPlan, limit: int) -> str:
 
 
 def cut_line(text: str, limit: int) -> str:
-    """Return the text on one line of at most `limit` characters, without what cannot be printed."""
+    """Return the text on one line of at most `limit` characters, without unprintable ones."""
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."

@@ -1,8 +1,8 @@
-"""JSON Schemas of the MCP tools: their arguments, short enough for every context window, and their results.
+"""JSON Schemas of the MCP tools: of their arguments, short enough for every context window, and of their results.
 
-Callers see the input schemas, and arguments are checked against them, except `options` and `plan`, which have their own
-check with better messages. Output schemas admit an error's `{"error": ...}` too, because some clients check results
-that are errors. They require nothing, because clients cache them across versions of the server.
+The server checks arguments against the input schemas that callers see, except `options` and `plan`, which have checks
+of their own with better messages. Output schemas also admit `{"error": ...}`, because some clients check even results
+that are errors. Output schemas require nothing, because clients cache them across versions of the server.
 """
 
 from typing import Any, cast
@@ -74,7 +74,7 @@ CALLER_ANSWER = _object(
     content=STRING,
     revise=_array(OBJECT),
 )
-"""The form of `content` for every question to the caller, used to parse text in it and not to check it."""
+"""The form of `content` in every answer of the caller. It says which texts are read as JSON, and checks nothing."""
 
 TOOLS_OUT = _object(
     tools=_array(_object(name=STRING, description=STRING)), total=INTEGER, nextCursor=STRING, error=OBJECT
@@ -137,6 +137,6 @@ EXECUTION_OUT = _object(
 
 
 def build_arguments_schema(properties: JsonSchema, required: tuple[str, ...]) -> JsonSchema:
-    """Return the input schema of a tool; it refuses keys that are not listed."""
+    """Return the input schema of a tool; it refuses keys that are not in `properties`."""
     schema = {**_object(**properties), "additionalProperties": False}
     return {**schema, "required": list(required)} if required else schema

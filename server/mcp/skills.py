@@ -1,7 +1,7 @@
 """Saved plans as Agent Skills, through the extension `io.modelcontextprotocol/skills`: one folder for each plan.
 
 `SKILL.md` says how to call `run_plan`, and `references/inputs.json` has the whole schema of the inputs, if there are
-any. Text from a plan's file is written on one line, and in the front matter as JSON, so that it cannot end either.
+any. In `SKILL.md`, text from a plan's file cannot begin a line, nor end the front matter, where it is written as JSON.
 
 Source: https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx (SEP-2640).
 """
@@ -53,7 +53,7 @@ class Skill(msgspec.Struct, frozen=True):
     name: str
     description: str
     files: dict[str, str]
-    """Text by path below the folder."""
+    """The text of each file, by its path below the folder."""
 
     @property
     def root(self) -> str:
@@ -61,7 +61,7 @@ class Skill(msgspec.Struct, frozen=True):
 
     @property
     def entry(self) -> Document:
-        """The skill as `skills/list` and `skills/get` have it."""
+        """The skill's entry in the results of `skills/list` and `skills/get`."""
         return {
             "uri": f"{self.root}/{MANIFEST}",
             "frontmatter": {"name": self.name, "description": self.description},
@@ -77,7 +77,7 @@ class Skill(msgspec.Struct, frozen=True):
 
     @property
     def resource(self) -> Resource:
-        """`SKILL.md` as `resources/list` has it."""
+        """The entry of `SKILL.md` in the result of `resources/list`."""
         uri = f"{self.root}/{MANIFEST}"
         return Resource(uri=uri, name=self.name, description=self.description, mime_type=MARKDOWN)
 
@@ -102,7 +102,7 @@ class Skills(Extension):
         )
 
     async def list(self) -> Sequence[Skill]:
-        """Return the skills of the saved plans; none for those whose names collide."""
+        """Return a skill for each saved plan, except those for which `find_skill_clash` gives a reason."""
         plans = await self._list_plans()
         return [_build_skill(plan) for plan in plans if find_skill_clash(plan.name, plans) is None]
 

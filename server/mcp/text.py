@@ -1,8 +1,8 @@
 """Results as text: everything that a client needs to continue if it shows its model only text.
 
-The most important comes first: status and ids, what to do next, the open questions with prompt, schemas and the call
-that answers them, then the output, the steps and the observations. Values from outside are JSON on one line, so that
-none can pass for a line of ours. Long values are cut; the structured content and the resource have them whole.
+The most important lines come first: status, ids, what to do next, and open questions with all that an answer needs.
+Output, steps and observations follow. Values from outside are JSON on one line, and lines of the output begin with `|`,
+so that none can pass for a line of ours. Long values are cut; the structured content and the resource have them whole.
 """
 
 import json
@@ -19,7 +19,7 @@ MAX_STEPS_TEXT = 40_000
 
 
 def format_execution(document: Document) -> str:
-    """Return an execution as text, or what a call changed of it."""
+    """Return an execution, or what a call changed in it, as text."""
     ids = ", ".join(f"{key} {document[key]}" for key in ("threadId", "executionId") if key in document)
     awaiting = f" (awaiting {document['awaiting']})" if document.get("awaiting") else ""
     lines = [f"{document['status']}{awaiting}; {ids}", f"Next: {document['nextAction']}"]
@@ -83,14 +83,14 @@ def format_schemas(document: Document) -> str:
 
 
 def format_error(error: Document) -> str:
-    """Return an error as text: code, message, and details that the message does not have."""
+    """Return an error as text: its code, its message, and the details that the message does not contain."""
     sentence = f"{error['code']}: {error['message']}"
     details = {key: part for key, part in error["details"].items() if not is_told(part, error["message"])}
     return f"{sentence}\nDetails: {_format_json(details, 2 * MAX_VALUE)}" if details else sentence
 
 
 def is_told(part: Any, message: str) -> bool:
-    """Return whether the message already contains every text of `part`, a list among its details."""
+    """Return whether `part`, one of an error's details, is a list of texts that the message already contains."""
     texts = cast("list[Any]", part) if isinstance(part, list) else []
     return bool(texts) and all(isinstance(text, str) and text in message for text in texts)
 
@@ -164,7 +164,7 @@ def _format_rows(suspension: Document) -> Iterator[str]:
 
 
 def _format_steps(steps: list[Document]) -> list[str]:
-    """Return the steps with their results; values are shortened if they would be too long."""
+    """Return the steps with their results; shorten the values if the steps would be too long."""
     lines = [line for step in steps for line in _format_step(step, MAX_VALUE)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
         lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE)]
@@ -217,5 +217,5 @@ def _format_observations(document: Document) -> Iterator[str]:
 
 
 def _format_json(value: Any, limit: int = MAX_VALUE) -> str:
-    """Return the value as JSON on one line, cut."""
+    """Return the value as JSON on one line, cut to `limit` characters."""
     return cut(json.dumps(value, ensure_ascii=False), limit)

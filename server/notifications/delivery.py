@@ -1,8 +1,8 @@
-"""One attempt to deliver a message: a POST in bounded time that reads only the status of the response, unless asked.
+"""Makes one attempt to deliver a message: a POST with a time limit, which reads the response's body only on demand.
 
 It follows no redirect, because that would send a signed message or a token elsewhere. It uses no proxy from the
-environment. The descriptions in a receipt are planwarden's own; no text of the receiver reaches a log. The sender
-imports this module when it sends something, because importing the HTTP client takes a tenth of a second.
+environment. The descriptions in a receipt are planwarden's own words; no text of the receiver reaches a log. The sender
+imports this module only when it sends something, because importing the HTTP client takes a tenth of a second.
 """
 
 from datetime import UTC
@@ -25,7 +25,7 @@ LONGEST_WAIT_S = 6 * 3600.0
 async def post(
     message: OutgoingRequest, *, now: float, timeout_s: float = TIMEOUT_S, max_answer_bytes: int = 0
 ) -> DeliveryReceipt:
-    """Send the message; never raises for an error of the network or the receiver. `Retry-After` counts from `now`."""
+    """Send the message; never raise for an error of the network or the receiver. `Retry-After` counts from `now`."""
     with anyio.move_on_after(timeout_s):
         try:
             return await _send(message, now, max_answer_bytes)
@@ -76,7 +76,7 @@ async def _send(message: OutgoingRequest, now: float, max_answer_bytes: int) -> 
 
 
 def _parse_retry_after(text: str | None, now: float) -> float | None:
-    """Return seconds from `now` (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
+    """Return the wait in seconds from `now` (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():

@@ -53,7 +53,7 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
     """The wait that the receiver asked for, at most six hours."""
     answer: tuple[int, bytes] | None = None
-    """Status and beginning of the response, if it was asked for and came."""
+    """The response's status and the beginning of its body; None if they were not asked for, or no response came."""
 
 
 class Outbox:
@@ -83,24 +83,24 @@ class Outbox:
 
 
 def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
-    """Return the outbox for the channels; None where there are none, so that executions do no extra work."""
+    """Return the outbox for the channels; None if there are none, so that executions do no extra work."""
     return Outbox(channels) if channels else None
 
 
 def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
-    """Return the one id of the event for a channel, whichever process writes it and however often it is sent."""
+    """Return the event's id for a channel: the same in every process, and for every attempt to send it."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 
 def _find_speaker(question: ev.Question) -> str:
-    """Return who asks: the asker whom the question names, planwarden about calls, or else the agent."""
+    """Return who asks: the asker that the question names, else planwarden if it is about calls, else the agent."""
     if question.asker:
         return question.asker[:MAX_NAME_CHARS]
     return "planwarden" if question.traits.is_about_calls or question.kind == "reconcile" else "agent"
 
 
 def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
-    """Return the facts that may be told about a question, and about its event unless that is None."""
+    """Return what a notification may tell about a question, and about its event if there is one."""
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],
@@ -141,7 +141,7 @@ def build_request(
 
 
 def describe_question(execution: ExecutionState, suspension: SuspensionState) -> tuple[str, str]:
-    """Return the title and the text of a notification that this question was asked."""
+    """Return the title and the text of a notification which says that this question was asked."""
     facts = build_facts(None, execution, suspension)
     return _write_title("asked", facts), _write_message("asked", facts, suspension.question.suspension_id)
 

@@ -1,8 +1,8 @@
-"""Delivering notifications: claim, send, record; retry later after a failure, and give up in the end.
+"""Delivers notifications: claims, sends and records them, tries again after a failure, and gives up in the end.
 
-Each channel has its own task beside the engine. A slow or dead receiver delays only its own notifications, and closing
-does not wait for it. Delivery is at least once: a process that dies between sending and recording causes a second
-delivery, with the same id. A live process's claim keeps other processes from sending the same notification.
+Each channel has its own task beside the engine. A slow or dead receiver delays only its own notifications, and the
+shutdown does not wait for it. Delivery is at least once: a process that dies between sending and recording causes a
+second delivery, with the same id. A live process's claim keeps other processes from sending the same notification.
 """
 
 import logging
@@ -36,11 +36,11 @@ MIN_ATTEMPTS = 5
 """A notification gets this many attempts even if it was a day old before any process could send it."""
 
 Post = Callable[[OutgoingRequest, float], Awaitable[DeliveryReceipt]]
-"""Sends a request now; never raises for an error of the receiver."""
+"""Sends a request; the number is the current time. Never raises for an error of the receiver."""
 
 
 class NotificationSender:
-    """Delivers to the channels that this process can reach."""
+    """Delivers to the channels that have no `problem` in this process."""
 
     def __init__(
         self,
@@ -66,20 +66,20 @@ class NotificationSender:
         """By channel: the end of the pause that the receiver asked for."""
 
     async def run(self) -> None:
-        """Deliver until cancelled; another process sends interrupted notifications again when their claims end."""
+        """Deliver until cancelled. Any process sends interrupted notifications again when their claims end."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(self._repeat, partial(self.deliver_due, channel), TICK_S)
             tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
 
     async def deliver_all(self) -> None:
-        """Send what is due on every channel, once."""
+        """Send one batch of the notifications that are due on every channel."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(self.deliver_due, channel)
 
     async def deliver_due(self, channel: NotificationChannel) -> bool:
-        """Send a batch of what is due on one channel; False if nothing was due."""
+        """Send a batch of the notifications that are due on one channel; return False if there was nothing to send."""
         now = self._store.clock.now()
         if now < self._paused_until.get(channel.name, now) or not await self._notifications.is_due(channel.name):
             return False
@@ -90,7 +90,7 @@ class NotificationSender:
         return bool(claimed)
 
     async def sweep(self) -> bool:
-        """Give up notifications that waited a day for channels that this process does not have or cannot use."""
+        """Give up notifications that have waited a day for a channel that this process does not have or cannot use."""
         names = [channel.name for channel in self._channels]
         if not names:
             return False
@@ -133,7 +133,7 @@ class NotificationSender:
             await self._notifications.postpone(notification, now + wait_s)
 
     async def _is_still_relevant(self, notification: Notification) -> bool:
-        """Return whether the question is still open: a phone must not ring for a closed one. Outcomes always count."""
+        """Return False if the question has closed, because a phone must not ring for it; outcomes stay relevant."""
         if notification.kind not in ("asked", "reminded", "escalated"):
             return True
         row = await self._store.find_suspension(notification.suspension_id)

@@ -135,7 +135,7 @@ def _build_channel(settings: NotifySettings, environment: Mapping[str, str]) -> 
 
 
 def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
-    """Return the key of a Standard Webhooks secret in that variable, or no key and why there is none."""
+    """Return the key of the Standard Webhooks secret in the variable; or an empty key, and why there is none."""
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

@@ -1,7 +1,7 @@
 """Makes a plan's file from a finished run, for the command line and a page of the inbox. No other module writes one.
 
-Arguments whose values occur in the goal will probably differ the next time: "remind Ada about 30 EUR" was about Ada and
-30. They can become inputs, with the value as default.
+Arguments whose values occur in the goal will probably differ the next time, such as Ada and 30 in "remind Ada about
+30 EUR". They can become inputs, with the value as default.
 """
 
 import os
@@ -47,11 +47,11 @@ class ProposedInput(msgspec.Struct, frozen=True):
 
 
 class _Slot(msgspec.Struct, frozen=True):
-    """Where the steps have a value."""
+    """The place of a value in the arguments of a step's call."""
 
     step_id: str
     name: str
-    """The last key that leads to it."""
+    """The last key of an object on the way to the value."""
     node: Node
     key: str | int
 
@@ -59,7 +59,7 @@ class _Slot(msgspec.Struct, frozen=True):
 def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
     """Return the values that may become inputs, each once, in the order of the plan."""
     if not goal or any(step.step_id == INPUTS for step in plan.steps):
-        # Bindings could not tell a step of that name from the inputs.
+        # Bindings could not distinguish a step with that id from the inputs.
         return ()
     used_names = set(_properties_of(plan))
     proposals: dict[tuple[type, str | float], ProposedInput] = {}
@@ -76,7 +76,7 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
 
 
 def check_keepable(execution: ExecutionState) -> Plan:
-    """Return the plan of a run that can be repeated. Raises `UsageError`."""
+    """Return the run's plan. Raises `UsageError` if a new run cannot repeat it."""
     if execution.plan is None or not execution.is_finished:
         raise UsageError(
             f"thread {execution.thread_id!r} has no finished run: its newest execution is {execution.status}"
@@ -91,7 +91,7 @@ def check_keepable(execution: ExecutionState) -> Plan:
 
 
 def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
-    """Raise `UsageError` if a plan cannot have this name, or one already has it."""
+    """Raise `UsageError` if a plan cannot have this name, or another plan already has it."""
     if not is_plan_name(name):
         raise InvalidArguments(f"{name[:80]!r} is not a name of a plan: letters, digits, - and _, at most 64")
     existing = catalogue.get(name) or catalogue.get_fault(name)
@@ -100,14 +100,14 @@ def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
 
 
 def suggest_title(goal: str | None) -> str:
-    """Return the first line of the goal, cut; empty without one."""
+    """Return the first line of the goal, cut to `MAX_TITLE_CHARS`; empty if there is no goal."""
     return next((line.strip() for line in (goal or "").splitlines() if line.strip()), "")[:MAX_TITLE_CHARS]
 
 
 def build_document(
     plan: Plan, title: str, run_inputs: Mapping[str, JsonValue], proposals: Sequence[ProposedInput]
 ) -> dict[str, JsonValue]:
-    """Return what the file holds: the plan with the chosen values as inputs. `run_inputs` are the run's own inputs."""
+    """Return the file's content: the plan, with `proposals` as inputs and the run's own inputs as defaults."""
     # A copy, because the run keeps its own plan.
     document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
@@ -127,7 +127,7 @@ def build_document(
 
 
 def format_plan(document: dict[str, JsonValue], comment: str) -> str:
-    """Return the text of the file. Raises `InvalidArguments` when the plan is too large for one."""
+    """Return the text of the file. Raises `InvalidArguments` if the plan is too large for a file."""
     text = f"# {comment}\n{write_yaml(document)}"
     size = len(text.encode())
     if size > MAX_FILE_BYTES:
@@ -136,11 +136,11 @@ def format_plan(document: dict[str, JsonValue], comment: str) -> str:
 
 
 def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment: str) -> Path:
-    """Write a new file that only its owner reads, and return its path. Never replaces one.
+    """Write a new file that only its owner can read, and return its path; never replace a file.
 
     Raises:
-        StoreError: it cannot be written, or does not read back as it was written; then there is no file.
-        InvalidArguments: the plan is too large for a file.
+        StoreError: the file cannot be written, or reads back as another plan; then there is no file.
+        InvalidArguments: the plan is too large for a file, or there is a file of this name already.
     """
     path = folder / f"{name}.yaml"
     data = format_plan(document, comment).encode()
@@ -154,7 +154,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
                 file.flush()
                 os.fsync(file.fileno())
             _check_written(Path(beside), path, document)
-            # So that nobody reads half a plan, and of two writers at once one is refused.
+            # A link makes only a complete file visible, and fails if there is one, so one of two writers is refused.
             os.link(beside, path)
         finally:
             os.unlink(beside)
@@ -231,7 +231,7 @@ def _value_at(slot: _Slot) -> str | float | None:
 
 
 def _occurs(value: str | float, goal: str) -> bool:
-    """Return whether the goal has the value as a word or words of their own."""
+    """Return whether the goal contains the value as one or more whole words."""
     text = value.strip() if isinstance(value, str) else str(value)
     if isinstance(value, str) and len(text) < MIN_TEXT_CHARS:
         return False

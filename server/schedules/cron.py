@@ -3,8 +3,8 @@
 An expression has five fields, read by cronsim as Debian's cron reads them
 (https://github.com/cuu508/cronsim, https://manpages.debian.org/bookworm/cron/crontab.5.en.html). Daylight saving:
 
-* An expression that names hours names times of the day. One that does not exist ticks when the gap ends; one that
-  exists twice ticks the first time; two that fall on the same moment are one tick.
+* An expression that names hours names times of the day. A time that a gap skips ticks when the gap ends; a time that
+  exists twice ticks only the first time; two times that fall on the same moment are one tick.
 * An expression with `*` for the hour ticks by elapsed time, even through an hour that comes twice.
 
 Ticks are whole minutes, as Unix seconds. The module reads no clock.
@@ -51,7 +51,7 @@ class CronTimes:
         """Return the last tick that is not later than `at`."""
         moment = int(at // 1)
         start = datetime.fromtimestamp(moment, self._zone)
-        # When an hour comes twice, times later than the local time have passed already.
+        # While an hour comes for the second time, even its later local times have passed once already.
         overlap_s = moment - start.replace(fold=0).timestamp()
         for tick in self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True):
             if tick <= at:
@@ -62,7 +62,7 @@ class CronTimes:
         raise InvalidArguments(f"the cron expression {self._cron!r} has not ticked yet")
 
     def list_next(self, after: float, count: int) -> list[int]:
-        """Return the next ticks, earliest first."""
+        """Return the first `count` ticks later than `after`, earliest first."""
         ticks: list[int] = []
         for _ in range(count):
             ticks.append(self.find_next(ticks[-1] if ticks else after))
@@ -97,7 +97,7 @@ def find_zone(timezone: str) -> tzinfo:
 
 
 def _parse(cron: str, normal: str) -> CronSim:
-    """Return the expression as read. Raises `InvalidArguments` in words for the person who wrote it."""
+    """Return the parsed expression. Raises `InvalidArguments` with a message for the person who wrote it."""
     quoted = cron[:MAX_CRON_CHARS]
     if len(cron) > MAX_CRON_CHARS:
         raise InvalidArguments(f"a cron expression has at most {MAX_CRON_CHARS} characters")
@@ -120,7 +120,7 @@ def _parse(cron: str, normal: str) -> CronSim:
 
 
 def _find_moment(local: datetime, zone: tzinfo) -> int:
-    """Return when a local time is: the first time if it exists twice, the end of the gap if it does not exist."""
+    """Return the moment of a local time: the first one if it exists twice, the end of the gap if it does not exist."""
     while True:
         time = local.replace(tzinfo=zone)
         if time.astimezone(UTC).astimezone(zone).replace(tzinfo=None, fold=0) == local:

@@ -1,4 +1,4 @@
-"""Builds the catalogue: built-in tools, tools from code, the operator's files, entry points and downstream servers.
+"""Builds the catalogue from built-in tools, a program's own, the operator's files, entry points and downstream servers.
 
 Each tool gets the operator's settings before it is registered, so that its digest covers them.
 """
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from planwarden.tools.downstream.servers import DownstreamServers
 
 GROUP = "planwarden.tools"
-"""The group of the entry points with which installed packages bring tools."""
+"""The group of entry points through which installed packages add tools."""
 
 
 def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry:
     """Return a registry of all tools except downstream ones, with the operator's settings applied.
 
     Raises:
-        UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names no tool.
+        UsageError: a file or entry point cannot be loaded, a name is taken, or a setting names an unknown tool.
     """
     tools = [
         *list_builtin_tools(settings.environment),
@@ -50,7 +50,7 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
     if any(config.settings.agent for config in settings.servers.configs):
         tool_names.discard(DELEGATE)
     names = sorted(tool.definition.name for tool in tools)
-    # SERVER_TOOL may be a tool of a gate that has not run yet, unless it looks like a misspelling.
+    # A name such as SERVER_TOOL may be a tool of a gate that has not run yet, unless it looks like a misspelling.
     unknown = sorted(name for name in tool_names - {*names} if "_" not in name or did_you_mean(name, names))
     if unknown:
         raise InvalidArguments(
@@ -82,7 +82,7 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
 
 
 def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:
-    """Return the words that begin every command on this home and these servers, in any environment."""
+    """Return the words with which a command for this home and these servers begins, whatever its environment."""
     homes = () if home == find_home(None, {}) else ("--home", str(home))
     is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
     return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
@@ -97,7 +97,7 @@ def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Ignores bytecode, which Python thinks is current after an edit of the same length within the same second."""
+    """Ignores bytecode, because Python takes it for current after an edit of the same length in the same second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -1,6 +1,6 @@
 """What is wrong with settings, in words that people understand.
 
-A message names the key and what would be right, never the value: it may be a secret.
+A message names the key and what would be right, but never the value, which may be a secret.
 """
 
 import json
@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.suggestions import did_you_mean
 
 MAX_FAULTS = 10
-"""How many faults a message names."""
+"""A message names at most this many faults."""
 MAX_PATH_CHARS = 200
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -45,13 +45,13 @@ _OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch")
 
 
 class Table(BaseModel):
-    """A table that takes its keys and no others."""
+    """A table that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def read_tables(document: object, model: type[Model], file: str) -> Model:
-    """Return what the document says; `file` names it.
+    """Return the document as an instance of `model`; messages call the document `file`.
 
     Raises:
         InvalidArguments: keys are unknown, or values are wrong; the message names each.
@@ -94,7 +94,7 @@ def _write_step(part: str | int) -> str:
 
 
 def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
-    """Return the schema of a value in the document; an empty one where nothing is known about it."""
+    """Return the schema of the value at that location in the document; an empty one if nothing is known about it."""
     part = schema
     for step in location:
         inner = part.get("items") if isinstance(step, int) else part.get("properties", {}).get(step)
@@ -103,7 +103,7 @@ def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
 
 
 def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
-    """Return what the part refers to; of an optional part, what it is when it is there."""
+    """Return the schema that the part refers to; for an optional part, the schema of a value that is not null."""
     if "anyOf" in part:
         return _resolve(part["anyOf"][0], schema)
     if "$ref" in part:

@@ -1,8 +1,8 @@
 """Builds the model that a setting names: `caller` (the default), `scripted:FILE`, or a provider's model.
 
-`planwarden.agent.models.provider.endpoint` describes the names of providers' models. Name, key and extra are checked
-at once, so that a server with a wrong setting does not start. The provider's client takes seconds to import; the first
-prompt loads it on another thread.
+`planwarden.agent.models.provider.endpoint` describes the names of providers' models. `build_model` checks the name, the
+key and the package's extra at once, so that a server with a wrong setting does not start. The provider's client takes
+seconds to import, so the first prompt loads it on another thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -14,7 +14,7 @@ from planwarden.tools.guarded.promises import CallPattern, Promise, check_patter
 MAX_PROMISES = 50
 MAX_FILE_CHARS = 100_000
 PROMISES_FILE = ".planwarden/promises.toml"
-"""Below a folder; only the text that a person trusted counts."""
+"""The file's path below a folder. Only the text that a person trusted counts, even if the file has changed since."""
 Glob = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.:\-/*?]+$")]
 
 
@@ -27,7 +27,7 @@ class CallSettings(Table):
     """What arguments must be like, written as `when` of [rules](../rules.md#when)."""
 
     def build(self) -> CallPattern:
-        """Return which calls are meant. Raises `RuleFault`."""
+        """Return the pattern of the calls. Raises `RuleFault` if it cannot be used."""
         pattern = CallPattern((self.tool,) if isinstance(self.tool, str) else tuple(self.tool), self.matches)
         check_pattern(pattern)
         return pattern
@@ -73,7 +73,7 @@ class PromiseTables(Table):
 
 
 def read_folder_file(folder: str) -> str:
-    """Return the text of the folder's promises. Raises `InvalidArguments`."""
+    """Return the text of the folder's promises. Raises `InvalidArguments` if it cannot be read."""
     path = Path(folder, PROMISES_FILE)
     try:
         with path.open(encoding="utf-8") as file:
@@ -83,7 +83,7 @@ def read_folder_file(folder: str) -> str:
 
 
 def read_promises(text: str, source: str) -> tuple[Promise, ...]:
-    """Return the promises of a folder's file. Raise `InvalidArguments` for a text that is not usable."""
+    """Return the promises in the text of a folder's file. Raises `InvalidArguments` if the text is not usable."""
     try:
         tables = read_tables(tomllib.loads(text), PromiseTables, source)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Where the secrets of a home are: in files beside a SQLite database, or sealed in a store that processes share.
 
-A process that serves or works checks the key before it begins. A command needs the key only when it reads or stores a
-secret: `list` and `token` work without, `inbox` and `login` do not.
+A server or worker checks the key of a shared store before it begins. A command needs the key only when it reads or
+stores a secret: `list` and `token` work without it, `inbox` and `login` do not.
 """
 
 import logging
@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 PASSPHRASE = "inbox.passphrase"
 """The name under which the hash of the inbox's passphrase is stored."""
 STATE_KEY = "request-state.key"
-"""The secret that seals what a client carries between two calls: one for all processes of a home, and it outlives them.
-Otherwise a restart, or a call that reaches another process, would make a question that a client holds unanswerable."""
+"""The secret that seals what a client carries between two calls. All processes of a home share it, and it outlives
+them: otherwise a client could not answer its question after a restart, or in a call that reaches another process."""
 KEY_BYTES = 32
 
 
@@ -31,7 +31,7 @@ def find_secrets(settings: Settings, store: object) -> SecretStore:
     if not isinstance(store, HasProcesses):
         elsewhere = {} if settings.passphrase_file is None else {PASSPHRASE: settings.passphrase_file}
         return SecretFiles(settings.home, elsewhere)
-    # A home without such a store needs no cryptography.
+    # Imported here, because a home without such a store needs no cryptography.
     from planwarden.storage.sealing import SealedSecrets
 
     return SealedSecrets(store, settings.environment.get(SECRET_KEY_VARIABLE, ""))
@@ -39,7 +39,7 @@ def find_secrets(settings: Settings, store: object) -> SecretStore:
 
 @asynccontextmanager
 async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
-    """Yield the secrets of a process that has no open store, and open one only if the secrets are in it.
+    """Yield the secrets for a process that has no open store; open the store only if the secrets are in it.
 
     Raises:
         StoreError: that store cannot be opened.
@@ -55,7 +55,7 @@ async def load_request_state_key(store: SecretStore) -> bytes:
     """Return the key of this home; the first process makes it.
 
     Raises:
-        StoreError: it cannot be read or stored, or is not a key.
+        StoreError: the key cannot be read or stored, or what is stored is not a key.
         UsageError: this process does not have the key that seals the store.
     """
     text = await store.read(STATE_KEY) or await store.create(STATE_KEY, f"{secrets.token_hex(KEY_BYTES)}\n".encode())
@@ -71,8 +71,8 @@ async def load_request_state_key(store: SecretStore) -> bytes:
 
 
 async def find_request_state_key(settings: Settings, store: SecretStore) -> bytes | None:
-    """Return the key as `load_request_state_key` does. With SQLite, return None if the home is not usable: then every
-    call says so, or forms that are open at a restart are asked again.
+    """Return the key as `load_request_state_key` does. With SQLite, log a `StoreError` and return None: then forms that
+    are open at a restart are asked again, or, if the home is not usable at all, every call returns the reason.
     """
     try:
         return await load_request_state_key(store)

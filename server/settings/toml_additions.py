@@ -1,7 +1,7 @@
 """Adds settings of tools to the text of `planwarden.toml`, and changes nothing else in it.
 
-The new text is parsed before it is used: it must say what the old text said, plus the additions. Where added lines
-cannot do that, as in an inline table, nothing is changed, and the person is told which lines to add.
+The new text is parsed before it is used: it must have the old settings plus the additions. If adding lines cannot
+achieve that, for example in an inline table, nothing is changed, and the person is told which lines to add.
 """
 
 import json
@@ -14,11 +14,11 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.paths import replace_file
 
 Additions = Mapping[str, Mapping[str, str]]
-"""Keys and values by the name of a tool."""
+"""By the name of a tool: the keys to add, each with its value."""
 
 
 def format_additions(additions: Additions) -> str:
-    """Return the additions as tables of TOML."""
+    """Return the additions as TOML tables."""
     tables = (
         "\n".join([f"[tools.{quote(name)}]", *(f"{key} = {quote(value)}" for key, value in keys.items())])
         for name, keys in additions.items()
@@ -27,10 +27,10 @@ def format_additions(additions: Additions) -> str:
 
 
 def add_to_text(text: str, additions: Additions, comment: str) -> str:
-    """Return the text with the additions: below the table of a tool where there is one, otherwise at the end.
+    """Return the text with the additions: below the header of a tool's table, or at the end if there is no such table.
 
     Raises:
-        UsageError: it cannot be done by adding lines; the message has the lines for the person.
+        UsageError: adding lines cannot do it; the message names the lines that the person can add.
     """
     end = "\r\n" if "\r\n" in text else "\n"
     lines, remaining = text.splitlines(keepends=True), dict(additions)
@@ -58,10 +58,10 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Replace the file's text in one step, with the mode that it has; a new file is private. Without text, delete it.
+    """Replace the file's text in one step and keep the file's mode; a new file is private. Without text, delete it.
 
     Raises:
-        UsageError: the file is not as it was read before.
+        UsageError: the file's text is no longer `before`.
         OSError: it cannot be written.
     """
     if read_text(path) != before:
@@ -74,7 +74,7 @@ def replace_text(path: Path, before: str, after: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Return the text with its line ends as they are; empty where there is no file."""
+    """Return the file's text with its line ends unchanged; empty if there is no file."""
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -82,15 +82,15 @@ def read_text(path: Path) -> str:
 
 
 def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, str]]:
-    """Yield the number of each line that begins the table of one of the tools, and the tool."""
+    """Yield the index of each line that begins the table of one of the tools, with the tool's name."""
     for index, line in enumerate(lines):
         if line.lstrip().startswith("["):
-            # A line inside a longer text may look like one; `add_to_text` parses the result.
+            # A line of a multi-line string may look like a header; the check in `add_to_text` notices that.
             with suppress(tomllib.TOMLDecodeError):
                 header = tomllib.loads(line)
                 yield from ((index, name) for name in additions if header == {"tools": {name: {}}})
 
 
 def quote(text: str) -> str:
-    """Return a string that TOML and YAML both read: both accept the escapes of JSON."""
+    """Return the text as a quoted string for TOML and YAML, which both accept the escapes of JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -45,7 +45,7 @@ class _SignatureFacts(_KeyFacts):
 
 
 class SignatureCheck:
-    """Checks the rows of an audit in order, then the stored keys."""
+    """Checks first the rows of an audit, in order, then the stored keys."""
 
     def __init__(self) -> None:
         self.verified = 0
@@ -57,7 +57,7 @@ class SignatureCheck:
         self._signed = set[tuple[str | None, str, str]]()
 
     def check_row(self, row: AuditRow) -> Iterator[str]:
-        """Yield the faults of the row that concern signatures."""
+        """Yield what is wrong with the keys and signatures in the row."""
         entry = row.entry
         try:
             if entry.kind == "key_added":
@@ -77,7 +77,7 @@ class SignatureCheck:
             yield f"row {row.sequence} is not a valid signature: {error.message}"
 
     def compare_keys(self, keys: Iterable[SigningKey]) -> Iterator[str]:
-        """Yield the differences between the stored keys and those of the audit."""
+        """Yield the differences between the stored keys and the keys in the audit."""
         remaining = {key.key_id: key for key in keys}
         for key_id, added in self._keys.items():
             key = remaining.pop(key_id, None)
@@ -94,7 +94,7 @@ class SignatureCheck:
         yield from (f"key {key_id!r} is stored and not in the audit" for key_id in remaining)
 
     def _check_signature(self, row: AuditRow, signed: _SignatureFacts) -> None:
-        """Verify the signature, and note it. Raises `SignatureRefused`."""
+        """Verify the signature, and remember it for the decision that follows. Raises `SignatureRefused`."""
         added = self._keys.get(signed.key)
         if added is None or added.principal != signed.principal or signed.key in self._removed:
             raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} at that time")

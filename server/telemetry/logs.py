@@ -1,4 +1,4 @@
-"""Log lines on stderr, as plain text or JSON. Never on stdout, which carries the protocol."""
+"""Writes log lines to stderr, as plain text or JSON; never to stdout, which carries the protocol."""
 
 import json
 import logging
@@ -10,21 +10,21 @@ from planwarden.server.telemetry.settings import TelemetrySettings
 
 PLAIN = "planwarden: %(levelname)s: %(message)s"
 MAX_CHARS = 8_000
-"""Longest message or traceback."""
+"""The most characters of a message or a traceback."""
 
 
 class JsonLines(logging.Formatter):
     """Formats each record as one line of JSON: `time`, `level`, `logger` and `message`.
 
-    Where they exist, it adds `execution_id` and `thread_id` of the running execution, `trace_id`, `span_id` and
+    If they exist, it adds the `execution_id` and `thread_id` of the running execution, the `trace_id`, `span_id` and
     `trace_flags` of the current span, and `exception`.
 
-    Names of the trace fields: https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
+    The trace fields are named as in https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
     """
 
     def __init__(self, *, traced: bool) -> None:
-        """With `traced`, lines name the current span of OpenTelemetry."""
-        # Plain lines do not need this, and a server that starts must not import it.
+        """If `traced`, add the current span of OpenTelemetry to each line."""
+        # Imported only for JSON lines, so that a server with plain lines starts without it.
         from planwarden.agent.runtime.run import running
 
         super().__init__()
@@ -55,7 +55,7 @@ def log_to_stderr(observation: TelemetrySettings) -> None:
     if observation.log_level is not None:
         own.setLevel(observation.log_level.upper())
     elif own.level == logging.NOTSET and root.level > logging.WARNING:
-        # The command has configured logging already, for a person at a terminal who wants errors only.
+        # The command has configured logging already, to show only errors to a person at a terminal.
         own.setLevel(logging.WARNING)
     if observation.log_format is None and observation.log_level is None:
         return

@@ -1,6 +1,6 @@
-"""Settings of telemetry: `[otel]` and `[logging]` in `planwarden.toml`, and OpenTelemetry's variables.
+"""Settings of telemetry: `[otel]` and `[logging]` in `planwarden.toml`, and OpenTelemetry's environment variables.
 
-The environment wins over the file, as for every setting. OTLP goes over HTTP and, with an extra, over gRPC.
+The environment wins over the file, as for every setting. OTLP is sent over HTTP or, with an extra, over gRPC.
 """
 
 from collections.abc import Mapping
@@ -68,9 +68,9 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     traces: ExportTarget | None = None
     metrics: ExportTarget | None = None
     problems: tuple[str, ...] = ()
-    """Messages to the operator about settings that cannot be followed."""
+    """Messages to the operator about settings that planwarden does not support."""
     is_demanded: bool = False
-    """The file configures telemetry, so a missing package is an error; variables may be meant for other programs."""
+    """Whether the file names an endpoint: then a missing package is an error. Variables may be for other programs."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""
@@ -83,7 +83,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, lines: LoggingTable) -> TelemetrySettings:
-    """Return the settings, in which variables win; see https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+    """Return the settings; variables win. See https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
     is_disabled = _read_variable(environment, "OTEL_SDK_DISABLED") == "true"
     problems: list[str] = []
     traces = None if is_disabled else _find_target("traces", otel, environment, problems)
@@ -105,7 +105,7 @@ def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, li
 def _find_target(
     signal: Signal, otel: OtelTable, environment: Mapping[str, str], problems: list[str]
 ) -> ExportTarget | None:
-    """Return where the signal is sent, if anywhere; describe a setting that cannot be followed in `problems`."""
+    """Return where the signal is sent, or None; add a message to `problems` for each setting that is not supported."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
     if not (own or base):

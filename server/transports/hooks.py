@@ -1,8 +1,8 @@
 """`POST /hooks/NAME`: a Standard Webhooks request starts the saved plan of the operator's `[hooks.NAME]`.
 
 The signature is the login, so no token is needed. A request that is unsigned, signed with another secret, too old, or
-for a hook that does not exist gets 401 with an empty body. The id of the message is the idempotency key: when it comes
-again, the answer is the run that the first one started.
+for a hook that does not exist gets 401 with an empty body. The id of the message is the idempotency key: when a message
+with the same id comes again, the answer is the run that the first one started.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 HOOKS_PATH = "/hooks/"
 MAX_BODY_BYTES = 256 * 1024
 READ_S = 15.0
-"""Seconds in which a body has to arrive."""
+"""The most seconds that a body may take to arrive."""
 LOGGED_EVERY_S = 60.0
 
 
@@ -106,7 +106,7 @@ class HookEndpoint:
         return _describe_run(execution)
 
     def _refuse(self, hook: Hook, reason: str) -> Response:
-        """Return the empty answer; the operator reads the reason, once a minute for each hook."""
+        """Return an empty 401 answer. Log the reason for the operator, at most once a minute for each hook."""
         now = self._service().store.clock.steady()
         if now - self._logged_at.get(hook.name, -math.inf) >= LOGGED_EVERY_S:
             self._logged_at[hook.name] = now
@@ -118,7 +118,7 @@ class HookEndpoint:
 
 
 async def _read_body(request: Request) -> bytes | Response:
-    """Return the body, or the answer to one that is too large or too slow."""
+    """Return the body, or the error response if it is too large or too slow."""
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
         return Response(status_code=413)

@@ -1,8 +1,8 @@
 """Middleware of the HTTP server: limits values per body and sessions per caller, and answers requests at shutdown.
 
-The SDK bounds the sessions of all callers together, and an idle one ends after half an hour. So without a bound for
-each caller, one token would keep everybody else out. A session is closed as its client would close it, by DELETE
-(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management).
+The SDK limits only the sessions of all callers together, and an idle session lasts half an hour. Without a limit for
+each caller, one token could use up all sessions and keep everybody else out. A session is closed with a DELETE request,
+as its client would do (https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management).
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from planwarden.server.mcp.frames import EDGE_BYTES, MAX_FRAME_BYTES, build_refu
 from planwarden.tools.downstream.value_counter import ValueCounter
 
 MAX_SESSIONS = 100
-"""Of one principal through one client."""
+"""The most sessions of one principal through one client."""
 ENDING = "the server is shutting down; what it has accepted continues after a restart\n"
 _SESSION = b"mcp-session-id"
 
 
 class BoundedFramesMiddleware:
-    """Answers a request with too many values with 413 and an error under its id. The SDK bounds the bytes."""
+    """Answers a request that has too many values: 413, and an error with the request's id. The SDK limits the bytes."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app
@@ -98,13 +98,13 @@ class CutOffMiddleware:
 
 
 class SessionCapMiddleware:
-    """Counts the sessions that requests to one path open and end, and limits those of each caller."""
+    """Counts the sessions that requests to one path open and end, and limits the open sessions of each caller."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app
         self._path = path
         self._sessions: dict[Caller, OrderedDict[str, int]] = {}
-        """By caller, the number of requests in flight of each session; the session that was used last is at the end."""
+        """For each caller: its sessions and their numbers of requests in flight; the one used last is at the end."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != self._path:
@@ -141,12 +141,12 @@ class SessionCapMiddleware:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:
-        """Count the new session, and close the caller's oldest idle one if they are too many."""
+        """Count the new session. Of too many, close the one used longest ago that is idle, or any if none is."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
+        oldest = next((name for name, requests in sessions.items() if not requests), next(iter(sessions), ""))
         sessions[opened] = 0
         if len(sessions) > MAX_SESSIONS:
-            oldest = next((name for name, requests in sessions.items() if not requests), next(iter(sessions)))
             self._forget(oldest)
             await self._app(_build_end(scope, oldest), _receive_nothing, _send_nowhere)
 
@@ -156,7 +156,7 @@ def _read_session(headers: list[tuple[bytes, bytes]]) -> str | None:
 
 
 def _build_end(scope: Scope, session_id: str) -> Scope:
-    """Return a request of the same client that ends one of its sessions."""
+    """Return a request that ends the session, with the headers of its client's own request."""
     headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-length", b"content-type")]
     return {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session_id.encode("latin-1"))]}
 

@@ -1,9 +1,9 @@
-"""MCP over standard input and output: only the protocol on stdout, everything else on stderr.
+"""Serves MCP over standard input and output: stdout carries only the protocol, everything else goes to stderr.
 
-A person waits while a host starts this process, and importing the SDK takes most of the start. Imports create many
-objects and no garbage, so they run with the cyclic collector off. The store opens after the first answer, see
-`mcp/lazy_service.py`, and imports what only an open store needs. A wrong setting raises an error before anything is
-served.
+A person waits while a host starts this process, and most of that time goes into importing the SDK. Imports create many
+objects and no garbage, so the cyclic collector is off while they run. Opening the store, and the imports that only an
+open store needs, come after the first answer (see `mcp/lazy_service.py`). A wrong setting raises an error before
+anything is served.
 """
 
 import gc
@@ -30,7 +30,7 @@ CLOSING_S = 5.0
 async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "both") -> None:
     """Serve until the client closes standard input; on SIGINT or SIGTERM close the store and end the process.
 
-    Only the protocol goes to `wire`; the caller ensures that nothing else does.
+    The caller ensures that nothing but the protocol is written to `wire`.
 
     Raises:
         UsageError: a setting, a tool, the model or the key of a shared store is not usable; nothing was served.
@@ -38,7 +38,7 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
     """
     log_to_stderr(settings.observation)
     with _without_collector():
-        # Imported here with the collector off, and so that other commands do not import the SDK.
+        # Imported here, so that the collector is off and other commands do not import the SDK.
         from planwarden.server.mcp.server import PlanwardenServer
 
         warden = Warden(settings=settings, whole_process=True, role=role)
@@ -56,8 +56,8 @@ async def serve_stdio(settings: Settings, wire: TextIO, role: ProcessRole = "bot
 
 
 async def _find_key(settings: Settings) -> bytes | None:
-    """Return the key of request states. Opens a store that processes share for a moment, to check that this process
-    may use it."""
+    """Return the key of request states, after checking that this process may use the secrets. A shared store is
+    opened only for that moment."""
     async with open_secrets(settings) as secrets:
         await secrets.check()
         return await find_request_state_key(settings, secrets)
@@ -65,7 +65,7 @@ async def _find_key(settings: Settings) -> bytes | None:
 
 @contextmanager
 def _without_collector() -> Generator[None]:
-    """Keep the objects of the block out of later collections: they live as long as the process."""
+    """Turn the collector off; keep the block's objects, which live as long as the process, out of later collections."""
     gc.disable()
     try:
         yield

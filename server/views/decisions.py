@@ -1,6 +1,6 @@
-"""Who decided about a call or ended a step, what a grant allows beforehand, and what a completed step did not do.
+"""Who decided about a call or rejected a step, what a grant allows in advance, and what a completed step did not do.
 
-A call may have several questions, and the latest may be the wait before its next attempt: a clock decides nothing.
+A call may have several questions. The latest may only be the wait before its next attempt, which decides nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -38,7 +38,7 @@ _CHANNELS = {
 
 
 def describe_editor(edit: ArgumentEdit) -> str:
-    """Return who edited arguments and how sure that is; only a proven person is called by a name alone."""
+    """Return who edited arguments and how sure that is: without proof of a person, it is a model or a client."""
     if edit.assurance in ("claimed", "caller"):
         return "the calling model"
     name = escape_text(edit.principal)
@@ -55,13 +55,13 @@ def describe_proof(assurance: str, channel: str) -> str:
 
 
 def name_decider(principal: str | None, assurance: str | None) -> str:
-    """Return whose decision it was: a model that claims to decide for a person is not that person."""
+    """Return whose decision it was. A model that claims to decide for a person is not that person."""
     name = escape_text(principal or "somebody")
     return f"the calling model of {name}" if assurance == "claimed" else name
 
 
 def find_decided(execution: ExecutionState, call: Call) -> SuspensionState | None:
-    """Return the latest question about the call that was not put to the clock."""
+    """Return the latest question about the call whose addressee is not the clock."""
     names = chain([call.suspension_id or ""], reversed(call.consumed))
     suspensions = (execution.suspensions.get(name) for name in names)
     return next((item for item in suspensions if item is not None and item.question.addressee != "clock"), None)
@@ -72,7 +72,7 @@ def describe_decision(
 ) -> str | None:
     """Return who decided, with assurance and channel as the log records them; None while the suspension is open.
 
-    A row that `is_left_out` was rejected, although the same answer may have approved others.
+    With `is_left_out`, it is a rejection, even if the same answer approved other rows.
     """
     if suspension is None or suspension.is_open:
         return None
@@ -83,7 +83,7 @@ def describe_decision(
         return f"{words['timed_out'].word}: {suspension.question.on_timeout}"
     verdict = words["approved" if decision.approved and not is_left_out else "rejected"].word
     who = name_decider(suspension.principal, suspension.assurance)
-    # An approval's reason does not say why a row was left out of it, and a claim's reason is the model's own words.
+    # The reason of an approval does not explain a row that it left out; the reason of a claim is the model's own text.
     is_claim = suspension.assurance == "claimed"
     is_reason = has_reason and decision.reason and not is_claim and not (decision.approved and is_left_out)
     reason = f": {_quote(decision.reason or '')}" if is_reason else ""
@@ -91,14 +91,14 @@ def describe_decision(
 
 
 def describe_rejection(execution: ExecutionState) -> str:
-    """Return who rejected the first step that was rejected, or the whole plan, and why; empty if nobody did."""
+    """Return who rejected the first rejected step, or the whole plan, and why; empty if nobody rejected either."""
     names = [state.rejected_by for state in execution.steps.values() if state.rejected_by is not None]
     suspension = next(iter([*map(execution.suspensions.get, names), *execution.find_suspensions("review")[-1:]]), None)
     return describe_decision(suspension, is_left_out=True) or ""
 
 
 def describe_call_edit(question: Question, call_id: str) -> str:
-    """Return who edited the arguments of the call after it was asked about; empty if nobody did."""
+    """Return who edited the arguments of the call after the question was asked; empty if nobody did."""
     edits = question.edits
     if question.rows:
         indexes = (index for index, row in enumerate(question.rows) if row.call_id == call_id)
@@ -121,17 +121,17 @@ def describe_shortfall(state: StepState) -> str:
 
 
 def describe_step_terms(tool_name: str, step_id: str, plan: str, version: str) -> tuple[str, str, str, str]:
-    """Return what a grant for a step is for, escaped: tool, step, the plan's title or name, and part of its version."""
+    """Return what a grant for a step covers, escaped: tool, step, the plan's title or name, and part of its version."""
     return escape_text(tool_name), escape_text(step_id), escape_text(plan), f"version {version[:VERSION_DIGITS]}"
 
 
 def name_owner(owner: str | None) -> str:
-    """Return whose runs a grant is for, escaped."""
+    """Return whose runs a grant covers, escaped."""
     return "everybody" if owner is None else escape_text(owner)
 
 
 def describe_names(arguments: Collection[str], free: Sequence[str]) -> str:
-    """Return which arguments calls may have: those with the grant's values, those with any, and no other."""
+    """Return which arguments a call may have: some with the grant's values, some with any value, and no others."""
     exact = "exactly these values" if arguments else ""
     some = f"any value of {', '.join(map(escape_text, free))}" if free else ""
     return f"{' and '.join(filter(None, (exact, some)))}, and no other argument" if exact or some else "no arguments"
@@ -144,7 +144,7 @@ def format_last_day(ends_at: datetime) -> str:
 
 
 def describe_value_source(source: str) -> str:
-    """Return whose value an argument takes; `source` is `inputs`, an item's reserved id, or a step."""
+    """Return where an argument's value comes from; `source` is `inputs`, a reserved id of a loop's item, or a step."""
     if source == INPUTS:
         return "the run's inputs, which the one who starts it chooses"
     if source in (ITEM, ITEM_INDEX):

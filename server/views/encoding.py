@@ -1,8 +1,8 @@
-"""Turns views into camelCase JSON: a whole view, or what a call changed, for a caller that has seen the view.
+"""Turns views into camelCase JSON: a whole view, or only what a call changed, for a caller that has seen the view.
 
-The changes leave out what the caller wrote or was told (plan, results, instructions, schemas of tools), what it
-has no use for (usage, facts about tools) and what is empty. A second question about a step or a plan is told
-whole again. `get_execution` has all of it.
+The changes leave out what the caller wrote or was already told (plan, results, instructions, schemas of tools), what it
+does not need (usage, facts about tools) and what is empty. If the same kind of question comes again for a step or for
+the plan, its instructions and tools are shown again. `get_execution` shows everything.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ from planwarden.server.views.suspension import Suspension
 Document = dict[str, Any]
 
 HIDDEN_FIELDS = frozenset({"card_source"})
-"""Fields that only pages and other surfaces for people show."""
+"""Fields that the JSON never has: only pages and other views for people are built from them."""
 
 
 def to_json(view: object) -> dict[str, JsonValue]:
@@ -37,7 +37,7 @@ def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
 
 @cache
 def list_optional(kind: type[msgspec.Struct]) -> frozenset[str]:
-    """Return the fields of a view that `to_json` leaves out when they are empty: those that are empty by default."""
+    """Return the fields that `to_json` leaves out at their default value: null, an empty list, or a `quorum` of 1."""
     fields = () if issubclass(kind, StoredStruct) else msgspec.structs.fields(kind)
     return frozenset(field.name for field in fields if field.default in (None, ()) or field.name == "quorum")
 
@@ -84,19 +84,19 @@ _SAID_ABOVE = ("threadId", "executionId", "createdAt")
 
 
 def describe_changes(after: Execution, before: Execution | None = None, answered: str | None = None) -> Document:
-    """Return the execution as JSON, with what is not in `before` and what comes next.
+    """Return the execution as JSON: what is new since `before`, and what comes next.
 
-    `before` is what the caller has seen: None when it sees the execution for the first time. `answered` is the question
-    that the call names; it is shown in full while it is open.
+    `before` is the view that the caller has seen; None if it may have seen none. `answered` is the id of the question
+    that the call names; while that question is open, it is shown in full.
     """
     earlier = {suspension.suspension_id: suspension for suspension in before.suspensions} if before is not None else {}
     whole = cast("Document", to_short_json(after, lists=True))
     document = _pick(whole, _OF_EXECUTION)
     if after.awaiting == "caller":
-        # Its questions say so.
+        # Each question has its own `addressee`.
         del document["awaiting"]
     if answered in earlier and earlier[answered].kind == "synthesis":
-        # The caller has just written it.
+        # The caller has just written the output.
         document.pop("output", None)
     if before is not None:
         del document["executionId"]
@@ -114,7 +114,7 @@ def _pick(document: Document, keys: Iterable[str]) -> Document:
 
 
 def _describe_revision(before: Execution, after: Execution) -> dict[str, list[str]]:
-    """Return the ids of steps that were added, changed, removed or moved in the plan; empty if none was."""
+    """Return the ids of the steps that were added, changed, removed or moved in the plan; empty if there are none."""
     old, new = ({step.id: _find_plan_part(step) for step in view.steps} for view in (before, after))
     both, order = [step_id for step_id in new if step_id in old], [step_id for step_id in old if step_id in new]
     changes = {
@@ -131,9 +131,9 @@ def _find_plan_part(step: Step) -> tuple[object, ...]:
 
 
 def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
-    """Yield the changed steps, but neither those that a question is about nor pending ones, which the plan describes.
+    """Yield the changed steps, except pending ones, which the plan describes, and those that an open question is about.
 
-    Calls that succeeded with the arguments that the plan or the caller wrote are left out; a loop's are in its result.
+    A successful call is left out if the plan or the caller wrote its arguments, or if a loop's result shows it.
     """
     earlier = {item.id: item for item in before.steps} if before is not None else {}
     asking_steps = {item.step_id for item in after.suspensions}
@@ -143,7 +143,7 @@ def _show_steps(after: Execution, before: Execution | None, documents: list[Docu
             continue
         entry = _pick(whole, _OF_STEP)
         if step.items is not None and step.items.next is not None:
-            # The result is cut: this says that there is more, and from which item on.
+            # The result is cut; `items` tells from which item on.
             entry["items"] = whole["items"]
         if step.validation_status == "failed":
             entry["validationStatus"] = "failed"
@@ -158,7 +158,7 @@ def _show_steps(after: Execution, before: Execution | None, documents: list[Docu
 def _show_questions(
     after: Execution, documents: list[Document], earlier: Mapping[str, Suspension], answered: str | None
 ) -> Iterator[Document]:
-    """Yield the open questions: in full if they are new, changed or the one answered, the others by name."""
+    """Yield the open questions: new ones, changed ones and `answered` in full, the others only in brief."""
     instructions = {suspension.instructions for suspension in earlier.values()}
     equipped = {tool.name for suspension in earlier.values() for tool in suspension.tools}
     again = {(suspension.kind, suspension.step_id) for suspension in earlier.values()}
@@ -184,7 +184,7 @@ def _show_questions(
 
 
 def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
-    """Return whether `steps` shows only the start of a result; the question then says how to take values from it."""
+    """Return whether `steps` shows only a result's start; then the question's `results` tell how to use the rest."""
     steps = {step.id: step for step in execution.steps}
     sources = steps if question.step_id is None else steps[question.step_id].dependencies
     results = [steps[step_id].result for step_id in sources]

@@ -1,4 +1,4 @@
-"""Moments as people and programs read them: in UTC, in ISO 8601."""
+"""Formats moments for people and programs: in UTC, as ISO 8601 or as an age."""
 
 from datetime import UTC, datetime
 from typing import Literal
@@ -8,11 +8,11 @@ _LAST_S = 253_402_300_799.0
 
 
 def to_utc(seconds: float) -> datetime:
-    """Return Unix seconds as an aware moment in UTC; the nearest one for a number beyond the calendar.
+    """Return Unix seconds as an aware moment in UTC; numbers outside the years 1970 to 9999 become the nearest moment.
 
-    A damaged row may hold any number, and must not stop the page or the list that shows it.
+    A damaged row may have any number, and the page or list that shows the row must still work.
     """
-    return datetime.fromtimestamp(min(max(seconds, 0.0), _LAST_S), UTC)
+    return datetime.fromtimestamp(min(max(0.0, seconds), _LAST_S), UTC)
 
 
 def format_instant(moment: datetime, timespec: Literal["minutes", "seconds", "milliseconds"] = "seconds") -> str:

@@ -1,4 +1,4 @@
-"""How far a loop is, and what its items came to, page by page: a loop may have 10,000 items."""
+"""How far a loop is, and what became of its items, page by page, because a loop may have 10,000 items."""
 
 from collections.abc import Sequence
 
@@ -12,26 +12,26 @@ from planwarden.server.views.tools import Error
 PAGE_ITEMS = 100
 MAX_PAGE_ITEMS = 1_000
 MAX_PAGE_BYTES = 1024 * 1024
-"""Most bytes of the results of a page, which has at least one item."""
+"""The most bytes of results on a page; the first item of a page is there even if its result is larger."""
 
 
 class LoopItems(msgspec.Struct, frozen=True, kw_only=True):
     """How far a loop is, in numbers of items."""
 
     total: int
-    """Items of the list."""
+    """Items in the loop's list."""
     succeeded: int
-    """Every call of the item succeeded."""
+    """Items whose calls all succeeded."""
     failed: int
-    """A call of the item failed."""
+    """Items with a failed call."""
     rejected: int
-    """A person left a call of the item out."""
+    """Items with a rejected call."""
     next: int | None = None
     """The first item whose result is not here: `itemsFrom` of the next page; left out if there is none."""
 
 
 class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What one item of a loop came to."""
+    """What became of one item of a loop."""
 
     item: int
     """Its place in the list, counted from 0."""
@@ -39,13 +39,13 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
     """`pending`, `running`, `suspended`, `succeeded`, `failed`, `rejected`, `outcome_unknown`, `rehearsed`,
     or `skipped` if the step ended without it."""
     result: JsonValue
-    """The value of its call, or the list of its calls' values; left out until all of them succeeded."""
+    """The value of its call, or the list of its calls' values; left out until all its calls have succeeded."""
     error: Error | None
-    """Why a call of it failed; left out if none did."""
+    """Why one of its calls failed; left out if none did."""
 
 
 def count_items(state: StepState, following: int | None) -> LoopItems:
-    """Return how far the loop is; `following` is the first item whose result is not shown beside it."""
+    """Return how far the loop is; `following` is the first item whose result is not in the same view."""
     ends = [{call.status for call in state.list_item_calls(index)} for index in range(len(state.items or ()))]
     return LoopItems(
         total=len(ends),
@@ -57,7 +57,7 @@ def count_items(state: StepState, following: int | None) -> LoopItems:
 
 
 def list_items(state: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
-    """Return at most `limit` items from `first` on, and no more than `MAX_PAGE_BYTES` of results."""
+    """Return at most `limit` items from `first` on; after one item, stop before the results exceed `MAX_PAGE_BYTES`."""
     page: list[LoopItem] = []
     size = 0
     for index in range(first, min(first + limit, len(state.items or ()))):

@@ -1,4 +1,4 @@
-"""The public view of the log: which event is which observation, and what an observation holds."""
+"""The public view of the log: which events become observations, with their types and data."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -28,7 +28,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One fact of the public history."""
 
     sequence: int
-    """Place in the log; `observationsAfter` asks for what came after it."""
+    """Its place in the log; `observationsAfter` with this number asks for what came later."""
     type: str
     """What kind of fact it is."""
     at: datetime
@@ -36,11 +36,11 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str | None
     """The step that it is about, or null."""
     data: dict[str, JsonValue]
-    """What happened, by type."""
+    """What happened; the keys depend on `type`."""
 
 
 def build_observations(recorded: Iterable[ev.Recorded], execution: ExecutionState) -> Iterator[Observation]:
-    """Yield the public events in order; a failed validation with an enforcement prompt becomes two."""
+    """Yield the observations in order; a failed validation with an enforcement prompt becomes two observations."""
     for entry in recorded:
         event, at = entry.event, to_utc(entry.at)
         if type(event) not in OBSERVED:
@@ -59,7 +59,7 @@ def _show(value: JsonValue | tuple[JsonValue, ...]) -> JsonValue:
 
 
 def _describe_rest(event: ev.Event, execution: ExecutionState) -> dict[str, JsonValue]:
-    """Return what only some events of a type have, or what the event alone does not say."""
+    """Return data that only some events of a type have, or that is in the execution's state, not in the event."""
     if isinstance(event, ev.SuspensionTimedOut):
         return {"kind": execution.suspensions[event.suspension_id].question.public_kind}
     if isinstance(event, ev.StepSkipped) and event.reason:
@@ -81,7 +81,7 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
 
 
 def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
-    """Return by key, in this order, its value or getter: one of the `others`, else a getter of the field so named."""
+    """Return each name's camelCase key, in order, with its value or getter from `others`, or else a getter."""
     return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 

@@ -1,7 +1,7 @@
-"""What became of a decision: one truthful sentence, from the state of the execution as it is now.
+"""What became of a decision, told in sentences from the present state of the execution.
 
-A decision is not its outcome. A call that was approved may fail, and a plan may fail after the call succeeded; neither
-may be shown as a success.
+A decision is not its outcome. An approved call may fail, and a plan may fail after the call succeeded; neither may be
+shown as a success.
 """
 
 from datetime import datetime
@@ -31,9 +31,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a decision."""
 
     verdict: str
-    """`Approved`, `Rejected`, `Nobody answered in time` or `Withdrawn`."""
+    """`Approved`, `Rejected`, `Withdrawn`, `Nobody answered in time: rejected`, or the same with `approved`."""
     text: str
-    """What followed, in sentences."""
+    """What happened after the decision, in sentences."""
     tone: Tone
     """`good` only if the step is done and nothing after it went wrong."""
     principal: str
@@ -44,9 +44,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     is_edited: bool
     answer: ValueView | None
-    """What a person filled in; None where yes or no was the answer."""
+    """What a person filled in; None if the answer was only yes or no, or a choice of calls."""
     rows: str
-    """Which rows were approved; empty where there were none."""
+    """Which rows were approved; empty if the question has no rows or all were rejected."""
 
 
 def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Outcome | None:
@@ -56,7 +56,7 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
     verdict, is_approved = _describe_verdict(suspension)
     decided = execution.steps.get(suspension.question.step_id or "")
     steps = [] if decided is None else [_describe_step(execution, decided)]
-    # The step of the decision alone does not say why the plan failed.
+    # If another step failed, it shows why the plan failed.
     steps += [
         _describe_step(execution, state)
         for state in execution.steps.values()
@@ -97,7 +97,7 @@ def _name_approved_rows(question: Question, decision: RecordedDecision) -> str:
 
 
 def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
-    """Return what the whole plan came to or waits for, as a sentence; empty while it runs."""
+    """Return how the whole plan ended or what it waits for, as a sentence; empty while it runs."""
     lost = describe_lost_patience(execution)
     if lost is not None:
         return f"The plan stopped: {lost}.", "bad"
@@ -111,7 +111,7 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
 
 
 def _describe_verdict(suspension: SuspensionState) -> tuple[str, bool]:
-    """Return the verdict in words, and whether it approved."""
+    """Return the verdict in words, and whether it is an approval."""
     decision, words = suspension.decision, WORDS["question"]
     is_approved = decision is not None and decision.approved
     verdict = words["approved" if is_approved else "rejected"].word
@@ -136,7 +136,7 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
         parts = filter(None, (words.phrase, shortfall))
         phrase, tone = (", " if state.items is None else "; ").join(parts), words.tone
     number = list(execution.steps).index(state.step.step_id) + 1
-    # The error may hold what a tool or a server wrote: quoted, it cannot pass for words of planwarden.
+    # A tool or a server may have written the error: quoted, it cannot be taken for words of planwarden.
     is_failed = phrase == "failed" and state.error_message
     why = f": {format_value(state.error_message, ERROR_CHARS)}" if is_failed else ""
     return f"Step {number} of {len(execution.steps)} {phrase}{why}.", tone

@@ -1,7 +1,7 @@
-"""A card as lines of text, with its values cut at any limit, and the digest of that text.
+"""The card of a question as lines of text, with values cut to any limit, and the digest of that text.
 
-A terminal, the view of hosts with MCP Apps and prompts show these lines; a decision records their digest. Values are
-JSON, so no text can start a new line or a new field. The same question always renders the same text.
+Terminals, prompts and the view in hosts with MCP Apps show these lines; a decision records their digest. Values are
+JSON, so no value can start a new line or a new field. The same question always gives the same text.
 """
 
 from collections.abc import Iterator
@@ -13,27 +13,27 @@ from planwarden.server.views.instants import format_instant
 
 
 def format_lines(card: Card) -> list[str]:
-    """Return everything but the place as lines of text, in the order of the voices."""
+    """Return the card as lines of text, without its place: the heading, the findings, the facts, then the words."""
     findings = (f"planwarden found: {sentence}" for sentence in card.findings)
     return [card.heading, *findings, *format_facts(card), f"{card.label}: {card.words}"]
 
 
 def format_facts(card: Card, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:
-    """Return one fact a line. Indentation shows what belongs together; no value spans lines.
+    """Return the facts, one a line. Indentation shows what belongs together; no value takes several lines.
 
-    Values are cut to `limit`, or not at all. Where the fields of a form are shown, they are not repeated as a value.
+    Values are cut to `limit`, or not at all if it is None. If `is_form_shown`, the form is not repeated as a value.
     """
     return [*_list_call_lines(card, limit, is_form_shown), *_list_conditions(card, limit)]
 
 
 def format_call(call: CardCall, limit: int | None, note: str = "") -> Iterator[str]:
-    """Yield a call that a decision covers, indented: its tool and its place with a note, then its arguments."""
+    """Yield the lines of a call that a decision covers, indented: its tool, place and note, then its arguments."""
     yield f"  {call.tool.label} ({call.place}{note})"
     yield from _format_arguments(call, "    ", limit)
 
 
 def is_whole(card: Card, *, is_form_shown: bool = False) -> bool:
-    """Return True if no fact is cut, and neither are the words if the decision is about them."""
+    """Return True if no fact is cut and, where the decision is about the words, the words are not cut either."""
     cut, whole = (format_facts(card, limit=limit, is_form_shown=is_form_shown) for limit in (VALUE_CHARS, None))
     is_about_words = not card.question.traits.is_about_calls and card.repeated_argument is None
     return cut == whole and (not is_about_words or card.words == card.whole_words)

@@ -1,7 +1,7 @@
 """The state of an execution in sentences: what is proven, where it comes from, why it waits for a provider or gave up.
 
-The sentences of a failure come from `planwarden.agent.models.provider.fault` and may quote the provider or a tool, so
-they are quoted here as values, which cannot pass for words of planwarden.
+The message of a failure may quote a provider (see `planwarden.agent.models.provider.fault`) or a tool. So messages are
+quoted here as values, which cannot be taken for words of planwarden.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,14 +18,14 @@ from planwarden.server.views.status_words import WAITS, WORDS
 
 ERROR_CHARS = 300
 PATIENCE = "modelPatience"
-"""The budget that is used up when a provider did not answer in time."""
+"""The budget that is used up when a provider does not answer in time."""
 GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
 """Statuses of executions that ended before their plan was done."""
 MAX_NAMED = 20
-"""Steps that one sentence names."""
+"""The most steps or calls that one sentence names."""
 PROVEN = "Done; every required tool call is proven by the log."
 VERSION_CHARS = 12
-"""How much of a plan's version people see."""
+"""How many characters of a plan's version people see."""
 NAME_CHARS = 80
 MAX_REUSED = 5
 SAVED_PLAN = "Saved plan"
@@ -33,7 +33,7 @@ REHEARSAL = "nothing is done, whatever the answer is"
 
 
 def build_title(execution: ExecutionState) -> str:
-    """Return the first line of the goal, else what the plan is called; never empty."""
+    """Return the first line of the goal, else the saved plan's name, else the first step's description; never empty."""
     first = next((line.strip() for line in (execution.goal or "").splitlines() if line.strip()), "")
     if not first and execution.saved_plan is not None:
         first = execution.saved_plan.name
@@ -43,7 +43,7 @@ def build_title(execution: ExecutionState) -> str:
 
 
 def describe_state(execution: ExecutionState) -> str:
-    """Return its state as a sentence without its subject and its full stop."""
+    """Return the execution's state as a sentence without a subject and a full stop."""
     if execution.status in ("new", "running") and execution.plan is None:
         return "is being planned"
     if execution.status == "suspended":
@@ -61,7 +61,7 @@ def describe_state(execution: ExecutionState) -> str:
 
 
 def describe_wait(addressees: Collection[str]) -> str:
-    """Return whose answer it waits for: a person's before every other."""
+    """Return in words who is waited for: a person before the assistant, and both before the clock."""
     return next((words for addressee, words in WAITS.items() if addressee in addressees), WAITS["clock"])
 
 
@@ -73,7 +73,7 @@ def describe_progress(execution: ExecutionState) -> str:
 
 
 def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | None:
-    """Return until when its prompt waits, and why; None while the prompt does not wait."""
+    """Return until when the prompt of the outage waits, and why; None if that prompt does not wait now."""
     suspension = execution.suspensions.get(outage.suspension_id or "")
     if suspension is None or not suspension.is_open or suspension.question.expires_at is None:
         return None
@@ -83,7 +83,7 @@ def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | Non
 
 
 def describe_next_attempt(execution: ExecutionState) -> str | None:
-    """Return what `describe_outage` says about the prompt that is sent again first; None when none waits."""
+    """Return what `describe_outage` says about the prompt that will be sent again first; None if no prompt waits."""
     deadlines = {item.question.suspension_id: item.question.expires_at for item in execution.open_suspensions}
     waiting = [item for item in list_outages(execution) if deadlines.get(item.suspension_id or "") is not None]
     first = min(waiting, key=lambda item: deadlines[item.suspension_id or ""] or 0.0, default=None)
@@ -91,7 +91,7 @@ def describe_next_attempt(execution: ExecutionState) -> str | None:
 
 
 def describe_lost_patience(execution: ExecutionState) -> str | None:
-    """Return how often the provider was asked before the execution gave up, and why; None if it did not."""
+    """Return how often the provider was asked before the execution gave up, and the last error; None if it did not."""
     outages = list_outages(execution)
     if execution.exhausted != PATIENCE or not outages:
         return None
@@ -151,7 +151,7 @@ def advise_after_rejection(state: ExecutionState) -> str:
 
 
 class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
-    """One fact; its texts are escaped."""
+    """One fact about where an execution comes from; its texts are escaped."""
 
     name: str
     text: str
@@ -160,7 +160,7 @@ class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
-    """Yield where the execution comes from; nothing where it comes from no saved plan and no other execution."""
+    """Yield what applies: the saved plan, the execution that this one goes on from, and that it is a rehearsal."""
     if execution.saved_plan is not None:
         changed = ", changed since by a model or in a review" if execution.is_revised else ""
         yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")

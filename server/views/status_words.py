@@ -1,6 +1,6 @@
-"""Every status in words, with its mark and its tone: of executions, steps, calls, questions, ticks and checks.
+"""The words, mark and tone of every status: of executions, steps, calls, questions, ticks and checks.
 
-Terminal, pages, drawings, notifications and the view that hosts draw take what a person reads of a status from here.
+Everything that shows a status to a person uses these: terminal, pages, drawings, notifications, and views in hosts.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Tone = Literal["good", "bad", "warn", "busy", "dim"]
 Mark = Literal[
     "none", "done", "partly", "busy", "asks", "waits", "failed", "unknown", "rejected", "skipped", "rehearsed", "note"
 ]
-"""What a status comes to; the class of a step in a drawing, too."""
+"""Names the sign of a status; also the class of a step in a drawing."""
 Kind = Literal["execution", "step", "call", "row", "item", "question", "event", "tick", "check"]
 
 
@@ -21,7 +21,7 @@ class Sign(NamedTuple):
 
     text: str
     ascii: str
-    """Where a terminal has no Unicode."""
+    """Replaces `text` on a terminal without Unicode."""
     tone: Tone
 
 
@@ -42,13 +42,13 @@ SIGNS: Mapping[Mark, Sign] = {
 
 
 class Words(NamedTuple):
-    """What a person reads of a status."""
+    """How a status is shown to a person."""
 
     word: str
     """The status alone."""
     mark: Mark
     phrase: str = ""
-    """What follows `The plan` or `Step 2`; empty for statuses that no sentence tells."""
+    """What follows `The plan` or `Step 2`; empty for statuses that are not used in sentences."""
 
     @property
     def tone(self) -> Tone:
@@ -93,7 +93,7 @@ WORDS: Mapping[Kind, Mapping[str, Words]] = {
     },
     "step": _STEPS,
     "call": _CALLS,
-    # A person left a row of a question out; nobody looked at it alone and rejected it.
+    # A rejected row was left out of the answer to its question; nobody rejected that row by itself.
     "row": {**_CALLS, "rejected": Words("left out", "rejected")},
     "item": {**_CALLS, "pending": _STEPS["pending"], "skipped": _STEPS["skipped"]},
     "question": {
@@ -102,7 +102,7 @@ WORDS: Mapping[Kind, Mapping[str, Words]] = {
         "timed_out": Words("nobody answered in time", "failed"),
         "withdrawn": Words("withdrawn", "skipped"),
     },
-    # Entries of a history; all others keep the names that the history gives them.
+    # Types of observations in a history; types that are missing here are shown by their own names.
     "event": {
         "AGENT_SUSPENDED": Words("question", "asks"),
         "AGENT_RESUMED": Words("answer", "none"),
@@ -134,7 +134,7 @@ WAITS: Mapping[str, str] = {
     "caller": "waits for the assistant",
     "clock": "waits for a time",
 }
-"""Whose answer a suspended execution, step or call waits for, by addressee."""
+"""By addressee: whom a suspended execution, step or call waits for."""
 WHOM: Mapping[str, str] = {
     "client": "a person (a form of the client is enough)",
     "human": "a person, in the inbox or at a terminal",
@@ -146,4 +146,4 @@ STATUSES = cast(
     "Mapping[str, ExecutionStatus]",
     {words.word: status for status, words in WORDS["execution"].items() if status != "new"},
 )
-"""The words for states by which people choose executions, each with its status."""
+"""The words by which people choose executions, each with the status that it means."""

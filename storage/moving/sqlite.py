@@ -1,6 +1,6 @@
-"""A SQLite file as one side of a move, which has the file to itself.
+"""A SQLite file as one side of a move; no other process uses the file during the move.
 
-A process that has the file open shares a lock on it as long as it lives, even if it does nothing. So taking that lock
+Each process that has the file open holds a shared lock on it, even while it does nothing. So taking that lock
 exclusively proves that there is no such process. A process that opens the file later waits for `WriteLock`.
 """
 
@@ -28,7 +28,7 @@ _SETTINGS = (
 
 @contextmanager
 def open_sqlite_side(location: StoreLocation) -> "Generator[SqliteSide]":
-    """Yield the store in the file. Raises `StoreError` when another process uses it, or nobody may."""
+    """Yield the store in the file. Raises `StoreError` when another process uses it or it must not be used."""
     assert location.path is not None
     database.prepare(location.path)
     lock = WriteLock(location.path.with_name(location.path.name + ".lock"))
@@ -50,7 +50,7 @@ class SqliteSide(StoreSide):
             try:
                 if read_mark(self._connection) is None:
                     database.migrate(self._connection, path)
-                # Commits then go into the file itself, with the mark in its header: a copy of it is the whole store.
+                # Commits, and the mark in the header, then go into the file itself, so a copy of it is the whole store.
                 if self._connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
                     raise self._describe_use()
                 for setting in _SETTINGS:
@@ -96,7 +96,7 @@ class SqliteSide(StoreSide):
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         with self._translating():
-            # `yield from` would close the cursor of a move that failed, after its connection.
+            # After a failed move, `yield from` would close the cursor later than its connection.
             for row in self._connection.execute(f"SELECT {', '.join(columns)} FROM {PARTS.get(table, table)}"):  # noqa: UP028
                 yield row
 

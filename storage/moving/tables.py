@@ -1,6 +1,6 @@
-"""What a store consists of, and what a move needs from each of its two stores: what moves, and what does not.
+"""The tables of a store, what a move copies from them and what not, and what a move needs from each of its two stores.
 
-Both databases have these tables. A column moves if both have it.
+Both databases have these tables. A column moves if both databases have it and `OWNED` does not name it.
 """
 
 from abc import ABC, abstractmethod
@@ -30,22 +30,22 @@ TABLES = {
 }
 """The tables, and what their rows are called, in the plural. `owners` does not move: no process runs during a move."""
 PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}
-"""What moves of a table that does not move whole: nothing about running processes, and no secrets, which with SQLite
-are in files of the home. Open forms are asked again; people log in to servers and set the passphrase again."""
+"""The part of a table that moves, if not all of it does. Rows about running processes do not, nor secrets, which with
+SQLite are files of the home: open forms are asked again; people log in to servers and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
-"""Tables of PostgreSQL for rows that go into `audit` later, and for its end."""
+"""Tables of PostgreSQL only: for rows that go into `audit` later, and for the audit's highest number."""
 OWNED = ("executions.owner", "executions.leased_until", "records.number")
-"""Columns that do not move. Nobody owns what arrives, and the fence says that its earlier owner no longer does. Records
-are numbered anew, in their order, because the target may have some of its own."""
+"""Columns that do not move. Executions arrive without an owner, and their fences move, so that no earlier lease counts
+again. Records get new numbers, in the same order, because the target may have records of its own."""
 FIXED: dict[str, Value] = {"executions.leased_until": 0.0}
 """Values for columns of the target that have no default, if nothing moves into them."""
 
 
 class StoreSide(ABC):
-    """A store that nobody else uses while it is open.
+    """A store that nobody else uses while it is open here.
 
-    What the methods do is one transaction until `commit`, and then another one; what was not committed is undone at the
-    end. All of them raise `StoreError` when the medium fails.
+    `commit` ends one transaction and begins the next; closing undoes what was not committed. Every method raises
+    `StoreError` when the medium fails.
     """
 
     name: str
@@ -59,11 +59,11 @@ class StoreSide(ABC):
         """Return the rows of a statement, if it has any."""
 
     def count(self, table: str) -> int:
-        """Return the number of rows that move."""
+        """Return the number of rows of the table that move."""
         return int(self.execute(f"SELECT count(*) FROM {PARTS.get(table, table)}")[0][0])
 
     def read_audit_end(self) -> tuple[int, str]:
-        """Return the highest number that a row of the audit ever had, and the head as `audit verify` prints it."""
+        """Return the highest number that a row of the audit ever had, and the head that `audit verify` prints."""
         [(number,)] = self.execute(self.statements["audit_end"])
         [(sequence, hash_, *_)] = self.execute(self.statements["last_audit"]) or [(0, GENESIS)]
         return int(number), f"{sequence}:{bytes(hash_).hex()}"
@@ -86,7 +86,7 @@ class StoreSide(ABC):
 
     @abstractmethod
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
-        """Yield the rows, one at a time from the database to the caller; flags are 0 or 1."""
+        """Yield the rows that move, one at a time, so that memory never holds all of them; flags are 0 or 1."""
 
     @abstractmethod
     def write(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
@@ -94,8 +94,8 @@ class StoreSide(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Delete every row."""
+        """Delete every row that a move may have written."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Return when what was done is on the disk."""
+        """Commit, and return when everything that was done is on the disk."""

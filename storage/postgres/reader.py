@@ -1,4 +1,4 @@
-"""Connections that look things up, on threads: a few, because each costs the server a process."""
+"""Connections for lookups, used on threads; there are only a few, because each one costs the server a process."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ CONNECTIONS = 2
 
 
 def may_be_stored(value: object) -> bool:
-    """Return False for a text with NUL, which no row can have: what somebody looks up by it does not exist."""
+    """Return False for a text with NUL: no row can contain it, so a lookup with it can find nothing."""
     return not (isinstance(value, str) and "\0" in value)
 
 
 class PostgresReader:
-    """Reads by the name of a statement and its parameters. A read is repeated while the database cannot be reached."""
+    """Reads by the name of a statement and its parameters. A read is tried again if the database cannot be reached."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._idle: SimpleQueue[Connection] = SimpleQueue()
         self._limiters: dict[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = {}
         self._failure: Exception | None = None
-        """Why the last read found no database."""
+        """Why the last read could not reach the database; None if it could."""
         self._is_closed = False
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
@@ -43,11 +43,11 @@ class PostgresReader:
             return []
         return await self.use(lambda connection: run(connection, name, parameters).fetchall())
 
-    # Every read is on a thread.
+    # Every read runs on a thread, so a long one needs nothing else.
     fetch_long = fetch
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Return the rows of each of several reads, all as of one moment."""
+        """Return the rows of several reads, a list for each read, all as of one moment."""
         if not all(may_be_stored(value) for _, parameters in reads for value in parameters):
             return [[] for _ in reads]
 
@@ -59,7 +59,7 @@ class PostgresReader:
         return await self.use(read_all)
 
     async def use(self, work: Callable[[Connection], Result]) -> Result:
-        """Return what `work` returns, which may be called again after the connection broke."""
+        """Return the result of `work`, which is called again if the connection breaks."""
         if self._is_closed:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class PostgresReader:
         while True:
             failure = self._failure
             if failure is not None and (monotonic() > deadline or self._is_closed):
-                # Others may still be waiting for a thread: each would wait for the database in turn.
+                # Otherwise reads that still wait for a thread would wait for the database one after another.
                 raise store_error(failure, self._url) from failure
             try:
                 result = self._try(work)
@@ -93,10 +93,10 @@ class PostgresReader:
         except psycopg.InternalError as error:
             if not connection.closed:
                 raise
-            # A server that shuts down says so behind an answer, and libpq reads both as one.
+            # A server that shuts down may report it right behind an answer, and libpq reads the two as one.
             raise psycopg.OperationalError(str(error)) from error
         finally:
-            # A connection that broke never serves again.
+            # A broken connection is not used again.
             if self._is_closed:
                 connection.close()
             elif not connection.closed:

@@ -1,6 +1,6 @@
 """The store on PostgreSQL.
 
-Times in conditions are the database's, so that the clocks of machines do not matter.
+Conditions use the database's time, so that the clocks of the machines do not matter.
 """
 
 from collections.abc import Collection, Sequence
@@ -35,9 +35,9 @@ from planwarden.storage.sql.processes import ProcessRegistry
 from planwarden.storage.sql.store import COUNTED, SqlStore
 
 GONE_S = 1.5
-"""Seconds for which its lock must have been free before a process counts as dead."""
+"""A process counts as dead when its lock has been free for this many seconds."""
 RESTARTED_S = 12.0
-"""The same for a lock that the database may have lost: longer than a living process takes to come back."""
+"""Used instead if the database may have lost the lock: longer than a living process needs to take it again."""
 
 
 class LockLiveness:
@@ -57,7 +57,7 @@ class LockLiveness:
         return owner in await self.find_dead([owner])
 
     async def find_dead(self, owners: Collection[str] | None = None) -> list[str]:
-        """Return those of the owners, or of all that have a lease, whose processes are gone."""
+        """Return the owners whose processes are gone, among `owners` or, if it is None, among all that have a lease."""
         rows = await self._reader.fetch("living", (None if owners is None else [*owners],))
         now = monotonic()
         is_shaken = now - self._control.reconnected_at < RESTARTED_S
@@ -75,7 +75,7 @@ class LockLiveness:
         self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, /, *, now: float, is_shaken: bool
     ) -> bool:
         if not is_announced:
-            # A process without a row has said that it ends.
+            # A process deletes its row when it ends.
             return True
         if not is_free:
             self._free_since.pop(owner, None)
@@ -98,7 +98,7 @@ class PostgresStore(SqlStore):
         *,
         is_pooled: bool,
     ) -> None:
-        """`control` has started, and adds to `hints`."""
+        """Take a `control` that has started and adds to `hints`."""
         self.url = url
         self._hints = hints
         self._control = control
@@ -126,9 +126,9 @@ class PostgresStore(SqlStore):
         lease_s: float = LEASE_S,
         gone_s: float = GONE_S,
     ) -> "PostgresStore":
-        """Connect, and bring the schema up to date. Where `url` leads to a pooler, `control_url` leads past it.
+        """Connect, and bring the schema up to date. If `url` leads to a pooler, `control_url` must lead past it.
 
-        `clock`, which only tests give, replaces the database's time.
+        `clock`, which only tests pass, replaces the database's time.
 
         Raises:
             StoreError: the database cannot be reached or must not be used.
@@ -152,7 +152,7 @@ class PostgresStore(SqlStore):
     async def append(self, append: Append) -> Lease | None:
         if append.acquire:
             await self._liveness.announce(append.owner)
-        # A running execution is for others to take when the writer gives it up, or never had it.
+        # Others may take a running execution if the writer gives up its lease or never had one.
         has_lease = append.lease is not None or append.acquire
         is_unowned = append.execution.status == "running" and (append.release or not has_lease)
         hint = write_hint(append.execution.execution_id, is_unowned=is_unowned)
@@ -160,14 +160,14 @@ class PostgresStore(SqlStore):
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         await self._liveness.announce(owner)
-        # Through the reader, because it need not wait for the writer's commits, and writes nothing if it finds nothing.
-        # Repeated after a lost answer, it finds others: leases that this process took without knowing run out.
+        # The reader runs this, because it need not wait for the writer's commits, and often finds nothing to write.
+        # After a lost answer it is repeated and finds others; leases that this process took without knowing run out.
         rows = await self._reader.fetch("claim_many", (owner, self._find_times()[1], self._lease_s, [*skip], limit))
         rows.sort(key=lambda row: row[2])
         return tuple(Lease(str(row[0]), owner, int(row[1]), silent_s=row[3]) for row in rows)
 
     def _find_times(self) -> tuple[float | None, float | None]:
-        """Return now and steady seconds by a given clock; without one, the database's own are used."""
+        """Return now and steady seconds of the given clock; None for both without one: the database uses its own."""
         return (None, None) if self._given_clock is None else (self._given_clock.now(), self._given_clock.steady())
 
     async def changes(self, since: int) -> Changes:
@@ -177,7 +177,7 @@ class PostgresStore(SqlStore):
         await self._hints.wait(since, timeout_s)
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        # Grants change so rarely that the hint may belong to the transaction.
+        # Grants change so rarely that this hint may be part of the transaction, which it slows down.
         transaction.execute("hint", (CHANNEL, f"{self._control.name}\n{EVERYTHING}"))
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
@@ -188,11 +188,11 @@ class PostgresStore(SqlStore):
         return await self._reader.use(read)
 
     async def backup(self, target: Path) -> None:
-        """Raise `StoreError`, which names PostgreSQL's own tools for this."""
+        """Raise `StoreError`, whose message names PostgreSQL's own tools for backups."""
         raise StoreError(f"{name_server(self.url)} is backed up with pg_dump or pg_basebackup; nothing was written")
 
     async def check(self) -> dict[str, int | str]:
-        """Return facts for a health report: counts of rows, size, version of server and schema, and what waits."""
+        """Return facts for a health report: row counts, size, versions, commit time, unsealed audit rows, leases."""
         [totals] = await self._reader.fetch("totals")
         server = await self._reader.use(lambda connection: connection.info.server_version)
         [(size_bytes, schema, unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")

@@ -1,7 +1,7 @@
-"""Business keys and shares of budgets that an append takes and gives back, in the transaction of the intent.
+"""Business keys and shares of budgets that an append takes and gives back, in its own transaction.
 
-All of it is checked before the first write; a refusal is `BudgetSpent` or `KeyHeld`. What a call gave back in
-the same append is free, and a call may take again what it holds already.
+Everything is checked before the first write; a refusal is `BudgetSpent` or `KeyHeld`. What a call gives back in an
+append is free for the append's other calls, and a call may take again what it has already.
 """
 
 import json
@@ -45,26 +45,26 @@ class WantedKey(msgspec.Struct, frozen=True):
 
     row: HeldKey
     free: tuple[str, ...]
-    """Holders who may have it: the call itself, and those that gave theirs back."""
+    """Holders that may have the key now: the call itself, and those that gave theirs back in this append."""
 
 
 class Holdings(msgspec.Struct, frozen=True):
-    """All that an append takes and gives back; giving back comes first."""
+    """All that an append takes and gives back; it gives back first."""
 
     freed: tuple[str, ...]
-    """Holders that give back everything."""
+    """Holders that give back all of their shares and keys."""
     shares: dict[str, list[WantedShare]]
-    """By the name of the budget."""
+    """The shares to take, by the name of the budget."""
     keys: dict[str, WantedKey]
 
     @property
     def locks(self) -> list[int]:
-        """The locks that make others wait if they want the same, in the order in which everybody takes them."""
+        """The numbers of the locks that make other appends wait if they want the same budgets or keys."""
         return sorted({crc32(name.encode()) % LOCKS for name in (*self.shares, *self.keys)})
 
 
 def project_holdings(append: Append) -> Holdings | None:
-    """Return what the append takes and gives back; None, as for most appends, if that is nothing at all.
+    """Return what the append takes and gives back; None if that is nothing, as for most appends.
 
     Raises:
         KeyHeld: two calls of the append want the same key.
@@ -104,10 +104,10 @@ def _want_key(row: HeldKey, free: tuple[str, ...], other: WantedKey | None) -> W
 
 
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
-    """Return conditions that raise `BudgetSpent` or `KeyHeld`."""
+    """Send the lookups, and return the conditions, which raise `BudgetSpent` or `KeyHeld`."""
     conditions: list[Condition] = []
     for budget, shares in holdings.shares.items():
-        # These holders gave their shares back, or their shares are counted in the claims.
+        # The stored shares of these holders do not count: they are given back, or the claims replace them.
         free = json.dumps([*holdings.freed, *(claim.holder for claim in shares)])
         cursor = transaction.execute("spent_shares", (budget, now, free))
         conditions.append((cursor, partial(_check_budget, transaction, budget, shares, free)))
@@ -138,7 +138,7 @@ def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
 
 
 def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) -> None:
-    """Write what was checked in the same transaction, and delete a few rows that are long over."""
+    """Write what was checked in the same transaction, and delete a few rows that ended long ago."""
     for holder in holdings.freed:
         transaction.execute("free_shares", (holder,))
         transaction.execute("free_once_keys", (holder,))
@@ -151,7 +151,7 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
 
 
 def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
-    """Take a key for something other than a call; False when it is held."""
+    """Take a key for something other than a call; return False if somebody has it already."""
     values = _list_values(HeldKey.take(once, holder, now))
     is_taken = transaction.execute("take_once_key", (*values, now)).rowcount == 1
     _sweep(transaction, now)

@@ -1,4 +1,4 @@
-"""What a database says about executions: lookups that change nothing, the same in both databases."""
+"""Lookups of executions and their questions, the same in both databases; they change nothing."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -128,7 +128,7 @@ class SqlLookups:
         return _build_page(rows, limit, [(min(len(rows), limit),)])
 
     async def _find_place(self, cursor: str, principal: str | None = None) -> tuple[Any, ...]:
-        """Return number, rank and closing time of the last suspension on a page. Raises `InvalidArguments`."""
+        """Return number, rank and closing time of the suspension that `cursor` names. Raises `InvalidArguments`."""
         rows = await self._reads.fetch("place_of_suspension", (cursor, principal))
         if not rows:
             raise _describe_foreign(cursor)
@@ -143,15 +143,15 @@ def _describe_foreign(cursor: str) -> InvalidArguments:
 
 
 def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
-    """Return the page of rows, read with one more than its limit; the total is 0 if a value cannot be stored."""
+    """Return the page; a row beyond `limit` means a further page. `totals` is empty if a parameter had a NUL."""
     suspensions = tuple(map(read_suspension, rows[:limit]))
     total = int(totals[0][0]) if totals else 0
     return SuspensionRowPage(suspensions, total, suspensions[-1].suspension_id if len(rows) > limit else None)
 
 
 def list_parameters(filters: ExecutionFilter, limit: int, cursor: str | None) -> tuple[object, ...]:
-    """Return what `list_executions` takes, for one row more than `limit`. Raises `InvalidArguments` for a foreign
-    cursor."""
+    """Return the parameters of `list_executions`, to read one row more than `limit`. Raises `InvalidArguments` for a
+    foreign cursor."""
     position = read_cursor(cursor)
     words = fold_words(filters.search)
     return (
@@ -183,6 +183,6 @@ def _read_row(row: tuple[Any, ...]) -> ListedExecution:
     question, waits_for = fields["question"], fields["waits_for"]
     if fields["status"] not in TRANSITIONS or fields["status"] == "new" or waits_for not in _ADDRESSEES:
         raise StoreError(f"the row of execution {fields['execution_id']!r} is damaged; restore a backup")
-    # A person comes first, then the addressee whose name sorts first.
+    # Of several addressees, a person comes first, then the one whose name sorts first.
     fields |= {"is_goal": bool(fields["is_goal"]), "waits_for": waits_for if question is None else "human"}
     return ListedExecution(**fields)

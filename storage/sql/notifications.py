@@ -1,7 +1,7 @@
 """Notifications that wait to be delivered.
 
 An append writes them, in the transaction of the event that they report. Here they are claimed, delivered or given up. A
-claim is a conditional update, so two processes never deliver the same one. Times are Unix seconds by the store's clock.
+claim is a conditional update, so a notification has only one valid claim. Times are Unix seconds by the store's clock.
 """
 
 import json
@@ -24,7 +24,7 @@ NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed 
 
 
 def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notification], now: float) -> None:
-    """Store notifications inside the caller's transaction; if there are too many, the oldest give way."""
+    """Store notifications inside the caller's transaction; if too many are waiting, the oldest are given up."""
     for notification in notifications:
         values = {**asdict(notification), "facts": canonical_json(notification.facts)}
         transaction.execute("add_notification", [*values.values()][:-1])
@@ -34,9 +34,9 @@ def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notif
 
 
 class NotificationQueue:
-    """Laws:
+    """The waiting notifications. Laws:
 
-    * Exactly one of racing claims gets a notification, and no other claim gets it before the lease ends.
+    * Exactly one of several racing claims gets a notification, and no other claim gets it before the lease ends.
     * `postpone` and `give_up` change nothing for a claim that is no longer the newest.
     * A notification that is given up has a row in the audit (`notice_failed`), written in the same transaction.
     """
@@ -46,12 +46,11 @@ class NotificationQueue:
         self._clock = database.clock
 
     async def is_due(self, channel: str) -> bool:
-        """Return True if `claim` would return something; does not write."""
+        """Return True if `claim` would return something; write nothing."""
         return bool(await self._database.fetch("is_notification_due", (channel, self._clock.now())))
 
     async def claim(self, channel: str, *, limit: int, lease_s: float) -> tuple[Notification, ...]:
-        """Return due notifications, oldest first, with the number of this attempt; no other claim gets them for
-        `lease_s`."""
+        """Return due notifications, oldest first, with this attempt counted; no other claim gets them for `lease_s`."""
 
         def take(transaction: SqlTransaction) -> tuple[Notification, ...]:
             now = self._clock.now()
@@ -61,7 +60,7 @@ class NotificationQueue:
                 try:
                     notifications.append(_read(row))
                 except (ValueError, TypeError):
-                    # Nobody could ever send it, and it must not stand in the way of the others.
+                    # It can never be sent, and it must not hold up the others.
                     transaction.execute("delete_notification", (row[0],))
                     _fail(transaction, [_read_bare(row)], "its row is damaged", now)
             return tuple(sorted(notifications, key=lambda notification: notification.created_at))
@@ -73,12 +72,12 @@ class NotificationQueue:
         await self._database.execute("delete_notification", (notification_id,))
 
     async def postpone(self, notification: Notification, until: float) -> bool:
-        """Let nothing claim it before `until`; False if the claim is outdated."""
+        """Let no claim get the notification before `until`; return False if the present claim is outdated."""
         values = (until, notification.notification_id, notification.attempts)
         return await self._database.execute("postpone_notification", values) == 1
 
     async def give_up(self, notification: Notification, reason: str) -> bool:
-        """Delete it and record the reason in the audit; False if the claim is outdated."""
+        """Delete the notification and record the reason in the audit; return False if the claim is outdated."""
         values = (notification.notification_id, notification.attempts)
         return await self._database.write(
             lambda transaction: transaction.execute("give_up_notification", values).rowcount == 1,
@@ -86,7 +85,7 @@ class NotificationQueue:
         )
 
     async def sweep(self, channels: Collection[str], before: float) -> int:
-        """Give up notifications written before that time for channels other than these; returns their number."""
+        """Give up due notifications from before `before` to channels not in `channels`; return their number."""
 
         def end(transaction: SqlTransaction) -> int:
             now = self._clock.now()
@@ -97,7 +96,7 @@ class NotificationQueue:
         return await self._database.write(end)
 
     async def waiting(self) -> Mapping[str, int]:
-        """Return the number of notifications for each channel."""
+        """Return the number of waiting notifications of each channel."""
         return dict(await self._database.fetch("waiting_notifications"))
 
 
@@ -116,8 +115,7 @@ def _fail(transaction: SqlTransaction, notifications: Iterable[Notification], re
 
 
 def _build_failure(notification: Notification, reason: str) -> AuditEntry:
-    """Return the row of the audit for a notification that will not be delivered. `reason` holds nothing from
-    outside."""
+    """Return the audit row of a notification that will not be delivered. `reason` has no text from outside."""
     return AuditEntry(
         kind="notice_failed",
         execution_id=notification.execution_id,

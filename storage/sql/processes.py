@@ -22,14 +22,14 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     """Unix seconds by the store's clock."""
     policy: str
-    """Digest of the policy that it decides under."""
+    """Digest of the policy under which it decides."""
     tools: dict[str, str]
     """Digests of the definitions of its tools, by name."""
 
 
 def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
-    """Return the digest of each tool's definition that counts, by name: that of the process that started last with the
-    tool. `living` is as `ProcessRegistry.living` returns it."""
+    """Return each tool's name with the digest of the definition that counts: that of the process which has the tool and
+    started last. `living` is as `ProcessRegistry.living` returns it."""
     merged: dict[str, str] = {}
     for process in reversed(living):
         merged |= process.tools
@@ -37,7 +37,7 @@ def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
 
 
 FORGOTTEN_S = 60.0
-"""Seconds after its start from which a process is forgotten if it is dead."""
+"""Seconds since a process announced itself after which it is forgotten if it is dead."""
 
 
 class ProcessRegistry:
@@ -47,13 +47,13 @@ class ProcessRegistry:
         self._database = database
 
     async def publish(self, facts: ProcessFacts) -> None:
-        """Say, or say again, what this process can do."""
+        """Store what this process can do, in place of what it stored before; forget dead processes."""
         await self._database.liveness.announce(facts.owner)
         await self._database.execute("publish", (facts.owner, msgspec.json.encode(facts).decode()))
         await self._database.execute("forget_dead", (FORGOTTEN_S,))
 
     async def living(self) -> tuple[ProcessFacts, ...]:
-        """Return what the living processes said, the one that started last first."""
+        """Return the facts of the living processes; the process that started last comes first."""
         rows = await self._database.fetch("processes")
         try:
             processes = [msgspec.json.decode(row[0], type=ProcessFacts) for row in rows]

@@ -1,4 +1,4 @@
-"""Rows of a SQL database, read as hostile input: what does not fit is a `StoreError`, never a half-built value."""
+"""Reads rows of a SQL database as hostile input: a misfit raises `StoreError` and never becomes a half-built value."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,8 +20,7 @@ from planwarden.storage.sql.database import Rows
 
 
 def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> tuple[ev.Recorded, ...]:
-    """Return the events with a sequence above `after`. Raises `LogUnreadable` when the rows are not what was
-    written."""
+    """Return the events with a sequence above `after`. Raises `LogUnreadable` if the rows are not what was written."""
     recorded: list[ev.Recorded] = []
     version = following = 0
     for version, first, at, body, checksum in rows:
@@ -46,7 +45,7 @@ def read_log(execution_id: str, after: int, rows: Sequence[tuple[Any, ...]]) -> 
 
 
 def checksum_of(execution_id: str, first: int, at: float, body: str) -> int:
-    """Return the checksum of one row of the log: SQLite does not detect flipped bits."""
+    """Return the checksum of one row of the log. It is needed because SQLite does not detect flipped bits."""
     return crc32(f"{execution_id} {first} {at!r} {body}".encode())
 
 
@@ -67,7 +66,7 @@ def read_object(text: str) -> dict[str, JsonValue]:
 
 
 def name_values(kind: type[msgspec.Struct], row: Sequence[Any]) -> dict[str, Any]:
-    """Return a row's values by the fields of `kind`; every statement has its columns in the order of these fields."""
+    """Return a row's values by field name; every statement returns its columns in the order of the fields of `kind`."""
     return dict(zip(kind.__struct_fields__, row, strict=True))
 
 
@@ -80,7 +79,7 @@ def read_header(row: tuple[Any, ...]) -> Header:
 
 
 def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
-    """Return the row of `suspensions`, with what its execution adds."""
+    """Return the row of `suspensions`, with columns of its execution."""
     return SuspensionRow(**name_values(SuspensionRow, row))
 
 
@@ -107,7 +106,7 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
 
 
 def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
-    """Return a row as stored; what is wrong with its content is found by its hash, not here."""
+    """Return a row as stored, without checking its hash, which reveals whether the content was changed."""
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
     try:
         entry = AuditEntry(kind=kind, facts=read_object(text), execution_id=execution_id, suspension_id=suspension_id)
@@ -119,8 +118,8 @@ def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
 def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, AuditEntry, str]]) -> Rows:
     """Return the rows that continue the chain after `last`, the row of `last_audit`.
 
-    Each entry comes with its time and the digest of the policy that it was decided under, if any. A row that names the
-    policy precedes the first entry under another policy.
+    Each entry comes with its time and the digest of the policy under which it was decided, if any. If that differs from
+    the policy before, a row that names the new policy comes first.
     """
     sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: Rows = []

@@ -1,9 +1,9 @@
-"""Statements by name, schemas and upgrades: both databases share what is in this folder, each in its own dialect.
+"""Loads statements and migrations, and checks upgrades. Both databases use the SQL of this folder, in their dialects.
 
-Every statement is in a `statements.sql`, with its purpose. The shared ones have parameters `$1` and casts, and name an
-index with `INDEXED BY`; `clock($1)` is the store's time, which PostgreSQL reads itself if it is given none.
+Every statement is in a `statements.sql`, with its purpose. Shared statements write parameters as `$1`, with casts, and
+name an index with `INDEXED BY`; `clock($1)` is the given time or, if that is NULL, the time of PostgreSQL itself.
 
-Before an upgrade is committed, every log that can go on must replay under the new code.
+Before an upgrade is committed, the log of every execution that can go on must replay under the new code.
 """
 
 import re
@@ -22,11 +22,11 @@ _NAMED = re.compile(r"^-- name: (\w+)\n(?:--.*\n)*", re.MULTILINE)
 _SHARED = Path(__file__).parent
 
 Dialect = Sequence[tuple[str, str]]
-"""Patterns, and what a database has in their place, in the order in which they are replaced."""
+"""Patterns, each with what a database has in its place; they are replaced in this order."""
 
 
 def load_statements(folder: Path, dialect: Dialect) -> dict[str, str]:
-    """Return the shared statements and those of the folder, which only one database has."""
+    """Return, by name, the shared statements and those in `folder`, which only one database has."""
     statements: dict[str, str] = {}
     for source in (_SHARED, folder):
         parts = _NAMED.split(_translate(source / "statements.sql", dialect))
@@ -35,7 +35,7 @@ def load_statements(folder: Path, dialect: Dialect) -> dict[str, str]:
 
 
 def load_migrations(folder: Path, dialect: Dialect) -> list[str]:
-    """Return the scripts from one schema to the next, oldest first: in each, the shared part comes first."""
+    """Return the scripts from one schema to the next, oldest first; in each script, the shared part comes first."""
     paths = [path for source in (_SHARED, folder) for path in (source / "migrations").glob("*.sql")]
     names = sorted({path.name for path in paths})
     return ["\n".join(_translate(path, dialect) for path in paths if path.name == name) for name in names]
@@ -52,11 +52,11 @@ PAGE = 200
 MAX_NAMED = 5
 
 Fetch = Callable[[str, Sequence[object]], Rows]
-"""Runs a named statement in the transaction."""
+"""Runs a named statement in the transaction of the upgrade."""
 
 
 def refuse_unreplayable(fetch: Fetch, store_name: str) -> None:
-    """Raise `StoreError` when the log of an execution that can go on does not replay; it names the first events."""
+    """Raise `StoreError` if the log of an execution that can go on does not replay; it names the first faults."""
     faults: list[str] = []
     after, page = "", fetch("walk", ("", PAGE))
     while page and len(faults) < MAX_NAMED:

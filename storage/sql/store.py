@@ -1,4 +1,4 @@
-"""What both databases do in the same way beside appends: leases, grants, keys, the audit, and what else a store keeps.
+"""What both databases do in the same way, apart from appends: leases, grants, keys, the audit, pruning, records.
 
 Every law of the port is a condition in SQL, checked inside the transaction that relies on it.
 """
@@ -24,27 +24,27 @@ from planwarden.storage.sql.notifications import NotificationQueue
 from planwarden.storage.sql.rows import read_audit_row, read_grant, read_suspension
 
 COUNTED = ("executions", "running", "pending")
-"""What the columns of `totals` count."""
+"""What the columns of the statement `totals` count, in their order."""
 PRUNED_TABLES = ("events", "suspensions", "artifacts", "starts", "synopses", "executions")
 
 
 class SqlStore(SqlLookups, ABC):
-    """The part of `CompleteStore` that needs nothing but statements by name."""
+    """The part of `CompleteStore` that only needs to run statements by name."""
 
     def __init__(self, reads: Reads, writes: Writes, clock: Clock, lease_s: float, *, liveness: Liveness) -> None:
         super().__init__(reads, clock)
         self._lease_s = lease_s
         self._liveness = liveness
         self._database = self.records = Database(reads, writes, clock, liveness)
-        """Where tokens, sessions, keys and schedules are; for their modules."""
+        """Stores tokens, sessions, keys and schedules, for their modules."""
         self.notifications = NotificationQueue(self._database)
 
     @abstractmethod
     def _find_times(self) -> tuple[float | None, float | None]:
-        """Return now and steady seconds; None where the database's own are used."""
+        """Return now and steady seconds; None for each if the database uses its own."""
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        """Tell other processes to read their copy of the grants again, unless they notice by themselves."""
+        """Tell other processes to read the grants again; do nothing where they notice changes by themselves."""
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._find_times()[0], limit))))
@@ -163,5 +163,5 @@ class SqlStore(SqlLookups, ABC):
         return int((await self._read_audit("audit_end"))[0][0])
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return rows of the audit, among them everything that was committed before the call."""
+        """Return rows of the audit, including all rows that were committed before the call."""
         return await self._reads.fetch(name, parameters)

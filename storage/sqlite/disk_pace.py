@@ -1,4 +1,4 @@
-"""Whether the event loop itself may wait for the disk."""
+"""Decides whether the event loop itself may wait for the disk."""
 
 from collections.abc import Callable
 from time import monotonic
@@ -7,7 +7,7 @@ QUICK_S = 0.002
 """The longest average wait that is allowed on the loop; handing work to a thread and back costs almost as much."""
 WEIGHT = 1 / 8
 REST_S, MAX_REST_S = 0.1, 10.0
-"""How long a slow disk is left to the thread before the loop tries it again: twice as long after each slow try."""
+"""How long only a thread uses a slow disk before the loop tries it again; the time doubles after each slow try."""
 MAX_THREAD_WAIT_S = 0.05
 """If the last wait of the thread was longer than this, the loop does not try the disk again yet."""
 
@@ -16,7 +16,7 @@ class Pace:
     """How long the disk took lately.
 
     Only waits on the loop are exact: the wait of a thread includes its wait for the interpreter's lock, which the loop
-    holds. So the loop tries again after a rest, unless the thread's last wait was long by any measure.
+    holds. So the loop tries again after a rest, unless the thread's last wait was longer than `MAX_THREAD_WAIT_S`.
     """
 
     def __init__(self, steady: Callable[[], float] = monotonic) -> None:
@@ -34,7 +34,7 @@ class Pace:
         return self._thread_wait_s <= MAX_THREAD_WAIT_S and self._steady() >= self._rests_until
 
     def note_loop_wait(self, seconds: float) -> None:
-        """Note that the loop waited so long."""
+        """Note how long the loop waited for the disk."""
         if self._rests_until is None:
             self._average_s += (seconds - self._average_s) * WEIGHT
         else:
@@ -46,5 +46,5 @@ class Pace:
             self._rests_until, self._rest_s = None, REST_S
 
     def note_thread_wait(self, seconds: float) -> None:
-        """Note that a thread waited so long, for the disk or for the interpreter."""
+        """Note how long a thread waited, for the disk or for the interpreter's lock."""
         self._thread_wait_s = seconds

@@ -1,9 +1,9 @@
-"""Reads of the file: quick lookups on the caller's own thread, and reads that may take long through aiosqlite.
+"""Reads the file: quick lookups on the caller's own thread, and reads that may take long through aiosqlite.
 
-A lookup in cached pages takes some 20 microseconds, and handing it to a thread and back ten times as long. A long read
-opens a connection of its own, so that no thread stays behind and nobody waits for it.
+A lookup in cached pages takes about 20 microseconds; handing it to a thread and back takes ten times as long. A long
+read opens a connection of its own, so that no thread stays behind and no other read waits for it.
 
-`DirectReader` is for a process in which nobody else waits: a command that only reads. It needs no thread.
+`DirectReader` is for a process that may wait for every read, such as a command that only reads. It needs no thread.
 """
 
 import sqlite3
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     import aiosqlite
 
 MAX_AT_ONCE = 64
-"""The most rows that the caller's own thread reads; a longer answer is read anew, as one that may take long."""
+"""The most rows that the caller's own thread reads; a longer answer is read again from the start, as a long read."""
 READS_A_TURN = 16
-"""Lookups of all callers together after which the event loop gets a turn."""
+"""The event loop gets a turn after so many lookups of all callers together."""
 
 
 class Reader:
@@ -91,7 +91,7 @@ class Reader:
             return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Return the rows of each of several such reads, all as of one moment."""
+        """Return the rows of several such reads, a list for each read, all as of one moment."""
         async with self._open() as connection:
             await connection.execute("BEGIN")
             return [
@@ -111,7 +111,7 @@ class Reader:
         self._check_open()
         connection = aiosqlite.Connection(lambda: connect(self._path, readonly=True), MAX_AT_ONCE)
         try:
-            # If cancelled halfway, neither opening nor closing would end what the thread holds.
+            # Opening or closing that is cancelled halfway would leave the thread and its connection behind.
             with anyio.CancelScope(shield=True):
                 await connection
             try:
@@ -180,8 +180,8 @@ class DirectReader:
         self.close_now()
 
     def close_now(self) -> None:
-        """Close the connection. Later reads are refused."""
-        # Closing the last connection moves the log, which is a write. A process that has the lock has a connection too.
+        """Close the connection, and refuse later reads."""
+        # Closing the last connection moves the log, which is a write. The lock's holder has a connection too.
         path = self._path.with_name(self._path.name + ".lock")
         with suppress(StoreError), closing(WriteLock(path)) as lock, lock.held_if_free() as is_free:
             if is_free:
@@ -194,7 +194,7 @@ class DirectReader:
 def open_lookups(path: Path) -> SqlLookups | None:
     """Return lookups in a file, for a process that does nothing else at that time.
 
-    None when its schema is not the newest one: opening the whole store then says why, or brings it up to date.
+    Return None if the file's schema is not the newest: opening the whole store then upgrades it, or explains why not.
 
     Raises:
         StoreError: the file must not or cannot be used; it was left as it was.

@@ -27,13 +27,13 @@ from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024
-"""Characters of an append's events beyond which the event loop's own thread does not write them."""
+"""An append whose events have more characters than this is not written on the event loop's own thread."""
 TICKER = "ticker-"
-"""The prefix of the names of processes that start schedules that are due."""
+"""The prefix of the owner names of processes that start due schedules."""
 
 
 class OwnerLiveness:
-    """Implements `Liveness` over the owners that are known here."""
+    """Implements `Liveness` with the owners that this machine or this process knows."""
 
     def __init__(self, owners: LivenessFile | OneProcess, reads: Reads) -> None:
         self._owners = owners
@@ -138,7 +138,7 @@ class SqliteStore(SqlStore):
         await anyio.sleep(timeout_s)
 
     async def backup(self, target: Path) -> None:
-        """Write a consistent copy at `target` while others go on writing. Raise `StoreError` when it exists."""
+        """Write a consistent copy at `target` while others go on writing. Raise `StoreError` if `target` exists."""
         copy = database.open_copy(target)
         try:
             await self._reader.copy_into(copy)
@@ -178,7 +178,7 @@ PLACE = Path(":memory:")
 class MemoryStore(SqliteStore):
     """Keeps every law of the ports except durability.
 
-    Several engines may share one instance, as processes share a file; it is used from one event loop.
+    Several engines may share one instance, as processes share a file, but all of them use it from one event loop.
     """
 
     def __init__(self, clock: Clock | None = None, *, lease_s: float = LEASE_S) -> None:

@@ -1,6 +1,7 @@
 """Requests that outlast the server or break off, and sessions of the older protocol: each caller has only so many."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -109,3 +110,21 @@ async def test_a_caller_that_opens_too_many_sessions_closes_its_own_oldest_idle_
         assert [await eve.use(session) for session in sessions[1:5]] == [404, 404, 404, 200]
         assert [await eve.use(session) for session in (first, *more)] == [200] * 4
         assert await ann.use(hers) == 200
+
+
+@requirement("http:session-cap")
+async def test_a_caller_whose_sessions_are_all_in_use_can_still_open_another(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    eve_token = await token_for(settings, "eve")
+    limits = httpx2.Limits(max_connections=None)
+    async with (
+        serving(settings) as address,
+        httpx2.AsyncClient(base_url=address.removesuffix("/mcp"), timeout=60, limits=limits) as client,
+        AsyncExitStack() as streams,
+    ):
+        eve = Caller(client, eve_token)
+        sessions = [await eve.open() for _ in range(MAX_SESSIONS)]
+        for session in sessions:
+            await streams.enter_async_context(client.stream("GET", "/mcp", headers=eve.headers(session)))
+        newest = await eve.open()
+        assert [await eve.use(session) for session in (newest, sessions[0], sessions[1])] == [200, 404, 200]

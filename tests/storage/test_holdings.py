@@ -121,7 +121,7 @@ async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(s
     scribe = await begin(store, "loop")
     with pytest.raises(KeyHeld) as refused:
         await scribe.write(intend(once=ONCE, call=1), intend(once=ONCE, call=2))
-    assert refused.value.held.holder == "loop:a:1"
+    assert refused.value.held_key.holder == "loop:a:1"
     with pytest.raises(BudgetSpent):
         await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
     # What is given back in the same transaction is free in it.

@@ -1,9 +1,9 @@
 """The `calculator` tool: arithmetic that a model should not do in its head.
 
-A model writes the expression, so it counts as hostile. Python parses it; `_evaluate` computes a short list of syntax
-(numbers, operators, calls of known functions, lists as their arguments) and refuses everything else. Operators and
-functions refuse before they compute something large. Every intermediate value stays below `MAX_MAGNITUDE`, so the
-length of the expression bounds the work.
+A model writes the expression, so the expression counts as hostile. Python parses it. `_evaluate` accepts only a short
+list of syntax: numbers, operators, calls of known functions, and lists as their arguments. Operators and functions that
+could compute something huge check their operands first. Every intermediate value stays below `MAX_MAGNITUDE`, so the
+length of the expression limits the work.
 
 Not promised: decimal arithmetic. Numbers are Python's integers and binary floating-point numbers.
 """
@@ -26,17 +26,17 @@ Compute = Callable[..., object]
 
 MAX_EXPRESSION_CHARS = 1_000
 MAX_NESTING = 100
-"""Depth of the syntax tree. A level takes a few frames of Python's stack, which has 1,000."""
+"""The largest depth of the syntax tree. Each level takes a few of the 1,000 frames that Python's stack may have."""
 MAX_MAGNITUDE = 10**308
-"""Every value stays below it. The largest double is larger, so every reader of the JSON gets a finite number."""
+"""Every value stays below this. The largest double is above it, so every reader of the JSON gets a finite number."""
 MAX_MAGNITUDE_BITS = 1_024
 MAX_COMBINATORIAL = 1_000
-"""Largest argument of factorial, comb and perm."""
+"""The largest argument of factorial, comb and perm."""
 TOO_LARGE = "the expression has a value of more than 308 digits; use smaller numbers or logarithms"
 
 
 def calculator_tool() -> Tool:
-    """Return the built-in `calculator`: `{"expression": "2 * (3 + 4)"}` returns `{"result": 14}`."""
+    """Return the built-in `calculator`, which answers `{"expression": "2 * (3 + 4)"}` with `{"result": 14}`."""
     definition = ToolDefinition(
         name="calculator",
         description=(
@@ -105,12 +105,12 @@ def _parse(expression: str) -> ast.expr:
     except SyntaxError as error:
         raise ToolError(f"the expression is not arithmetic: {error.msg} at character {error.offset or 1}") from error
     except (ValueError, MemoryError, RecursionError) as error:
-        # A null byte, a lone surrogate, or signs nested deeper than the parser's stack.
+        # The text has a null byte or a lone surrogate, or nests signs too deeply for the parser's stack.
         raise ToolError("the expression is not arithmetic: it cannot be parsed") from error
 
 
 def _evaluate(node: ast.expr, depth: int = 1) -> object:
-    """Return the value of `node`. This function and the next two list all that an expression may contain."""
+    """Return the value of `node`. This function and the next two handle all syntax that an expression may contain."""
     if depth > MAX_NESTING:
         raise ToolError(
             f"the expression is nested deeper than {MAX_NESTING} levels; write a long chain of + as sum([...]) "
@@ -139,7 +139,7 @@ def _evaluate(node: ast.expr, depth: int = 1) -> object:
 
 
 def _evaluate_condition(node: ast.expr, depth: int) -> object:
-    """Return the value of a node; as in Python, operands that it does not need are not computed, and none twice."""
+    """Return the value of a condition. As in Python, only the operands that it needs are computed, each only once."""
     value: object = None
     match node:
         case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -177,7 +177,7 @@ def _find_function(node: ast.Call) -> str:
 
 
 def _call(name: str, values: list[object]) -> Number:
-    """Return the value of the function; those in `LIST_FUNCTIONS` take one list or several numbers."""
+    """Return what the named function returns. Those in `LIST_FUNCTIONS` take one list or several numbers."""
     if name in LIST_FUNCTIONS:
         values = cast("list[object]", values[0]) if len(values) == 1 and isinstance(values[0], list) else values
         if not values:
@@ -191,7 +191,7 @@ def _call(name: str, values: list[object]) -> Number:
 
 def _operate(sign: ast.AST, *values: object) -> object:
     if isinstance(sign, ast.BitXor):
-        # Python would read 2^10 as 8, and its author means 1024.
+        # Python would compute 2^10 as 8, but the author of the expression means 1024.
         raise ToolError("'^' is not a power here; write ** instead, such as 2 ** 10")
     if type(sign) not in OPERATORS:
         raise ToolError(f"the operator {type(sign).__name__} is not arithmetic")
@@ -200,7 +200,7 @@ def _operate(sign: ast.AST, *values: object) -> object:
 
 
 def _read_number(value: object) -> Number:
-    """Return `value` as an operand: a real number; True counts as 1."""
+    """Return `value` as a real number; True counts as 1. Raises `ToolError` for anything else."""
     match value:
         case bool():
             return int(value)
@@ -239,13 +239,13 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _round(number: Number, digits: Number = 0, /) -> Number:
-    # Rounding an integer to -n digits computes 10 ** n first.
+    # To round an integer to -n digits, Python computes 10 ** n first, so n is limited.
     places = _read_whole(digits, 308)
     return round(number, places) if places else round(number)
 
 
 def _lcm(values: Sequence[Number]) -> int:
-    # One pair at a time, so that the product of many numbers is refused before it is built.
+    # Combine one pair at a time and check each result, so that many numbers cannot build up a huge one.
     return reduce(lambda lhs, rhs: int(_check_size(math.lcm(lhs, rhs))), map(_read_whole, values), 1)
 
 

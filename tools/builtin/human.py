@@ -1,6 +1,6 @@
-"""Tools that only ask: `displayConfirmation` and `requestInput` ask a person, `wait` waits for the clock.
+"""Tools that only wait for an answer: `displayConfirmation` and `requestInput` ask a person, `wait` asks the clock.
 
-None of them runs code: the question comes from the arguments, and the decision is the result.
+These tools run no code: their arguments become a question, and the decision on it is the result.
 """
 
 from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ from planwarden.tools.web.search import search_endpoint_from_environment, web_se
 
 
 def list_builtin_tools(environment: Mapping[str, str]) -> list[Tool]:
-    """Return every built-in tool except `delegate_to_agent`, which exists only if a server is an agent.
+    """Return every built-in tool except `delegate_to_agent`, which exists only if a downstream server is an agent.
 
     Raises `UsageError`: the environment names a search service that cannot be used.
     """

@@ -1,7 +1,7 @@
-"""One agent behind a downstream server: calls its tools and says what each failure means.
+"""Calls the tools of one agent behind a downstream server, and says what each failure means.
 
-If an agent asks in the middle of such a call (elicitation), it asks what our person decided. The answer is that
-decision, or a cancellation.
+An agent may ask a question in the middle of such a call (elicitation). The agent gets the decision that a person
+here has already made, or a cancellation.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         return self.connection.config.settings
 
     async def connect(self) -> None:
-        """Wait until the agent runs and has listed its tools. Raises `AgentNotAsked`."""
+        """Start the agent if necessary, and wait until it has listed its tools. Raises `AgentNotAsked` otherwise."""
         try:
             await self.connection.connect(self.settings.start_timeout_s)
         except ToolError as error:
@@ -71,8 +71,8 @@ class RemoteAgent(msgspec.Struct, frozen=True):
 
         Raises:
             AgentNotAsked: the request was certainly not sent.
-            AgentUnreachable: it was sent and not answered.
-            AgentRefused: the agent refused.
+            AgentUnreachable: the request was sent but not answered.
+            AgentRefused: the agent refused, or asked `MAX_TRIES` times without a result.
         """
         answers: dict[str, Answer] = {}
         state: str | None = None

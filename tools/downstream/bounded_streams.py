@@ -1,11 +1,11 @@
-"""The SDK's streams to a server behind an address, with limits for each answer: bytes after decompression, and values.
+"""Opens the SDK's streams to a server's URL, and limits each answer: its bytes after decompression, and its values.
 
-The HTTP client would decompress what `Content-Encoding` names without a limit, and a few compressed bytes can become
-gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK bounds the bytes of events, not their values.
+The HTTP client would decompress according to `Content-Encoding` without a limit, and a few bytes can become
+gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK limits the bytes of an event, not its values.
 
-Since 2026-07-28 every result has a `resultType`. Servers leave it out, and clients must then read `complete`
-(https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses such a result, which would
-give a successful call an unknown outcome.
+Since revision 2026-07-28 every result has a `resultType`. Some servers omit it, and clients must then assume `complete`
+(https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses a result without it, which
+would give a successful call an unknown outcome. So `_TypedResults` adds it.
 """
 
 import math
@@ -25,7 +25,7 @@ from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, 
 CONNECT_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 30.0
 ENCODINGS = "gzip, deflate"
-"""The encodings that requests accept."""
+"""The encodings that our requests accept in answers."""
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -47,7 +47,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
             if size > self._max_bytes:
                 raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
             if self._counter.feed(data):
-                # Only an `SSEError` fails the request that a stream of events answers.
+                # After another error in a stream of events, the SDK may reconnect instead of failing the request.
                 kind = httpx2.SSEError if isinstance(self._counter, EventCounter) else httpx2.StreamError
                 raise kind(f"the answer has more than {MAX_VALUES} values")
             yield data
@@ -65,7 +65,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 
 def bound_body(response: httpx2.Response, max_bytes: int) -> None:
-    """Limit the body of an answer before it is read. Raises `StreamError` for an encoding that was not accepted."""
+    """Limit the body of an answer that is not read yet. Raises `StreamError` for an encoding that we do not accept."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise httpx2.StreamError("the answer has a content encoding that was not accepted")
@@ -77,12 +77,12 @@ def bound_body(response: httpx2.Response, max_bytes: int) -> None:
 
 
 def bound_events(response: httpx2.Response) -> None:
-    """Limit the values of each event of an answer; reading one with more raises `SSEError`."""
+    """Limit the values of each event of an answer. Reading an event that has more raises `SSEError`."""
     response.stream = _BoundedStream(response, EventCounter(), math.inf)
 
 
 class _TypedResults:
-    """A stream of messages, as the SDK reads it, in which every result has a `resultType`."""
+    """Wraps a stream of messages for the SDK, and adds a `resultType` to each result that has none."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -108,7 +108,7 @@ class _TypedResults:
 
 
 @asynccontextmanager
-# The SDK's type of the pair has no public name.
+# `Any`, because the SDK's type for the pair of streams has no public name.
 async def connect_streams(
     config: ServerConfig,
     transport: httpx2.AsyncBaseTransport,
@@ -117,7 +117,7 @@ async def connect_streams(
     read_s: float | None,
     is_typed: bool = True,
 ) -> AsyncGenerator[Any]:
-    """Yield the streams to the address of the server; reading may take `read_s` seconds."""
+    """Yield the streams to the server's URL. A read may take `read_s` seconds; None means no limit."""
     assert config.url is not None
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=read_s, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
     async with (

@@ -1,8 +1,8 @@
 """Reads `planwarden.json`: an `mcpServers` object, as every MCP host writes it.
 
-Hosts put different keys into an entry, so an unknown key becomes a note. A wrong value of a known key is refused with
-the server and the key. `${NAME}` and `${NAME:-default}` take their values from the environment; a variable that is not
-set makes its own server unavailable and no other. Reading starts no server.
+Hosts put different keys into an entry, so an unknown key becomes a note. A wrong value of a known key is refused, and
+the error names the server and the key. `${NAME}` and `${NAME:-default}` take their values from the environment. A
+variable that is not set makes only the servers that use it unavailable. Reading the file starts no server.
 """
 
 import re
@@ -20,7 +20,7 @@ from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerS
 MAX_SERVERS = 64
 MAX_FILE_BYTES = 1024 * 1024
 RESERVED_SOURCES = frozenset({"builtin", "python"})
-"""Sources of our own tools, which no server may take as its name."""
+"""The sources of planwarden's own tools. No server may have such a name."""
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _REFERENCE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -38,19 +38,19 @@ class ServerEntry(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, defer_build=True)
     command: str | None = Field(default=None, min_length=1)
-    """Program of a local server, which speaks MCP over its standard input and output; either this or `url`."""
+    """Program of a local server that speaks MCP over its standard input and output; set either this or `url`."""
     args: list[str] = Field(default_factory=list[str])
     """Its arguments."""
     env: dict[str, str] = Field(default_factory=dict[str, str])
     """Its environment variables, in addition to the few that every local server gets."""
     cwd: str | None = None
-    """Folder in which it runs, relative to this file."""
+    """Folder in which it runs, relative to the folder of this file."""
     url: str | None = None
     """Address of a server that speaks Streamable HTTP."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
     """Sent with every request to `url`, such as `Authorization`."""
     type: str | None = None
-    """`stdio` with a command, `http` with a url; may be left out."""
+    """`stdio` with a command, `http` with a url; not required."""
     transport: str | None = None
     """The same as `type`, as some hosts write it."""
     disabled: bool = False
@@ -60,13 +60,13 @@ class ServerEntry(BaseModel):
 
 
 class _UnsetVariable(Exception):
-    """The environment has no value for a reference; the message starts with the key that holds the reference."""
+    """A `${...}` reference has no value, or is malformed. The message begins with the key that contains it."""
 
 
 def read_servers(
     path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Return the servers of the file, or none when there is no file and `must_exist` is False.
+    """Return the servers in the file. If there is no file and `must_exist` is False, return none.
 
     Raises `InvalidArguments`: the file cannot be read, is not an `mcpServers` object, or an entry has a wrong value.
     """
@@ -148,7 +148,7 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server with references replaced by their values; if one has none, with a problem and no values."""
+    """Return the server with all references replaced by values. If one has none, replace nothing and set `problem`."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(
@@ -197,7 +197,7 @@ def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> s
 
 
 def _find_self_reference(config: ServerConfig) -> str | None:
-    """Return what is wrong if the server, such as one pasted from a host, is planwarden starting itself without end."""
+    """Return what is wrong if the entry (perhaps pasted from a host) would make planwarden start itself without end."""
     words = [config.command or "", *config.args]
     is_named = any(Path(word).name in ("planwarden", "planwarden.exe", "planwarden.server.main") for word in words)
     if not is_named or "PLANWARDEN_HOME" in config.env or "--home" in words:

@@ -1,9 +1,9 @@
-"""Turns a downstream server's question into a question to a person, and the decision into the server's answer.
+"""Turns a downstream server's question into a question to a person, and the decision into an answer to the server.
 
 A server may ask with a form or with an address to open
 (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation). A form keeps only the keywords that the
-specification allows, so that no pattern and no reference of a server is ever followed. Servers are offered neither
-sampling nor roots, so asking for them is an error of the server.
+specification allows, so planwarden never runs a server's pattern and never follows a server's reference. planwarden
+offers servers neither sampling nor roots, so a server that asks for them is at fault.
 """
 
 from urllib.parse import urlsplit
@@ -42,14 +42,14 @@ class ServerElicitation(msgspec.Struct, frozen=True):
     """One question of a server."""
 
     message: str
-    """On one line, bounded, escaped."""
+    """One line of limited length, with invisible characters escaped."""
     form: dict[str, JsonValue] | None = None
     """None when the person has nothing to fill in."""
     url: str | None = None
     """The address to open, in URL mode."""
 
     def suspend(self, server: str, payload: JsonValue) -> Suspend:
-        """Return the question as a suspension in the name of the server."""
+        """Return the question as a suspension that names the server as its asker."""
         asker = f"server {one_line(server, 64)!r}"
         if self.url is None:
             return Suspend(message=self.message, form=self.form, resume_payload=payload, asker=asker)
@@ -57,7 +57,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
         return Suspend(message=self.message, resume_payload=payload, asker=asker, found=facts)
 
     def answer(self, decision: JsonValue) -> dict[str, JsonValue]:
-        """Return the `ElicitResult` for the engine's decision. Anything but an approval declines."""
+        """Return the `ElicitResult` for the engine's decision: an approval accepts, and anything else declines."""
         if not isinstance(decision, dict) or decision.get("approved") is not True:
             return {"action": "decline"}
         if self.url is not None:
@@ -66,7 +66,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
 
 
 def read_elicitation(params: "mcp.types.ElicitRequestParams") -> ServerElicitation:
-    """Return the server's question. Raises `BadElicitation`: it cannot be shown whole, or cannot be answered."""
+    """Return the server's question. Raises `BadElicitation` if it cannot be shown whole, or cannot be answered."""
     message = _read_text("message", params.message, MAX_MESSAGE_CHARS) or "(it gives no reason)"
     if params.mode == "url":
         return ServerElicitation(message, url=_check_url(params.url))
@@ -87,7 +87,7 @@ def _check_url(url: str) -> str:
 
 
 def read_form(schema: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """Return the form with the keywords that the specification allows; None when it has no fields."""
+    """Return the form with only the keywords that the specification allows; None if it has no fields."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if schema.get("type") != "object" or not isinstance(properties, dict) or not isinstance(required, list):
         raise BadElicitation("its form is not a flat object")
@@ -142,14 +142,14 @@ def _read_field(name: str, entry: JsonValue) -> JsonValue:
 
 
 def _read_text(what: str, text: str, limit: int) -> str:
-    """Return the whole text on one line; raises `BadElicitation` if it would have to be cut."""
+    """Return the whole text on one line. Raises `BadElicitation` if that line is longer than `limit`."""
     if len(text) > limit or len(line := one_line(text, limit * 12)) > limit:
         raise BadElicitation(f"its {what} has more than {limit} characters, so it cannot be shown whole")
     return line
 
 
 def _read_choices(name: str, field: dict[str, JsonValue]) -> list[JsonValue]:
-    """Return the values that can be chosen; raises `BadElicitation` for anything but a few texts that can be shown."""
+    """Return the choices. Raises `BadElicitation` unless they are 1 to `MAX_CHOICES` texts that can be shown."""
     entries = field.get("enum", field.get("oneOf", field.get("anyOf")))
     listed = entries if isinstance(entries, list) else []
     choices = [entry.get("const") if isinstance(entry, dict) else entry for entry in listed]

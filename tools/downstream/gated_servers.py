@@ -1,8 +1,8 @@
-"""The servers that gates have wrapped, kept in the home, so that a call can be made when the gate is gone.
+"""Stores in the home which servers gates have wrapped, so that a call can still be made after its gate has ended.
 
-Each has one small file with its command, its folder and the names of its variables; their values stay with the host.
-For a server behind an address it has the address; headers and login are those that planwarden.json has for it.
-A file counts as outside input, and one that does not fit is ignored.
+Each server has one small file with its command, its folder and the names of its environment variables, whose values are
+not stored. The file of a server behind a URL has the URL; headers and login come from the entry in planwarden.json with
+the same URL. The files count as outside input, so an invalid one is ignored.
 """
 
 import re
@@ -20,7 +20,7 @@ from planwarden.tools.downstream.config import ServerConfig, ServerSettings, bui
 
 FOLDER = "gate"
 THREAD_PREFIX = "gate-"
-"""The beginning of the threads of gated calls, which no caller can name."""
+"""The beginning of the thread ids of gated calls. Callers cannot choose the ids of their threads."""
 FORM = 1
 MAX_FILES = 64
 MAX_FILE_BYTES = 256 * 1024
@@ -30,7 +30,7 @@ _RUNNER_WORDS = frozenset({"run", "tool", "dlx", "exec", "x"})
 
 
 class GatedServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one file holds."""
+    """The content of one file."""
 
     form: int
     name: str
@@ -44,7 +44,7 @@ class GatedServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def choose_name(command: Sequence[str]) -> str:
-    """Return a name for a server that its host did not name: its program, without what starts the program."""
+    """Return a name for a server that its host did not name: its program, without a runner such as `npx`."""
     words = list(command)
     if Path(words[0]).name in _RUNNERS:
         words = [word for word in words[1:] if not word.startswith("-") and word not in _RUNNER_WORDS] or words
@@ -55,7 +55,7 @@ def choose_name(command: Sequence[str]) -> str:
 def build_gated_config(
     name: str, command: Sequence[str], cwd: Path, settings: ServerSettings, environment: Mapping[str, str]
 ) -> ServerConfig:
-    """Return the configuration of a wrapped server, which its command and its folder identify."""
+    """Return the configuration of a wrapped server. Its fingerprint covers its command and its folder."""
     return ServerConfig(
         name=name,
         command=command[0],
@@ -69,7 +69,7 @@ def build_gated_config(
 
 
 def build_remote_config(name: str, url: str, settings: ServerSettings, others: Iterable[ServerConfig]) -> ServerConfig:
-    """Return the configuration of a server behind an address, with headers and login from `others` for that address."""
+    """Return the configuration of a wrapped server at a URL, with the headers and login that `others` have for it."""
     twin = next((other for other in others if other.url == url and not other.is_gated), None)
     return ServerConfig(
         name=name,
@@ -84,7 +84,7 @@ def build_remote_config(name: str, url: str, settings: ServerSettings, others: I
 
 
 def describe_other_server(home: Path, config: ServerConfig) -> str | None:
-    """Return the command or address that the home has under the name, if it is another one; folders may differ."""
+    """Return the command or address that the home stores under this name, if it differs; the folder does not count."""
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None
@@ -94,13 +94,13 @@ def describe_other_server(home: Path, config: ServerConfig) -> str | None:
 
 
 def describe_address(url: str) -> str:
-    """Return the address without its parts that may be secret: name, password and query."""
+    """Return the address without the parts that may be secret: user name, password, query and fragment."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def save_gated_server(home: Path, config: ServerConfig) -> None:
-    """Store how the server is reached. Raises `StoreError`: the home cannot be written to."""
+    """Store how to reach the server. Raises `StoreError` if the home cannot be written to."""
     record = _build_record(config)
     path = _find_file(home / FOLDER, config.slug)
     try:
@@ -115,7 +115,7 @@ def read_gated_servers(
     settings: Mapping[str, ServerSettings],
     others: Iterable[ServerConfig],
 ) -> Iterator[ServerConfig]:
-    """Yield the wrapped servers of the home, except those whose tools would have the names of one of the `others`."""
+    """Yield the wrapped servers of the home, except those whose tools would get the same names as tools of `others`."""
     others = tuple(others)
     slugs = {config.slug for config in others}
     for path in sorted((home / FOLDER).glob("*.json"))[:MAX_FILES]:

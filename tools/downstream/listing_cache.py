@@ -1,7 +1,7 @@
-"""Reads listings of downstream servers, and caches the last ones: a process knows the tools before it starts a server.
+"""Reads which tools downstream servers list, and caches that: a process knows the tools before it starts a server.
 
-Each server has one file in the home. It counts as outside input: bounded, checked, and ignored when it does not fit. A
-wrong or old listing costs one question at most, because a call compares its definition with the server's.
+Each server has one file in the home, which counts as outside input: limited in size, checked, and ignored if invalid.
+A wrong or old listing costs one question at most, because a call compares its definition with the server's.
 """
 
 import logging
@@ -18,7 +18,7 @@ from planwarden.tools.downstream.sdk import mcp
 logger = logging.getLogger(__name__)
 
 FOLDER = "downstream"
-"""Below the home: listings, logs and logins of servers."""
+"""The folder below the home for the listings, logs and logins of servers."""
 MAX_TOOLS = 1_000
 MAX_PAGES = 100
 MAX_LISTING_BYTES = 6 * 1024 * 1024
@@ -27,7 +27,7 @@ FORM = 1
 
 
 async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
-    """Return the server's tools as it lists them, and a note about what is missing from them.
+    """Return the tools as the server lists them, and a note if some are missing.
 
     Raises `ToolError`: the listing is larger than `MAX_LISTING_BYTES`.
     """
@@ -40,7 +40,7 @@ async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | Non
 
 
 def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
-    """Return a gate's listing in the form of `read_listing`; a tool that the SDK refuses stays as it is."""
+    """Return a gate's listing in the form that `read_listing` returns. A tool that the SDK refuses stays as it is."""
     tools: list[JsonValue] = []
     for entry in listing:
         try:
@@ -72,7 +72,7 @@ async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None
 
 
 def load_listing(folder: Path, config: ServerConfig) -> list[JsonValue] | None:
-    """Return the tools of the last listing, or None when the folder has none for this configuration."""
+    """Return the tools of the last listing, or None if the folder has no listing for this configuration."""
     try:
         with _find_file(folder, config).open("rb") as file:
             data = file.read(MAX_CACHE_BYTES + 1)
@@ -104,5 +104,5 @@ def _find_file(folder: Path, config: ServerConfig) -> Path:
 
 
 def file_stem(server: str) -> str:
-    """Return a file name for the server, unique even on file systems that ignore case."""
+    """Return the server's file name without its ending, unique even on file systems that ignore case."""
     return f"{build_slug(server)[:40]}-{digest(server)[:8]}"

@@ -1,9 +1,9 @@
-"""Turns a downstream result into the JSON that the log holds.
+"""Turns a downstream server's result into the JSON that the log stores.
 
-Structured content is the result itself, so that other steps can point into it; blocks that say more are kept beside it.
-Without structured content, a single text is the result, and anything else is `{"content": [...]}` with the blocks in
-order. Text stays text: nothing in it is parsed or followed. Binary content is base64 within a limit; beyond the limit
-only its type, size and hash are kept.
+Structured content is the result itself, so that other steps can refer to its parts. Blocks that add something to it are
+kept beside it. Without structured content, a single text is the result, and anything else is `{"content": [...]}` with
+the blocks in order. Text stays text: it is parsed only to compare it with the structured content, and never followed.
+Binary content is base64 up to a limit; beyond the limit only its type, size and hash are kept.
 """
 
 import base64
@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 
 MAX_MEDIA_CHARS = 768 * 1024
-"""Base64 characters of all blocks of one result together."""
+"""The most base64 characters in all blocks of one result together."""
 MAX_BLOCKS = 1_000
 MAX_ERROR_CHARS = 1_000
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +34,7 @@ _RESOURCE_KEYS = ("uri", "mimeType", "text", "blob")
 
 
 def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonValue) -> JsonValue | ResultWithArtifacts:
-    """Return the result of a call that succeeded. `content` are its blocks as on the wire."""
+    """Return the result of a call that succeeded. `content` has its blocks in the form that the server sent."""
     blocks = _read_blocks(content)
     if structured is not None:
         more: list[JsonValue] = [block for block in blocks if not _repeats(block, structured)]
@@ -47,7 +47,7 @@ def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonVal
 def read_whole_result(name: str, result: dict[str, JsonValue]) -> JsonValue:
     """Return the result of a gated call as its server sent it.
 
-    Raises `ToolError`: the server says that the call failed, and what it sent is in the error; or it is not a result.
+    Raises `ToolError`: it is not a tool's result, or reports a failure. The error then contains it, unless it is large.
     """
     content = result.get("content")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
@@ -86,7 +86,7 @@ def _read_blocks(content: Sequence[Mapping[str, JsonValue]]) -> list[dict[str, J
 
 
 def _limit_blob(holder: dict[str, JsonValue], key: str, chars_left: int) -> int:
-    """Replace a blob beyond the limit by its size and hash, in place. Returns what is left of the limit."""
+    """Replace a blob beyond the limit, in place, with its size and hash. Return what is left of the limit."""
     data = holder.get(key)
     if not isinstance(data, str):
         return chars_left
@@ -102,7 +102,7 @@ def _limit_blob(holder: dict[str, JsonValue], key: str, chars_left: int) -> int:
 
 
 def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
-    """Return True for the text in which servers repeat structured content, for clients that do not know it."""
+    """Return True for a text that only repeats the structured content, for clients that do not know such content."""
     text = block.get("text")
     if block["type"] != "text" or not isinstance(text, str):
         return False
@@ -112,7 +112,7 @@ def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
 
 
 def _is_json_of(text: str, value: JsonValue) -> bool:
-    # Parsing holds the event loop until it is done. The count includes commas inside of texts.
+    # Parsing blocks the event loop. The count may be too high, because it includes commas inside of strings.
     if len(text) > MAX_VALUES and sum(map(text.count, ",[{")) > MAX_VALUES:
         return False
     try:

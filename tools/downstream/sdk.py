@@ -1,4 +1,4 @@
-"""The border to the MCP SDK, which loads slowly: a module of it is imported when something of it is first used."""
+"""Imports the MCP SDK lazily, because it loads slowly: each module is imported when one of its names is first used."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
 """Builds our tool definitions from a downstream server's listing. Everything the server says is a claim.
 
-Names are `<server>_<tool>`. A name is the same in every process, whatever else is configured or listed. Descriptions
-become one bounded line without hidden characters. Annotations can only raise a risk, unless the operator trusts the
-server. The digest covers the whole definition.
+Names are `<server>_<tool>`, with a hash if necessary. They do not depend on the listings of other servers. Each
+description becomes one line of limited length with invisible characters escaped. If the operator does not trust the
+server, its annotations change nothing, and every tool is dangerous. The digest covers the whole definition.
 See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#data-types.
 """
 
@@ -28,7 +28,7 @@ MAX_REMOTE_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
 RESERVED = (OWN_TOOLS - {"run_plan"}) | {DELEGATE}
-"""Names that already mean something to models."""
+"""Names that models know as tools of planwarden itself. No downstream tool gets one of them."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -66,8 +66,8 @@ def build_tools(
 ) -> tuple[list[DownstreamTool], list[str]]:
     """Return the usable tools of the listing in its order, and notes about what was left out.
 
-    A tool that cannot be used becomes a note; the others are not affected. `other_tools` are the names of tools that
-    come from no server, `slugs` the slugs of all servers. Slow: a listing may hold megabytes of schemas.
+    A tool that cannot be used does not affect the others. `other_tools` has the names of the tools that come from no
+    server, and `slugs` the slugs of all servers. This can be slow: a listing may have megabytes of schemas.
     """
     notes: list[str] = []
     entries: dict[str, tuple[_ListedTool, dict[str, JsonValue]]] = {}
@@ -101,8 +101,7 @@ def build_tools(
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return the text on one line of at most `limit` characters, with white space collapsed and invisible
-    characters escaped."""
+    """Return the text as one line of at most `limit` characters; collapse white space, escape invisible characters."""
     head = " ".join(text[: limit * 2].split())
     line = "".join(character if _is_visible(character) else f"\\u{ord(character):04x}" for character in head)
     return line if len(line) <= limit and len(text) <= limit * 2 else f"{line[: limit - 3]}..."
@@ -116,7 +115,7 @@ def _read_entry(raw: JsonValue, *, is_gated: bool) -> tuple[_ListedTool, dict[st
     if not isinstance(raw, dict):
         raise InvalidArguments("it is not an object")
     check_depth(raw)
-    # No person or model sees these, and they may differ from one listing to the next.
+    # No person and no model sees `_meta` and `icons`, and they may differ from one listing to the next.
     whole = {key: value for key, value in raw.items() if key not in ("_meta", "icons")}
     if len(canonical_json(whole)) > MAX_DEFINITION_BYTES:
         raise ValueError(f"its definition is larger than {MAX_DEFINITION_BYTES} bytes")
@@ -128,8 +127,7 @@ def _read_entry(raw: JsonValue, *, is_gated: bool) -> tuple[_ListedTool, dict[st
 def _build_name(
     slug: str, remote_name: str, other_prefixes: Sequence[str], other_tools: Collection[str], *, is_ambiguous: bool
 ) -> str:
-    """Return `<slug>_<tool>`, with a hash when that is ambiguous, too long, taken or not written like the tool's
-    name."""
+    """Return `<slug>_<tool>`, with a hash if that is ambiguous, too long or taken, or if `remote_name` is not plain."""
     name = f"{slug}_{_replace_special(remote_name)}"
     longer = (other.casefold() for other in other_prefixes if len(other) > len(slug) + 1)
     is_foreign = name.casefold().startswith(tuple(longer))
@@ -145,12 +143,12 @@ def _build_hashed_name(slug: str, remote_name: str) -> str:
 
 
 def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
-    """Return the names in the catalogue that a person may mean by a name from there, or by the server's own."""
+    """Return the catalogue names that a person may mean by `name`: itself, or those of the server's tool `name`."""
     return name, f"{slug}_{_replace_special(name)}", _build_hashed_name(slug, name)
 
 
 def says_it_only_reads(definition: ToolDefinition) -> bool:
-    """Return whether the server's hints, which are a claim, say that the tool changes nothing."""
+    """Return whether the server claims, in its hints, that the tool changes nothing."""
     hints = definition.annotations
     return hints.get("readOnlyHint") is True and hints.get("destructiveHint") is not True
 
@@ -184,13 +182,13 @@ def _build_definition(
 
 
 def _classify(hints: _Hints, *, is_trusted: bool) -> tuple[Risk, Effect]:
-    """Return risk and effect. Without trust every tool is dangerous and has an effect."""
+    """Return the tool's risk and effect. Each tool of a server without trust is dangerous and has an effect."""
     if not is_trusted:
         return "dangerous", "effect"
     if hints.readOnlyHint and not hints.destructiveHint:
         return "read", "read"
     effect: Effect = "idempotent" if hints.idempotentHint else "effect"
-    # The default of both is true: https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations
+    # Both hints are true by default: https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations
     is_harmless = hints.destructiveHint is False and hints.openWorldHint is False
     return ("confirm" if is_harmless else "dangerous"), effect
 

@@ -1,27 +1,27 @@
 """Counts the values of JSON before it is parsed.
 
-The SDK parses a message on the event loop, in native code. Text is parsed at hundreds of megabytes a second, but each
-value becomes an object that is checked and copied several times afterwards: eight megabytes can be four million values,
-and several seconds in which nothing else runs.
+The SDK parses a message on the event loop, in native code. That parses hundreds of megabytes of text a second, but each
+value becomes an object that is checked and copied several times afterwards. Eight megabytes can have four million
+values, and then nothing else runs for several seconds.
 """
 
 import re
 
 MAX_VALUES = 50_000
-"""The limit of one message; parsing and checking so many holds the event loop for 50 ms on an ordinary machine."""
+"""The most values in a message. Parsing and checking so many blocks the event loop for 50 ms on an ordinary machine."""
 SLICE_BYTES = 64 * 1024
-"""Short enough to be counted without a pause."""
+"""A slice of this length is short enough to be counted without a pause."""
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
 class ValueCounter:
-    """Counts values in a text that arrives in pieces; counts a few too many, such as one for each empty list."""
+    """Counts the values in a text that arrives in pieces. The count is a little too high: each empty list adds one."""
 
     def __init__(self) -> None:
         self.start()
 
     def start(self) -> None:
-        """Begin with another text."""
+        """Forget the text so far, and begin with another one."""
         self._is_in_string = self._is_escaped = False
         self.count = 0
 
@@ -31,7 +31,7 @@ class ValueCounter:
             if self.count > MAX_VALUES:
                 break
             piece = data[start + self._is_escaped : start + SLICE_BYTES]
-            # An odd number of backslashes at the end leaves one, which escapes what comes next.
+            # If the piece ends with an odd number of backslashes, the last one escapes the next character.
             self._is_escaped = (len(piece) - len(piece.rstrip(b"\\"))) % 2 == 1
             parts = _ESCAPE.sub(b"", piece).split(b'"')
             outside = b"".join(parts[1 if self._is_in_string else 0 :: 2])

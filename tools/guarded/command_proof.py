@@ -1,8 +1,8 @@
-"""Whether the success of a command line proves that one command in it ran and succeeded, in a folder.
+"""Decides whether the success of a command line proves that one command in it ran in a folder and succeeded.
 
-A host reports one exit code for a whole line. It proves a command only if the line could not have ended with 0 unless
-the command did: not behind `||`, before `;`, in front of a pipe, or in the background. A line that the grammar of
-`shell` cannot read proves nothing. What a program itself does, such as a Makefile whose `test` is empty, is not seen.
+A host reports one exit code for a whole line. It proves a command only if the line cannot end with 0 when the command
+did not. That usually excludes commands behind `||`, before `;`, before a pipe and in the background. A line that the
+grammar of `shell` cannot read proves nothing. What a program does is not checked: a Makefile's `test` may be empty.
 """
 
 import os.path
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from planwarden.tools.guarded.shell import ShellCommand, read_commands
 
 NOT_THERE = ""
-"""The reason if no part of the line is such a command."""
+"""The reason that means that no part of the line is the wanted command."""
 MAX_DEPTH = 4
-"""Levels of shells and groups inside each other, as in `bash -c`."""
+"""The most levels of shells (as in `bash -c`) and groups inside each other."""
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
 _COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
@@ -24,7 +24,7 @@ _ASSIGNMENT = (
     rf"|PYTHON(?!{_HARMLESS_PATH}|DONTWRITEBYTECODE=|UNBUFFERED=|HASHSEED=))"
     r"[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,@%+-]*"
 )
-"""Assigns a variable that changes neither which program runs nor what it does."""
+"""Matches the assignment of a variable that changes neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
 _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
 _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
@@ -39,7 +39,7 @@ _PASSING = {
     **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"), "run"),
     **dict.fromkeys(("bundle", "npm", "pnpm", "mise"), "exec"),
 }
-"""Programs that exit as the command that they run, and the word before that command."""
+"""Programs that exit with the exit code of the command that they run, and the word before that command, if any."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
 _BLIND = frozenset(
@@ -63,7 +63,7 @@ _RUNS_NOTHING = (
 )
 """Options that keep a program from running what it is asked to, or from failing."""
 _RUNS_NOTHING_IN = {
-    # `ARGS='|| true'` and `PYTEST=true` get into the lines that make runs.
+    # make inserts the values of `ARGS='|| true'` and `PYTEST=true` into the lines that it runs.
     "make": (
         r"(?s)-.*|\.?SHELL(?:FLAGS)?[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
         rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING})(?: .*)?)"
@@ -78,16 +78,16 @@ _OTHER_PLACE = r"(?:-c|-C|--(?:rootdir|confcutdir|config-file|directory|project|
 
 
 def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bool]) -> str | None:
-    """Return why the line, which ended with 0 in `folder`, proves no command that `fits` in the folder `root` or below;
-    None if it proves one, `NOT_THERE` if none of its parts is such a command."""
+    """Return why a line that ended with 0 in `folder` does not prove that a command that `fits` succeeded in `root` or
+    below. Return None if it proves that, and `NOT_THERE` if no command of the line fits."""
     return _explain(line, frozenset({os.path.normpath(folder)}), os.path.normpath(root), fits, 0)
 
 
 def _explain(
     line: str, folders: frozenset[str], root: str, fits: Callable[[str], bool], depth: int, *, is_group: bool = False
 ) -> str | None:
-    """Return the same as `explain_unproven`, for a line that runs in one of the folders."""
-    # Leaving these out neither hides nor reveals a command, and every quote stays where it is.
+    """Return what `explain_unproven` returns, for a line that runs in one of several possible folders."""
+    # Removing these parts neither hides nor adds a command, and leaves every quote in its place.
     plain = line if "\\" in line else re.sub(_LEADING, "", re.sub(_REDIRECTION, "", re.sub(_COMMENT, "", line)))
     plain = re.sub(_SAME_EXIT, "exit", re.sub(_TEST, r"test \1", re.sub(_NOT, "not ", plain)))
     commands = read_commands(plain, has_groups=True)
@@ -99,7 +99,7 @@ def _explain(
         entered = _follow(_find_folders(commands[:index], folders), moves)
         script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
-            # The inner line counts as if it were written there, if the outer one passes its exit code on.
+            # A command of the inner line is proven if the outer line also proves the shell or group that runs it.
             why = _explain(script, entered, root, fits, depth + 1, is_group=words[0] in _GROUPS)
         else:
             why = _explain_words(words, entered, root) if fits(shlex.join(words)) else NOT_THERE
@@ -112,8 +112,8 @@ def _explain(
 
 
 def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Return the words of `make` without options that change neither what runs nor whether it fails, and the folders
-    that it enters; other words as they are."""
+    """Return the words of a `make` command without options that change neither what runs nor whether it fails, and the
+    folders that it enters. The words of other commands stay as they are."""
     if words[0] != "make":
         return words, ()
     rest, others, moves = list(words[1:]), [words[0]], list[str]()
@@ -135,7 +135,7 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 
 def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
-    """Return why the command proves nothing, wherever it is in its line."""
+    """Return why the command proves nothing wherever it is in its line; None if there is no such reason."""
     stopping = _RUNS_NOTHING_IN.get(words[0], r"(?!)")
     if any(re.fullmatch(_RUNS_NOTHING, word, re.IGNORECASE) or re.fullmatch(stopping, word) for word in words[1:]):
         return "its options keep it from running, or from failing"
@@ -143,8 +143,8 @@ def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> 
 
 
 def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
-    """Return whether the command surely runs in the root or below, and on nothing outside."""
-    # `--rootdir=/tmp` and a plain `/tmp/other` lead elsewhere; where a program writes to does not matter.
+    """Return whether the command certainly runs in the root or below, and on no path outside of the root."""
+    # `--rootdir=/tmp` and a plain `/tmp/other` lead elsewhere. Where the output of a program goes does not matter.
     operands = [
         word if match is None else match[1]
         for word in words[1:]
@@ -156,7 +156,7 @@ def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
 
 
 def _unwrap(words: Sequence[str]) -> Sequence[str]:
-    """Return the words behind programs that exit as the command they run, such as `timeout 600` and `uv run`."""
+    """Return the words behind programs that pass on their command's exit code, such as `timeout 600` and `uv run`."""
     while (word := _PASSING.get(words[0].rpartition("/")[2])) is not None:
         rest = list(words[1:])
         if word and rest[:1] != [word]:
@@ -171,7 +171,7 @@ def _unwrap(words: Sequence[str]) -> Sequence[str]:
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the line that a group or a shell runs, after a `set` with the shell's options; None for anything else."""
+    """Return the line that a group or a shell runs, after a `set` of the shell's options; None for other words."""
     if words[0] in _GROUPS:
         return words[1]
     if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not re.fullmatch(_SCRIPT_OPTION, words[-2]):
@@ -184,7 +184,7 @@ def _find_script(words: Sequence[str]) -> str | None:
 
 
 def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: bool) -> str | None:
-    """Return why the line can end with 0 although the command at the place did not."""
+    """Return why the line can end with 0 although the command at `start` did not; None if it cannot."""
     ends = [command.end if command.end != "\n" else ";" for command in commands]
     first = next((index + 1 for index in range(start - 1, -1, -1) if ends[index] in (";", "&")), 0)
     last = next(index for index in range(start, len(ends)) if ends[index] in (";", "&", ""))
@@ -200,7 +200,7 @@ def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: boo
         return "its exit code is swallowed by `||`"
     if ends[start] == "|" and "pipefail" not in options:
         return "a pipe swallows its exit code; put `set -o pipefail` before it"
-    # In a list with `&&` or `||`, `set -e` looks only at the last command, and not into a group.
+    # In a list with `&&` or `||`, `set -e` applies only to the last command; inside of a group it may not apply.
     stops = "errexit" in options and not is_group and set(ends[first:last]) <= {"|"}
     if last < len(commands) - 1 and not stops:
         return f"the exit code is that of `{commands[start + 1].text[:60]}`, which comes after it"
@@ -229,7 +229,7 @@ def _fails(command: ShellCommand) -> bool:
 
 
 def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
-    """Return which options of the shell are surely set; None if one may change what runs."""
+    """Return the shell options that are certainly set; None if a `set` may change what runs."""
     options: set[str] = set()
     for index, command in enumerate(before):
         if command.words[0] != "set":
@@ -248,7 +248,7 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
 
 
 def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> frozenset[str]:
-    """Return the folders in which the next command may run; none if that is unknown."""
+    """Return the folders in which the command after `before` may run; the empty set if that is unknown."""
     for index, command in enumerate(before):
         if command.words[0] in ("pushd", "popd"):
             return frozenset()
@@ -256,6 +256,6 @@ def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> fr
             if len(command.words) != 2 or command.words[1].startswith("-"):
                 return frozenset()
             moved = _follow(folders, command.words[1:])
-            # If the line can go on although `cd` failed, it may still be in the folder before.
+            # If the line can continue after a failed `cd`, the next command may run in the earlier folder.
             folders = moved if all(each.end == "&&" for each in before[index:]) else folders | moved
     return folders

@@ -1,8 +1,8 @@
-"""The hosts that planwarden guards: their tools, which of these pass without a question, and their calls here.
+"""The hosts that planwarden guards: their tools, which of these pass without a question, and records of their calls.
 
-The name of a host's tool here, such as `claude-code/Bash`, has a `/`, which no name in the catalogue can have, so plans
-and models cannot name it. Only the guard starts executions with such a call. The call does nothing here: its success
-records that a person, a grant or a rule let the identical call of the host pass.
+planwarden's name for a host's tool, such as `claude-code/Bash`, has a `/`. No name in the catalogue can have one, so
+plans and models cannot name such a tool. Only the guard starts executions with such a call. The call itself does
+nothing: its success records that a person, a grant or a rule let the identical call of the host pass.
 
 Sources: https://code.claude.com/docs/en/tools-reference, https://developers.openai.com/codex/hooks,
 https://geminicli.com/docs/tools, https://opencode.ai/docs/tools, https://cursor.com/docs/agent/hooks.
@@ -32,22 +32,22 @@ OWN_TOOLS = frozenset(
         *("ask_person", "get_execution", "list_suspensions", "submit_answer", "resume_execution", "cancel_execution"),
     }
 )
-"""The tools of planwarden's MCP server. Their exact names count: another server may be called `planwarden_other`."""
+"""The tools of planwarden's MCP server. Compare whole names: another server may be called `planwarden_other`."""
 _NAME = re.compile(r"(?P<host>[a-z][a-z-]{0,31})/[A-Za-z0-9_.:-]{1,160}")
 _SCHEMA: dict[str, JsonValue] = {"type": "object"}
 
 
 class ShellTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool of a host that runs a command line. The effect of any argument that is not named here is unknown."""
+    """A tool of a host that runs a command line. The effect of an argument that no field names is unknown."""
 
     command: str
-    """The argument with the command line."""
+    """The name of the argument with the command line."""
     places: frozenset[str] = frozenset()
-    """Arguments with the folder in which the line runs, if it is not the host's own."""
+    """Arguments with the folder in which the line runs, if that is not the host's own folder."""
     harmless: frozenset[str] = frozenset({"timeout"})
     """Arguments that change neither what runs nor where."""
     is_posix: bool = True
-    """Whether the line is one of a POSIX shell, whose grammar is known here."""
+    """Whether a POSIX shell runs the line. planwarden knows the grammar of no other shell."""
 
     @property
     def arguments(self) -> frozenset[str]:
@@ -63,11 +63,11 @@ class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     """Tools that only read on this machine, or only steer the host: they pass unless a rule says otherwise."""
     shells: Mapping[str, ShellTool]
     searches: Mapping[str, frozenset[str]]
-    """Tools of `reads` that search a folder and all below it, with their arguments that hold patterns of paths."""
+    """Tools of `reads` that search a folder and all below it, with the names of their arguments for path patterns."""
     remarks: frozenset[str] = frozenset({"description"})
-    """Arguments of `shells` in which a model explains itself: neither a fact nor a part of what runs."""
+    """Arguments of `shells` in which a model explains itself. They are not facts, and not part of what runs."""
     own_prefix: str
-    """What the names of planwarden's own tools begin with."""
+    """The beginning of the names that the host gives planwarden's own tools."""
 
 
 def _words(text: str = "") -> frozenset[str]:
@@ -158,7 +158,7 @@ async def _let_pass(arguments: dict[str, JsonValue], context: CallContext) -> ob
 
 @lru_cache(maxsize=256)
 def find_host_tool(name: str) -> Tool | None:
-    """Return the tool of a host; None for any other name."""
+    """Return the host's tool of that name; None for a name of another form."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -176,6 +176,6 @@ def find_host_tool(name: str) -> Tool | None:
 
 
 def find_shell_tool(host: str, tool: str) -> ShellTool | None:
-    """Return what is known of a tool that runs a command line; None for a tool that runs none."""
+    """Return the host's tool of that name if it runs a command line; None for any other tool."""
     guarded = GUARDED_HOSTS.get(cast("HostName", host))
     return None if guarded is None else guarded.shells.get(tool)

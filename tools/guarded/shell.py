@@ -1,10 +1,10 @@
-"""What a command line runs, read with a small grammar: a person is asked about lines that it cannot read.
+"""Reads what a command line runs, with a small grammar. A person is asked about lines that the grammar cannot read.
 
-A rule names one command, such as `npm test`; `npm test; rm -rf ~` is two. So a rule lets a command line pass only if it
-lets each command pass, and only if this grammar reads the whole line. It lists what may occur, and reads that as every
-POSIX shell does. The grammar leaves out whatever a shell works out first (variables, substitutions, patterns, braces,
-`~`, groups, redirections to files), blanks other than space and tab, words of the shell's own language, and control
-characters.
+A rule names one command, such as `npm test`, but `npm test; rm -rf ~` is two. So rules let a command line pass only if
+they let each of its commands pass, and only if this grammar reads the whole line. The grammar lists what may occur, and
+reads it as every POSIX shell does. It does not accept what a shell processes before it runs a command (variables,
+substitutions, patterns, braces, `~`, groups, redirections to files), blanks other than space and tab, words of the
+shell's own language, and control characters.
 """
 
 import re
@@ -20,10 +20,10 @@ RESERVED = frozenset(
         *("function", "time", "coproc", "repeat", "foreach", "end", "nocorrect", "noglob", "always", "{", "}", "!"),
     }
 )
-"""Where a command begins, these are words of the shell's language: of sh, bash or zsh."""
+"""At the beginning of a command, these are words of the shell's own language (sh, bash or zsh)."""
 
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"
-# A line continues in the next only after a blank that separates words: after `\ ` the shell would join two words.
+# A backslash continues the line only after a blank that separates words; after `\ ` the shell joins two words.
 _BLANK = r"(?>(?:[ \t](?:\\\n)?)+)"
 # In an encoding other than UTF-8, a backslash after a non-ASCII character may be the second half of that character.
 _WORD = (
@@ -52,9 +52,9 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """One simple command of a line."""
 
     text: str
-    """As it is written, without harmless redirections behind it."""
+    """The command as it is written, without harmless redirections behind it."""
     words: tuple[str, ...]
-    """As the shell hands them to the program."""
+    """Its words, as the shell passes them to the program."""
     end: str = ""
     """The operator behind it: `&&`, `||`, `|`, `;`, `&`, a new line, or nothing."""
 
@@ -96,10 +96,10 @@ def _list_plain_words(text: str) -> Iterator[str]:
 
 
 def list_words(line: str) -> Iterator[list[str]]:
-    """Yield the words of each part of the line, as well as they can be seen: quotes and backslashes are taken away.
+    """Yield the words of each part of any line, as far as they can be recognized, without quotes and backslashes.
 
-    It looks into substitutions and groups too, and yields too many words rather than too few: it serves to find what is
-    refused, never to let something pass.
+    This includes substitutions and groups, and yields too many words rather than too few. So the words may serve to
+    refuse something, but never to let something pass.
     """
     words: list[str] = []
     word: str | None = None

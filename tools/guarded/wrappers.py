@@ -1,8 +1,8 @@
-"""The commands behind wrappers: programs that run another command, such as `env`, `sudo -u ann` and `bash -c`.
+"""Finds the commands behind wrappers: programs that run another command, such as `env`, `sudo -u ann` and `bash -c`.
 
-A rule that denies `git push` also means `env git push`. What is found here only serves to deny, and to ask: no call
-passes because of a command behind a wrapper. Known wrappers are read with their options; if what one runs cannot be
-known, `is_whole` is false. Scripts, and languages other than those of shells, are not read.
+A rule that denies `git push` also denies `env git push`. A command behind a wrapper can only make planwarden deny a
+call or ask a person; it never lets a call pass. Known wrappers are read with their options. If it cannot be known what
+a wrapper runs, `is_whole` is False. Scripts, and languages other than those of shells, are not read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,26 +15,26 @@ from msgspec.structs import replace
 from planwarden.tools.guarded.shell import RESERVED, list_words, read_commands
 
 MAX_INNER = 100
-"""Commands that are read from one line at most."""
+"""The most commands that are read from one line."""
 MAX_DEPTH = 8
-"""Levels of wrappers inside each other."""
+"""The most levels of wrappers inside each other."""
 
 
 class Wrapper(msgspec.Struct, frozen=True):
-    """How the words of one wrapper lead to what it runs."""
+    """Describes how to find, in the words of one wrapper, the command that it runs."""
 
     flags: str = ""
     """Options without a value: letters, then long names, separated by blanks."""
     values: str = ""
-    """Options with a value."""
+    """Options with a value, in the same form."""
     lines: str = ""
-    """Options whose value is a command line, alone or with the words behind it."""
+    """Options whose value is a command line, alone or together with the words behind it."""
     operands: int = 0
-    """Words between the options and the command."""
+    """The number of words between the options and the command."""
     then: Literal["command", "line", "first", "script"] = "command"
-    """What follows: a command, a command line in several words, one in the first word, or a shell's script."""
+    """What follows: a command, a command line in several words, a command line in one word, or a shell's script."""
     is_closed: bool = True
-    """False if it adds words that cannot be seen here."""
+    """False if the wrapper may run something that its words do not show."""
 
 
 _SHELL = Wrapper(
@@ -92,7 +92,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "batch": Wrapper(is_closed=False),
     "parallel": Wrapper(then="line", is_closed=False),
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash"), _SHELL),
-    # Their languages are not that of a POSIX shell.
+    # The languages of these shells are not that of a POSIX shell.
     **dict.fromkeys(("fish", "csh", "tcsh", "nu", "elvish", "xonsh", "pwsh"), replace(_SHELL, is_closed=False)),
 }
 _RUNNERS = {
@@ -103,7 +103,7 @@ _RUNNERS = {
     "rlwrap cpulimit choom torsocks proxychains proxychains4 nix-shell dotenv tmux screen": "",
 }
 RUNNERS = {name: frozenset(words.split()) for names, words in _RUNNERS.items() for name in names.split()}
-"""Programs that run a command behind one of these words, or behind options: each place where it may begin is read."""
+"""Programs that run a command behind one of these words, or behind options. Each place where it may begin is read."""
 GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
     "git": Wrapper(
         "pPhv paginate no-pager bare no-replace-objects no-lazy-fetch no-optional-locks no-advice literal-pathspecs "
@@ -111,23 +111,23 @@ GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
         "Cc git-dir work-tree namespace super-prefix config-env list-cmds attr-source exec-path",
     )
 }
-"""Options that stand between a program and its first word."""
+"""Options between a program and the first word that is not an option."""
 _EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-"""Options of `find` that run what follows up to `;` or `+`."""
+"""Options of `find` that run the words behind them, up to `;` or `+`."""
 
 
 class InnerCommands:
-    """The commands that a line runs, as words: those that are written, and those behind wrappers."""
+    """The commands that a line runs: those that are written in it, and those behind wrappers."""
 
     def __init__(self, line: str) -> None:
         self.is_whole = True
-        """False where something may run that is not among them."""
+        """False if the line may run something that is not among these commands."""
         self._lines: dict[str, None] = {}
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
 
     def list_lines(self) -> list[str]:
-        """Return each command as its words with a blank between them."""
+        """Return each command as a text: its words with blanks between them."""
         return list(self._lines)
 
     def _read_line(self, line: str, depth: int) -> None:
@@ -161,7 +161,7 @@ class InnerCommands:
         if name in GLOBAL_OPTIONS:
             rest = self._pass_options(GLOBAL_OPTIONS[name], words[1:], depth)
             self._lines[" ".join((name, *rest))] = None
-            # An alias gives another word the meaning of one that is denied.
+            # An alias can give another word the meaning of a denied one.
             self.is_whole &= not any("alias." in word for word in words[1 : len(words) - len(rest)])
         elif name in RUNNERS:
             starts = [index for index, word in enumerate(words) if word in RUNNERS[name]] or [len(words)]
@@ -182,7 +182,7 @@ class InnerCommands:
     def _unwrap(self, name: str, words: Sequence[str], depth: int) -> None:
         wrapper = WRAPPERS[name]
         rest = self._pass_options(wrapper, words, depth)
-        # `env` alone shows variables; most others alone read commands from their input, or need one.
+        # Without a command, `env` shows variables. Most other wrappers then read commands from their input, or fail.
         self.is_whole &= wrapper.is_closed and (bool(rest) or name == "env")
         match wrapper.then:
             case "script":
@@ -200,7 +200,7 @@ class InnerCommands:
                     self._read(rest[count:], depth)
 
     def _pass_options(self, wrapper: Wrapper, words: Sequence[str], depth: int) -> Sequence[str]:
-        """Return the words behind the wrapper's options; command lines in options are read here."""
+        """Return the words behind the wrapper's options, and read the command lines that are values of options."""
         flags, values, lines = (_split_options(text) for text in (wrapper.flags, wrapper.values, wrapper.lines))
         index, operands = 0, 0
         while index < len(words):
@@ -208,7 +208,7 @@ class InnerCommands:
             if word == "--":
                 return words[index + 1 :]
             if not word.startswith(("-", "+")) and "=" not in word:
-                # What takes a line in an option takes it behind its operands, too.
+                # A wrapper that takes a line in an option also takes it behind its operands.
                 if not lines or operands == wrapper.operands:
                     break
                 operands += 1
@@ -221,7 +221,7 @@ class InnerCommands:
             if value is None and option in values | lines:
                 value, index = " ".join(words[index : index + 1]), index + 1
             if option in lines:
-                # Some options take a language of their own.
+                # The value of some options is in a language of its own.
                 self.is_whole &= option == "c" and wrapper.is_closed
                 self._read_line(value or "", depth)
                 self._read_line(" ".join((value or "", *words[index:])), depth)
@@ -235,7 +235,7 @@ def _split_options(text: str) -> frozenset[str]:
 
 
 def _find_last_option(word: str, flags: frozenset[str], valued: frozenset[str]) -> tuple[str, str | None]:
-    """Return the last option of a word that begins with `-`, or the first unknown one, and its value in the word."""
+    """Return the first option in the word that is not a flag, or the last flag, and its value if the word has one."""
     if word.startswith("--"):
         name, equals, value = word[2:].partition("=")
         return name, value if equals or name in flags else None

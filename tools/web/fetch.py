@@ -1,4 +1,4 @@
-"""Sends requests to checked addresses only, in bounded time and size; see `planwarden.tools.web.access`.
+"""Sends requests to checked addresses only, and limits time and size; see `planwarden.tools.web.access`.
 
 The tools import this module when they are called, because importing the HTTP client takes a tenth of a second.
 """
@@ -23,7 +23,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, access: WebAccess, tls: ssl.SSLContext) -> None:
         self._access = access
-        # A connection goes to an address, and two names at one address are two sites, so none is reused.
+        # A connection goes to an address, and two names at one address are two sites, so no connection is reused.
         limits = httpx2.Limits(max_keepalive_connections=0)
         self._transport = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
 
@@ -32,7 +32,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         addresses = self._access.policy.check_addresses(host, port, await self._resolve(host, port))
         failure: httpx2.TransportError = httpx2.ConnectError(f"{host!r} has no address")
         for address in addresses[:MAX_ADDRESSES_TRIED]:
-            # The URL holds the address to connect to; the Host header in `headers` still holds the name.
+            # The URL has the address to connect to; the Host header in `headers` still has the name.
             addressed = httpx2.Request(
                 request.method,
                 request.url.copy_with(host=str(address)),
@@ -72,13 +72,13 @@ async def fetch(
 ) -> WebReply:
     """Return the reply to a GET, or to a POST when there is a `body` (sent as JSON).
 
-    `accept` gets status and content type of the final response before its body is read, and raises `ToolError` to
-    refuse it. The target of a redirect gets the same headers and body, so a caller that sends a secret must not follow
-    redirects.
+    `accept` gets the status and the content type of the final response before its body is read. It raises `ToolError`
+    to refuse the response. The target of a redirect gets the same headers and body, so a caller that sends a secret
+    must not follow redirects.
 
     Raises `ToolError`: the URL is refused, the host fails, or a limit is exceeded.
     """
-    # A limit per read would restart with every byte of a slow drip; only the total time counts.
+    # A limit per read would start again with every byte of a slow answer, so the total time is limited.
     timeout = httpx2.Timeout(None, connect=access.limits.connect_s)
     with anyio.move_on_after(access.limits.total_s):
         tls = access.tls or await anyio.to_thread.run_sync(load_system_tls)
@@ -120,7 +120,7 @@ def _quote_host(url: httpx2.URL) -> str:
 
 async def _read_reply(url: httpx2.URL, response: httpx2.Response, limits: WebLimits) -> WebReply:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    # One layer only: with several, a small reply could keep the process busy without any output.
+    # Only one layer of encoding: with several, a small reply could keep the process busy without any output.
     if encoding not in ("identity", "gzip", "deflate"):
         raise ToolError(f"{_quote_host(url)} sent the content encoding {encoding[:40]!r}, which is not supported")
     body = bytearray()
@@ -140,7 +140,7 @@ _FAULTS: Mapping[type[httpx2.HTTPError], str] = {
     httpx2.ConnectError: "cannot be connected to; check the address or try again later",
     httpx2.TransportError: "broke the connection or does not speak HTTP; check the address or try again later",
 }
-"""The first kind that fits counts. The HTTP library's own messages may repeat what was sent."""
+"""The first kind that fits counts. These texts replace the HTTP library's messages, which may repeat what was sent."""
 
 
 @contextmanager
@@ -163,5 +163,5 @@ def has_bad_certificate(error: BaseException | None) -> bool:
 
 @functools.cache
 def load_system_tls() -> ssl.SSLContext:
-    """Return a context with the system's certificates; loaded once, because that takes a tenth of a second."""
+    """Return a TLS context with the system's certificates. Load them only once: that takes a tenth of a second."""
     return httpx2.create_ssl_context()

@@ -1,7 +1,7 @@
 """Conditions: which schemas `when` takes, and why a value does not match one.
 
-They fail closed, whereas JSON Schema accepts a value that it cannot judge: a keyword implies the type that it applies
-to, and a named property has to be there. A value that cannot be judged does not match, not even under `not`.
+Conditions fail closed: a keyword implies the type that it applies to, and what `properties` names must be there. JSON
+Schema accepts other values. A condition cannot judge them, so they do not match, not even under `not`.
 """
 
 import json
@@ -17,7 +17,7 @@ from planwarden.agent.common.suggestions import describe_unknown_keys
 
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_LOOKS = 200_000
-"""How often one condition compares a part of the value with a part of its schema."""
+"""The most times that one condition compares a part of the value with a part of its schema."""
 MAX_QUOTED = 80
 MAX_NAMES = 5
 KEYWORDS: Mapping[str, str] = {
@@ -58,12 +58,12 @@ _WITH_SCHEMAS = ("contains", "items", "required", "properties", "anyOf", "allOf"
 
 JsonSchema = Mapping[str, JsonValue]
 Verdict = tuple[bool | None, str]
-"""Whether a value matches, or None if that cannot be judged, and why it does not."""
+"""Whether a value matches (None if that cannot be judged), and why it does not."""
 _MATCHES: Verdict = (True, "")
 
 
 def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
-    """Yield what is wrong with the schema of a condition, whatever its value will be."""
+    """Yield what is wrong with the schema of a condition, whatever the value will be."""
     if is_larger(matches, MAX_SCHEMA_BYTES):
         yield f"'matches' is larger than {MAX_SCHEMA_BYTES} bytes"
         return
@@ -122,7 +122,7 @@ class Matcher:
         Raises:
             LimitExceeded: the value is too large for the schema.
         """
-        # An older version may have accepted the condition.
+        # An older version of planwarden may have accepted a faulty condition.
         if (fault := next(find_matches_faults(self._matches), None)) is not None:
             return fault
         faults = Schema(self._matches).find_faults(value)
@@ -173,7 +173,7 @@ class Matcher:
         return [self._judge(cast("JsonSchema", node), entry, f"{path}/{index}") for index, entry in entries]
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
-        """Judge by the keywords that are not in `_WITH_SCHEMAS`."""
+        """Judge the value by the keywords that are not in `_WITH_SCHEMAS`."""
         leaves = self._leaves.get(id(node))
         if leaves is None:
             keywords = {key: part for key, part in node.items() if key not in _WITH_SCHEMAS}
@@ -193,7 +193,7 @@ class Matcher:
         if any(matches for matches, _ in verdicts):
             return _MATCHES
         matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
-        # A reader would take the fault of the first of many entries for the fault of all.
+        # If there are many entries, a reader would take the fault of the first one for the fault of all.
         reason = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
         return matches, f"no entry of {_point(path)} fits ({len(entries)} in all): {reason}"
 
@@ -222,7 +222,7 @@ class Matcher:
 
 
 def _combine(verdicts: list[Verdict]) -> Verdict:
-    """Return the verdict of all together: a certain mismatch outweighs what cannot be judged."""
+    """Return one verdict for all of them: a certain mismatch outweighs a verdict of None."""
     ordered = (verdict for outcome in (False, None) for verdict in verdicts if verdict[0] is outcome)
     return next(ordered, _MATCHES)
 
@@ -256,7 +256,7 @@ def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> 
 
 
 def _overlap(kinds: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Return whether one value can have a type of each: a whole number is a number."""
+    """Return whether one value can have a type from both: a whole number is also a number."""
     both = {"integer", "number"}
     return bool({*kinds} & {*others}) or bool(both & {*kinds} and both & {*others})
 

@@ -1,7 +1,7 @@
 """Placeholders: values that stand for something the writer did not know.
 
-A whole value can be one, or a text for people can contain one. In code, markup and data the same characters mean
-something, so a text with other signs of these is left alone, and so are arguments whose name says that they are code.
+A whole value can be a placeholder, or a text for people can contain one. A pattern that means something in code, markup
+or data does not count in a text with other signs of code, or in an argument whose name says that it is code.
 """
 
 import re
@@ -18,7 +18,7 @@ MAX_TEXT_CHARS = 10_000
 MAX_VALUES = 10_000
 """The most texts that one search looks at."""
 MAX_SEARCHED_CHARS = 60_000
-"""The most characters of possible placeholders that one search reads; planwarden does nothing else during it."""
+"""The most characters that one search reads in texts that match `_HINT`; planwarden does nothing else in that time."""
 MAX_QUOTED = 80
 
 
@@ -28,9 +28,9 @@ Owner = TypeVar("Owner")
 class _Pattern(NamedTuple):
     pattern: str
     says: str
-    """What a sentence says of the value; the placeholder replaces `{}`."""
+    """What a sentence says about the value; the placeholder replaces `{}`."""
     is_code: bool = True
-    """Whether the text can mean something in code."""
+    """Whether text that matches can mean something in code."""
 
 
 _ENVIRONMENT = r"(?:HOME|PATH|USER|PWD|OLDPWD|SHELL|TMPDIR|TMP|TEMP|LANG|HOSTNAME|EDITOR|TERM|XDG_\w+|LC_\w+)\b"
@@ -87,7 +87,7 @@ INSIDE = (
 )
 """Placeholders within a text for people."""
 INSIDE_SENTENCES = (_Pattern(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}", _HAS),)
-"""As `INSIDE`, but only in text that is nothing but words, because a line of code can look the same."""
+"""As `INSIDE`, but searched for only in sentences, because a line of code can look the same."""
 _CODE_NAMES = (
     r"(?i)(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
     r"|format|source|markup|xml|yaml|json|schema|glob)s?$"
@@ -96,20 +96,20 @@ _CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^\s*(?:import|def|return|
 _NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
 _SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
 _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"
-"""A text without a match holds no placeholder; most texts have none."""
+"""A text without a match has no placeholder. Most texts have no match, so they are not searched further."""
 
 
 def find_placeholders(arguments: JsonValue) -> Iterator[str]:
     """Yield one sentence for each value that is a placeholder or contains one.
 
-    A URL on example.com is a placeholder; a sentence that mentions example.com is not. Bindings are skipped, because
-    their values come from a tool.
+    A URL on example.com is a placeholder; a sentence that mentions example.com is not. Bindings and templates are
+    skipped, because their values come from elsewhere.
     """
     return (fault for _, fault in search((None, path, text) for path, text in list_texts(arguments)))
 
 
 def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str]]:
-    """Yield the owner of each text with a placeholder, and its fault, as a sentence without its full stop.
+    """Yield, for each text with a placeholder, its owner and a sentence on the fault, without the full stop.
 
     `texts` are triples of an owner, a path and a text. The search ends at the limits of this module.
     """
@@ -159,7 +159,7 @@ def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
-    """Yield one sentence for each empty list at the top level if an earlier step returned a list with entries."""
+    """Yield one sentence for each argument that is an empty list, if an earlier step returned a list with entries."""
     if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
         return
     for key, value in arguments.items():

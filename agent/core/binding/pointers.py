@@ -1,6 +1,6 @@
 """Follow a JSON pointer (RFC 6901, https://www.rfc-editor.org/rfc/rfc6901) into a result, and into JSON text in it.
 
-With `parse`, the first text on the pointer's way is read as JSON, and the rest of the pointer leads into that JSON.
+With `parse`, the first text that the pointer reaches is read as JSON, and the rest of the pointer leads into that JSON.
 """
 
 import json
@@ -34,7 +34,7 @@ class PartAddress(msgspec.Struct, frozen=True):
     parse: str = ""
     """As in `Reference`."""
     may_be_list: bool = False
-    """The part is taken before a step begins, and may be the list of a loop: see `find_list_fault`."""
+    """The part is read before a step begins, so it may be the list of a loop: see `find_list_fault` for its limits."""
 
 
 class ArtifactPart(msgspec.Struct, frozen=True):
@@ -44,14 +44,14 @@ class ArtifactPart(msgspec.Struct, frozen=True):
     fault: str | None = None
     """Why there is no value, as the end of a sentence about the pointer."""
     is_absent: bool = False
-    """The fault is that nothing is there, not that what is there cannot be used."""
+    """Whether the fault is that nothing is there; if not, what is there cannot be used."""
 
 
 class LeadsNowhere(Exception):
-    """Why a pointer has no value, as the end of a sentence about it."""
+    """Why a pointer leads to no value, as the end of a sentence about the pointer."""
 
     def __init__(self, reason: str, *, is_absent: bool = False) -> None:
-        """`is_absent` as in `ArtifactPart`."""
+        """Take `is_absent` as in `ArtifactPart`."""
         super().__init__(reason)
         self.is_absent = is_absent
 
@@ -80,7 +80,7 @@ class ParsedTexts:
 
 
 def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> JsonValue:
-    """Return the value at the pointer. Raises `LeadsNowhere` when nothing is there."""
+    """Return the value at the pointer. Raises `LeadsNowhere` if there is no value, or it cannot be read."""
     try:
         pointer = JsonPointer(reference.pointer)
     except JsonPointerException:
@@ -133,7 +133,7 @@ def _read_part(document: JsonValue, address: PartAddress, texts: ParsedTexts) ->
     if address.may_be_list and isinstance(value, list):
         fault = find_list_fault(value)
         return part if fault is None else ArtifactPart(fault=fault)
-    # Counting costs little, so only a value that passes it is encoded.
+    # Counting costs little, so only a value that passes the count is encoded.
     if exceeds(value, INLINE_VALUES, MAX_ARGUMENT_BYTES) or is_larger(value, MAX_ARGUMENT_BYTES):
         limit = f"{MAX_ARGUMENT_BYTES} bytes or {INLINE_VALUES} values"
         return ArtifactPart(fault=f"leads to more than {limit}; point to the part that is needed")

@@ -2,7 +2,7 @@
 
 An event is a fact that follows from the log, such as the start or the end of a step, and is recorded. `BeginStep`
 judges the conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher.
-`AskModel` sends a prompt to the model, and `WaitForModel` waits before it is sent again. `RevisePlan` checks the
+`AskModel` sends a prompt to the model. `WaitForModel` waits before a prompt is sent again. `RevisePlan` checks the
 model's patch of the plan.
 """
 
@@ -27,18 +27,18 @@ class AskModel(msgspec.Struct, frozen=True, gc=False):
 
 
 class WaitForModel(msgspec.Struct, frozen=True, gc=False):
-    """Suspend the prompt: its provider failed or was out of reach."""
+    """Wait before the prompt is sent again, because its provider failed or was out of reach."""
 
     step_id: str | None
     """None for a plan or synthesis prompt."""
     attempt: int
-    """The attempt after the wait; 2 after the first failure."""
+    """The number of the attempt after the wait; 2 after the first failure."""
     until: float
     """Unix seconds."""
 
 
 class AskReview(msgspec.Struct, frozen=True, gc=False):
-    """Ask a person whether the plan may start, or go on as a model revised it."""
+    """Ask a person whether the plan may start, or may go on after a model revised it."""
 
 
 class RevisePlan(msgspec.Struct, frozen=True, gc=False):

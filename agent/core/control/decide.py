@@ -1,6 +1,6 @@
 """What to do next, as a value: `decide(execution)` reads the folded log and nothing else.
 
-No action at all means: wait for a result or an answer.
+If there is no action, the execution waits for a result or an answer, or it is over.
 """
 
 import math
@@ -75,12 +75,12 @@ def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
 
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
-    """Record what follows from the log, start nothing, and end the execution when no call runs or awaits an answer."""
+    """Return what still follows from the log; start nothing, and end the execution once nothing runs or is asked."""
     free = tuple(action for action in actions if not isinstance(action, Order | ev.StepStarted))
     if free or _has_running_call(execution):
         return free
     if execution.open_suspensions:
-        # The questions stay open for answers; the budget ends the execution after them.
+        # The questions stay open for answers. After the answers, the budget ends the execution.
         return (ev.ExecutionSuspended(),)
     return (ev.ExecutionExhausted(budget=budget),)
 
@@ -122,14 +122,14 @@ def _decide_steps(execution: ExecutionState) -> list[Action]:
 
 
 def _decide_pending(execution: ExecutionState, state: StepState) -> Action | None:
-    """Start the step, skip it because a step that it depends on was not completed, or wait."""
+    """Start the step, skip it because of another step that has ended, or return None to wait."""
     step_id = state.step.step_id
     if execution.stopped_by is not None:
         return ev.StepSkipped(step_id=step_id, because=execution.stopped_by)
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     has_conditions = bool(state.step.when)
     for dependency in lacking:
-        # The step's own conditions are judged before it is skipped for a result that a rehearsal does not know.
+        # Before the step is skipped for a result that a rehearsal does not know, its own conditions are judged.
         is_judged_first = has_conditions and is_unknown_in_rehearsal(execution, dependency)
         if dependency.status in STEP_TERMINAL and not is_judged_first:
             return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)
@@ -141,7 +141,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
-    """Return whether the step can start as far as the step `name`, which it needs, is concerned."""
+    """Return whether the step `name`, which this step needs, lets it start."""
     dependency = execution.steps[name]
     if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
         return True
@@ -151,25 +151,25 @@ def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> 
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first step that is over and keeps this one from starting."""
+    """Return the first step that is over and keeps this one from starting, or None."""
     dependencies = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
     return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
 
 def _may_go_without(execution: ExecutionState, state: StepState, dependency: StepState) -> bool:
-    """Return whether the dependency was skipped and the step takes no value from it that has no default."""
+    """Return whether the dependency was skipped and the step can start without a value from it."""
     if dependency.status != "skipped":
         return False
     bindings = [item for item in state.step.list_bindings() if item.reference.step_id == dependency.step.step_id]
     if not bindings:
         return dependency.is_passed_over
-    # A condition on an absent value does not hold; the step itself says so when it begins.
+    # A condition on an absent value does not hold; the step is skipped for that when it begins.
     judged = [id(condition.value) for condition in state.step.when]
     return all(binding.has_default for binding in bindings if id(binding.source) not in judged)
 
 
 def _may_continue_after(dependency: StepState, step_id: str) -> bool:
-    """Return whether the plan continues after the rejected dependency with this step, which it does not confirm."""
+    """Return whether the dependency was rejected, lets the plan continue, and does not confirm this step."""
     return (
         dependency.status == "rejected"
         and dependency.step.on_reject == "continue"
@@ -213,7 +213,7 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
-    """Complete a step without further calls if the log proves it; else ask the model, within the limits."""
+    """Complete the step if the log proves it without further calls; otherwise ask the model, within the limits."""
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
@@ -232,7 +232,7 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
 def _prompt(
     execution: ExecutionState, purpose: ev.Purpose, outage: ModelOutage | None, step_id: str | None = None
 ) -> Action | None:
-    """Ask the model, or wait first when its provider has just failed; None while it waits, and after it gave up."""
+    """Ask the model, or wait if its provider has just failed; None during the wait and once patience is used up."""
     if outage is None:
         return AskModel(purpose, step_id)
     if outage.suspension_id is not None:
@@ -263,7 +263,7 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
 
 
 def find_running_calls(execution: ExecutionState) -> Iterator[Call]:
-    """Yield the calls that were dispatched and have no recorded result; their steps are in progress."""
+    """Yield the calls that were dispatched and have no recorded result."""
     for state in execution.steps.values():
         if state.status in ("in_progress", "suspended"):
             yield from (call for call in state.list_open_calls() if call.status == "running")
@@ -302,7 +302,7 @@ def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
 
 
 def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
-    """Suspend the execution if only answers are missing, end it if only a provider is; wait if a call still runs."""
+    """Wait while a call runs, suspend while a question is open, and end if the patience with a provider is used up."""
     if _has_running_call(execution):
         return ()
     if execution.open_suspensions:

@@ -1,8 +1,8 @@
-"""What follows in a step with a loop: the calls of several items at the same time, and the end of the step.
+"""What a step with a loop does next: the calls of several items at the same time, and the end of the step.
 
-Items begin in their order, at most `max_concurrent` at a time. A call that uses the result of another call for the same
-item waits until that other call has been made for every item: one wave after another. No call begins while a person is
-asked about many of them, and the step ends only when none of its calls is on its way or asked about.
+Items begin in order, at most `max_concurrent` at a time. The calls are made in waves: a call that uses the result of
+another call for the same item waits until that other call is over for every item. No call begins while a question about
+many of them is open. The step ends only when none of its calls runs or waits for an answer.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
 
 
 def decide_call(execution: ExecutionState, call: Call) -> Action | None:
-    """Dispatch this call, act on its rejection, or return None to wait."""
+    """Dispatch the call, fail or reject its step if the answer was no, or return None to wait."""
     if call.status == "running":
         return None
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
@@ -48,7 +48,7 @@ def reject_step(step_id: str, suspension: SuspensionState) -> ev.StepRejected:
 
 
 def has_open_batch(execution: ExecutionState, step_id: str) -> bool:
-    """Return whether a person is asked about many calls of the step."""
+    """Return whether a question about many calls of the step is open."""
     return any(
         suspension.is_open and suspension.question.step_id == step_id
         for suspension in execution.find_suspensions("batch")
@@ -62,7 +62,7 @@ def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
 
 
 def _list_current(state: StepState) -> list[Call]:
-    """Return the next call of this wave for each item that has begun, and for as many further ones as may begin."""
+    """Return the next call in this wave of each item that has begun, and of as many further items as may begin."""
     loop, items = state.step.loop, state.items
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
@@ -71,7 +71,7 @@ def _list_current(state: StepState) -> list[Call]:
         call = state.find_next_call(index)
         if call is None:
             continue
-        # Items begin in order, so after the first that has not begun, none has.
+        # Items begin in order: if one has not begun, none after it has.
         if len(calls) >= loop.max_concurrent or (
             is_stopping and not state.has_begun_item(state.list_item_calls(index))
         ):
@@ -81,7 +81,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
-    """Yield a rejection of the step for each question about the loop's calls to which the answer was no."""
+    """Yield a rejection of the step for each question about many of its calls that was answered with no."""
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:
@@ -89,7 +89,7 @@ def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:
-    """Complete the step if the log proves every item, or fail it."""
+    """Return how the step ends: completed, rehearsed, failed, or rejected because every item was left out."""
     step, items = state.step, state.items or ()
     if not items:
         return ev.StepCompleted(step_id=step.step_id, validation="skipped")

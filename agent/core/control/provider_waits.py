@@ -1,7 +1,7 @@
 """How long an execution waits for a provider that does not answer: a minute, then twice as long each time.
 
-It waits longer if the provider says so (https://httpwg.org/specs/rfc9110.html#field.retry-after), within limits. The
-log holds all of this, so any process can continue the wait, even after a restart.
+It waits longer if the provider asks for that (https://httpwg.org/specs/rfc9110.html#field.retry-after), within limits.
+The log has all these facts, so any process can continue the wait, even after a restart.
 """
 
 import math
@@ -11,9 +11,8 @@ from planwarden.agent.core.execution.state import ExecutionState, ModelOutage
 FIRST_WAIT_S = 60.0
 LONGEST_WAIT_S = 1_800.0
 LONGEST_ASKED_S = 21_600.0
-"""The longest wait that a provider can ask for; its number may be meant as milliseconds, or hostile."""
+"""The longest wait that a provider can ask for; a larger number may mean milliseconds, or be hostile."""
 _DOUBLINGS = 5
-"""The most doublings of the first wait."""
 
 
 def bound_asked_s(asked_s: float | None) -> float | None:
@@ -26,7 +25,7 @@ def bound_asked_s(asked_s: float | None) -> float | None:
 def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
     """Return the seconds from the last failure to the next attempt; None when the patience is used up.
 
-    The wait is at least as long as the provider asked for, but the last attempt comes exactly when the patience ends.
+    The wait is at least as long as the provider asked for, but it ends when the patience ends, for one last attempt.
     """
     left_s = outage.since + patience_s - outage.failed_at
     if left_s <= 0:
@@ -36,13 +35,13 @@ def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
 
 
 def list_outages(execution: ExecutionState) -> list[ModelOutage]:
-    """Return the prompts that their provider did not answer yet: the execution's own, then those of steps."""
+    """Return the outages that have not ended: that of the execution's own prompt, then those of prompts of steps."""
     own = [] if execution.outage is None else [execution.outage]
     return [*own, *(state.outage for state in execution.steps.values() if state.outage is not None)]
 
 
 def has_given_up(execution: ExecutionState) -> bool:
-    """Return whether a prompt waited for its provider as long as it may."""
+    """Return whether a prompt has waited for its provider as long as it may."""
     patience_s = execution.options.model_patience_s
     return any(
         outage.suspension_id is None and find_wait_s(outage, patience_s) is None for outage in list_outages(execution)

@@ -1,7 +1,7 @@
 """How a step with conditions or a loop begins: it is skipped, fails, or starts with its items.
 
-A condition holds when its value is there and fits its schema; the event that skips the step says why one did not. A
-value that is too large for its schema fails the step, because nobody knows whether it fits.
+A condition holds if its value is there and fits its schema. If a condition does not hold, the event that skips the step
+says why. A value that is too large to check fails the step, because nobody knows whether it fits.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ MAX_LOOP_CALLS = 20_000
 def begin_step(
     execution: ExecutionState, step_id: str, parts: Mapping[PartAddress, ArtifactPart]
 ) -> tuple[ev.Event, ...]:
-    """Return the events with which the step begins or is skipped.
+    """Return the events with which the step begins, is skipped or fails.
 
     Raises:
         PartsNeeded: parts of artifacts have to be read first.
@@ -61,7 +61,7 @@ def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
     """Return why the condition does not hold, as a sentence without its full stop; None if it holds.
 
     Raises:
-        InvalidArguments, LimitExceeded: it cannot be judged.
+        InvalidArguments, LimitExceeded: nobody can tell whether it holds.
         PartsNeeded: as `begin_step`.
     """
     try:
@@ -79,10 +79,10 @@ def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonVal
 
 
 def find_items(step: PlanStep, sources: BindingSources) -> list[JsonValue]:
-    """Return the items of the step's loop; `sources` may take lists.
+    """Return the items of the step's loop; `sources` need `takes_lists` for lists too large for arguments.
 
     Raises:
-        InvalidArguments, LimitExceeded: they are not there, not a list, or too many.
+        InvalidArguments, LimitExceeded: the items are not there, not a list, or too many or too large.
         PartsNeeded: parts of artifacts have to be read first.
     """
     loop = step.loop

@@ -1,7 +1,7 @@
 """How the log becomes the state: `apply` one event, `fold` many.
 
-`apply` is pure and total over the tables of `state`. Each event type has at most one function in `folds` that returns
-the fields it changes; an event without one changes only the status.
+`apply` is pure, and the tables of `state` cover every event. An event type has at most one function in `folds`, which
+returns the fields that it changes; an event without one changes only the status, the version and the times.
 """
 
 from collections.abc import Callable, Iterable
@@ -59,7 +59,7 @@ _FOLDS: dict[type[ev.Event], Callable[[ExecutionState, Any, float], FieldChanges
 
 
 def fold(execution: ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Apply several recorded events, oldest first."""
+    """Return the execution after several recorded events, oldest first."""
     for entry in recorded:
         execution = apply(execution, entry.event, entry.at)
     return execution

@@ -1,12 +1,12 @@
-"""Notifications and alarms: messages about a question to people and programs outside, by push or webhook.
+"""Notifications, which tell people and programs outside about a question, by push or webhook; and alarms.
 
 The store saves a notification in the transaction of its event, so that none is lost and none reports what did not
-happen. It holds ids and names only: no arguments, no text of the agent, and nothing that lets its reader decide.
+happen. It holds only ids and names: no arguments, no text of the agent, nothing with which its reader could decide.
 
-An alarm reminds a person of an open question, or escalates it to others. The operator sets the schedule. Its times are
-stored with the question, so that every process sees the same ones, whatever the policy says later. An alarm fires once,
-as an event, while the suspension is open and not expired. If several are due because no process ran for a while, one
-event covers them all: the escalation if it is among them, else the newest.
+An alarm reminds a person of an open question, or escalates it to others, by the operator's schedule. The times of the
+alarms are stored with the question, so that all processes see the same ones even after a change of policy. An alarm
+fires once, as an event, while the suspension is open and not expired. If several are due because no process ran for a
+while, one event covers them all: it is the escalation if that is due, else the newest alarm.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from planwarden.agent.core.execution.question import Alarm
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 
 NotificationKind = Literal["asked", "reminded", "escalated", "decided", "timed_out", "test"]
-"""What happened; only a command of the operator sends `test`."""
+"""What happened. Only a command of the operator sends `test`."""
 SUBSCRIBABLE: tuple[NotificationKind, ...] = ("asked", "reminded", "escalated", "decided", "timed_out")
 """Kinds that a channel may select."""
 
@@ -45,7 +45,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 def find_notifiable(
     recorded: Sequence[ev.Recorded], execution: ExecutionState
 ) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
-    """Yield the events that a notification may report, each with its suspension, which a person has to decide.
+    """Yield each event about a question to a person that a notification may report, with its kind and suspension.
 
     `execution` is the state after the events.
     """
@@ -74,7 +74,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after the question was asked."""
     escalate_after_s: float | None = None
     escalate_to: tuple[str, ...] = ()
-    """Who is notified then. This gives nobody the right to decide."""
+    """Who is notified then; this gives them no right to decide."""
 
 
 NO_ALARMS = Schedule()
@@ -90,13 +90,13 @@ def build_alarms(schedule: Schedule, asked_at: float, expires_at: float | None) 
 
 
 def find_next_alarm_at(suspension: SuspensionState) -> float | None:
-    """Return when the next alarm is due, in Unix seconds, or None when no alarm remains."""
+    """Return when the next alarm is due, in Unix seconds; None when none remains or the suspension is closed."""
     remaining = suspension.question.alarms[suspension.alarmed :]
     return remaining[0].at if remaining and suspension.is_open else None
 
 
 def find_due_alarm(suspension: SuspensionState, now: float) -> ev.SuspensionReminded | None:
-    """Return one event for all alarms that are due; None when there is none or the suspension is over."""
+    """Return one event for all alarms that are due; None when none is, or the suspension is closed or expired."""
     question = suspension.question
     if not suspension.is_open or (question.expires_at is not None and question.expires_at <= now):
         return None

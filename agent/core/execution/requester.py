@@ -4,21 +4,21 @@ from planwarden.agent.common.struct import FrozenStruct
 from planwarden.agent.core.execution.events import Starter
 
 LOCAL = "local"
-"""The principal of every request without authentication: somebody who can use this machine."""
+"""The principal of every request without authentication, which comes from somebody who can use this machine."""
 
 
 class Requester(FrozenStruct, frozen=True, kw_only=False):
-    """Who asks for an execution, through which program, and for which other executions."""
+    """Who asks for an execution, through which program, and which other executions led to it."""
 
     principal: str
-    """Owns the execution."""
+    """The owner of the execution."""
     client_id: str | None = None
-    """The OAuth client; None for another channel, or if the issuer does not name it."""
+    """The OAuth client; None if the request came through another channel, or if the issuer does not name the client."""
     host: str | None = None
-    """The program, as it names itself; None for another channel."""
+    """The program, as it names itself, or planwarden's name for a hook, schedule or page; None if there is none."""
     chain: tuple[str, ...] = ()
-    """The executions of other agents that delegate this one, outermost first, as the caller says."""
+    """According to the caller: the executions of other agents that delegated this one, outermost first."""
     starter: Starter | None = None
     """The person who asks, in a channel of the operator; None when a program asks."""
     is_operator: bool = False
-    """The operator sends a plan of their own, at a terminal."""
+    """The operator sends a plan of their own from a terminal."""

@@ -1,9 +1,9 @@
-"""The synopsis of an execution: what a list shows of it and finds it by, so that no list reads its log.
+"""The synopsis of an execution: what a list shows and searches, so that it need not read the log.
 
-`describe_edits` says what people changed in arguments between a question and its answer: the planner of the call must
-be told, and a report must say what was really done.
+`describe_edits` says which arguments people changed between a question and its answer: the planner of the call must be
+told, and a report must say what was really done.
 
-The texts are those of the author of the goal or the plan: cut, and not escaped. NUL and halves of characters, which a
+The texts are in the words of the author of the goal or the plan: cut, but not escaped. NUL and lone surrogates, which a
 database cannot store in text, are replaced.
 """
 
@@ -19,16 +19,16 @@ from planwarden.agent.core.plan.pins import list_tool_names
 
 TITLE_CHARS = 300
 NAME_CHARS = 200
-"""The most characters of the name of a host or a saved plan."""
+"""The most characters of the name of a host, a saved plan or a tool."""
 FAULT_CHARS = 300
 SEARCH_CHARS = 1_000
-"""How much is searched of the goal, or without a goal of the descriptions of the steps."""
+"""The most characters to search in the goal or, without a goal, in the descriptions of the steps."""
 MAX_TOOLS = 100
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MAX_WORDS = 5
 MAX_WORD_CHARS = 200
 MAX_EDITS = 10
-"""The most edits that are reported for one execution; the newest are kept."""
+"""The most edits to report for one execution: the newest."""
 MAX_VALUE_CHARS = 80
 _MODEL_ASSURANCES: tuple[ev.Assurance, ...] = ("claimed", "caller")
 _BUDGETS = {
@@ -41,17 +41,17 @@ _BUDGETS = {
 
 class Synopsis(FrozenStruct):
     title: str
-    """The goal; without one the saved plan's name, or else the descriptions of the steps."""
+    """The goal; without a goal, the saved plan's name; without both, the descriptions of the steps."""
     is_goal: bool
-    """The title is the goal, and so in the words of its author."""
+    """The title is the goal, in the words of its author."""
     host: str
-    """The program that asked for it, as it named itself; empty when it came through another channel."""
+    """The name of the program that asked for the execution, as in `Requester`; empty if there is none."""
     saved_plan: str
-    """The name of the saved plan that it runs; empty when it runs none."""
+    """The name of the saved plan that the execution runs; empty when it runs none."""
     tools: tuple[str, ...]
-    """The tools that the plan names, and those that a model called in addition; sorted."""
+    """The names of the tools that the plan names, and of those that a model called in addition, sorted."""
     search: str
-    """Folded text in which a list looks for the `fold_words` of a search."""
+    """Folded text in which a list searches for the result of `fold_words`."""
 
 
 def build_synopsis(execution: ExecutionState) -> Synopsis:
@@ -72,7 +72,7 @@ def build_synopsis(execution: ExecutionState) -> Synopsis:
 
 
 def describe_fault(execution: ExecutionState) -> str:
-    """Return why a finished execution did not reach its goal, as somebody or planwarden wrote it; often empty."""
+    """Return why a finished execution did not reach its goal, as the author of the reason wrote it; often empty."""
     match execution.status:
         case "failed":
             fault = execution.error_message or ""
@@ -90,12 +90,12 @@ def describe_fault(execution: ExecutionState) -> str:
 
 
 def fold_words(search: str) -> tuple[str, ...]:
-    """Return what to look for, at most `MAX_WORDS` texts; the last one holds everything that is left."""
+    """Return the folded words of a search, at most `MAX_WORDS` texts; the last one holds all remaining words."""
     return tuple(_fold(search[:MAX_WORD_CHARS]).split(None, MAX_WORDS - 1))
 
 
 def clean_text(text: str, limit: int = NAME_CHARS) -> str:
-    """Return the text as a synopsis has it."""
+    """Return the text cut to the limit, with the characters replaced that a database cannot store."""
     cut = text[:limit]
     return cut if cut.isascii() and "\0" not in cut else _UNSTORABLE.sub("\ufffd", cut)
 
@@ -107,14 +107,14 @@ def _list_tools(execution: ExecutionState) -> tuple[str, ...]:
 
 
 def _fold(text: str) -> str:
-    """Return the text as it is compared: without differences of case, width or white space."""
+    """Return the text in the form for comparisons: without differences of case, width or white space."""
     cut = clean_text(text, SEARCH_CHARS)
     folded = cut.lower() if cut.isascii() else unicodedata.normalize("NFKC", cut).casefold()
     return " ".join(folded.split())[: 2 * SEARCH_CHARS]
 
 
 def describe_edits(execution: ExecutionState) -> str:
-    """Return a sentence about arguments that anyone but the calling model changed; empty if there are none."""
+    """Return a sentence about the arguments that somebody other than the calling model changed; empty if none."""
     edits = [
         edit
         for suspension in execution.suspensions.values()

@@ -1,7 +1,7 @@
-"""Effects that ran in a thread: a person who is asked about the same call again is told of them first.
+"""The effects of a thread: calls that changed something, or may have. A question about the same call tells of them.
 
-Every execution of a thread begins with the newest effects of all executions before it, so that none is forgotten after
-a retry, a cancelled plan or a new one. Two calls are the same if their tool and arguments are the same.
+Every execution of a thread begins with the newest effects of all executions before it, so that they are not forgotten
+after a retry, a cancelled plan or a new one. Two calls are the same if their tool and arguments are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,9 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
 MAX_EFFECTS = 100
-"""The most effects of its thread that an execution knows; those that a person let run are kept before all others."""
+"""The most effects of its thread that an execution knows. If there are more, those that a person let run are kept."""
 MAX_SHOWN_CHARS = 80
-"""The most characters of the arguments of one effect."""
+"""The most characters of an effect's arguments to show."""
 MAX_TOLD = 5
 DIGEST_CHARS = 32
 REPEAT = "The same call"
@@ -27,7 +27,7 @@ REPEAT = "The same call"
 
 
 def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:
-    """Return the newest effects of the thread after the execution, which is over; oldest first.
+    """Return the newest effects of the thread, including those of this finished execution, oldest first.
 
     Those that a person let run are kept before all others, so that a model cannot push them out.
     """
@@ -75,7 +75,7 @@ def _compute_key(arguments: JsonValue) -> str:
 
 
 def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[str]:
-    """Yield what a person should know first: which calls that the question releases ran in the thread before."""
+    """Yield sentences about calls that the question releases and that ran, or may have run, earlier in the thread."""
     if not execution.thread_effects:
         return
     earlier = {(effect.tool_name, effect.arguments): effect for effect in execution.thread_effects}
@@ -91,7 +91,7 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
-    """Yield each call that the answer lets run: how a sentence names it, its tool and its arguments."""
+    """Yield, for each call that an approval lets run, how a sentence names it, its tool and its arguments."""
     if question.traits.releases == "call":
         yield "", question.tool_name or "", question.arguments
     for index, row in enumerate(question.covers):
@@ -100,7 +100,7 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
 
 
 def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
-    """Return a line for each of the newest effects, as a prompt shows them."""
+    """Return a line of a prompt for each of the last `limit` effects."""
     return "\n".join(f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:])
 
 

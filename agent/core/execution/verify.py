@@ -1,11 +1,11 @@
-"""TAEF: which required tools of a step have a proven call; `control/decide.py` completes a step that lacks none.
+"""Finds the required tools of a step that no call has proven yet; `control/decide.py` uses this to complete steps.
 
 Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool does not.
-Names and rules are those of the Tool-Aware Execution Framework, described in docs/concepts.md.
+Names and rules are those of the Tool-Aware Execution Framework (TAEF), described in docs/concepts.md.
 
-A rehearsal makes only calls that read, and proves nothing about the others. A step that only has to follow another
-goes on after it; a step that takes its result is skipped, and so is a step whose calls a model writes, because the
-model would write them from that result.
+A rehearsal makes only calls that read. The result of a step with any other call stays unknown. A later step still runs
+if it only has to wait for that step. It is skipped if it takes the unknown result, or if a model writes its calls,
+because the model would write them from that result.
 """
 
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, StepState
@@ -31,7 +31,7 @@ def runs_in_rehearsal(definition: ToolDefinition) -> bool:
 
 
 def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool:
-    """Return whether only a real run can say how the step ends: a call of it or of a needed step was not made."""
+    """Return whether only a real run can tell how the step ends: it, or the cause of its skip, was only rehearsed."""
     if not execution.options.rehearse:
         return False
     while state.status == "skipped" and (cause := execution.steps.get(state.skipped_by or "")) is not None:
@@ -40,7 +40,7 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first step whose result the step takes and only a real run produces."""
+    """Return the first step whose result this step takes and only a real run can produce; None if there is none."""
     unknown = (name for name in state.needs if is_unknown_in_rehearsal(execution, execution.steps[name]))
     return next((name for name in unknown if needs_result(state.step, name)), None)
 

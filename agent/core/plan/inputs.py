@@ -1,4 +1,4 @@
-"""Inputs: what a run of a plan is given, checked by the plan's own schema before anything happens."""
+"""Inputs: the values that a run of a plan is given. The plan's own schema checks them before anything happens."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -35,14 +35,14 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
 
 
 def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
-    """Return what the run is given, with the schema's defaults; empty for a plan without inputs.
+    """Return the inputs of a run, with the schema's defaults filled in; empty for a plan that takes no inputs.
 
-    `schema` was checked by `parse_plan`. Properties that it does not declare are refused unless it allows them with
-    `additionalProperties`.
+    `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless its
+    `additionalProperties` allows it.
 
     Raises:
-        InvalidArguments: with every fault.
-        LimitExceeded: nested too deeply.
+        InvalidArguments: the inputs have faults; the error tells all of them.
+        LimitExceeded: the inputs are nested too deeply.
     """
     values = dict(inputs or {})
     if schema is None:
@@ -66,5 +66,5 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
 
 
 def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the schema so that it refuses properties that it does not declare, unless it allows them."""
+    """Return the schema, which then refuses undeclared properties unless its `additionalProperties` allows them."""
     return {"type": "object", "additionalProperties": False, **schema}

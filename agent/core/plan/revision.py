@@ -49,7 +49,7 @@ def revise(
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
-    values: a new step with such an id would change what is taken.
+    values: a new step must not have such an id, because the plan would then take the new step's value.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -72,14 +72,14 @@ def revise(
 
 
 class _Draft:
-    """The steps as JSON between operations."""
+    """The steps as JSON while the operations are applied one by one."""
 
     def __init__(
         self, plan: Plan, pending: frozenset[str], confirmations: frozenset[str], confirmed: Mapping[str, str]
     ) -> None:
         self.steps = [step_to_json(step) for step in plan.steps]
         self.difference: dict[str, list[str]] = {kind: [] for kind in ("added", "changed", "removed", "moved")}
-        """Ids of steps, in the order of the operations."""
+        """The ids of the changed steps by kind of change, in the order of the operations."""
         self._pending = pending
         self._confirmations = confirmations
         self._confirmed = confirmed
@@ -117,7 +117,7 @@ class _Draft:
         if not isinstance(fields, dict) or "id" in fields:
             raise InvalidPlan(f"'set' of step {step['id']!r} is not an object of fields other than its id")
         if "requiredTools" in fields and "toolCalls" not in fields:
-            # Calls that were written for other tools would contradict what the step promises now.
+            # The old calls were written for other tools, and would contradict the new `requiredTools`.
             step.pop("toolCalls", None)
         step.update(fields)
         self.difference["changed"].append(str(step["id"]))
@@ -154,9 +154,9 @@ def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> froz
 
 
 def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str]:
-    """Return the covered steps of begun confirmations, and all that these depend on, each with its covered step.
+    """Map each step that a begun confirmation covers, and each step on which that one depends, to the covered step.
 
-    Conditions, loops and what comes before them are part of what the person said yes to.
+    The person was asked about all of these: earlier steps decide the conditions and loops of the covered step.
     """
     confirming = (step for step in reversed(plan.steps) if step.confirms and step.step_id not in pending)
     covered_ids = (name for step in confirming for name in reversed(step.confirms))
@@ -168,7 +168,7 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
 
 
 def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:
-    """Raise `InvalidPlan` when a step no longer waits for a confirmation step that it waited for."""
+    """Raise `InvalidPlan` when a step no longer waits for a confirmation step for which it waited before."""
     revised = {step.step_id: step for step in after.steps}
     for step in before.steps:
         now = revised.get(step.step_id)

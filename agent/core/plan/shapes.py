@@ -1,7 +1,7 @@
-"""Shapes: what is known of a value before the run, as the JSON Schema that it will fit.
+"""Shapes: what is known about a value before the run, as the JSON Schema that the value will fit.
 
-It is known for a call from its tool's output schema, for what a run is given from the plan's `inputs`, and for an item
-of a literal list from the list. Nothing is known of what a model writes or a tool without an output schema returns.
+The shape of a call's result comes from its tool's output schema, that of an input from the plan's `inputs`, and that of
+an item from its list. Nothing is known about the text of a model or the results of a tool without an output schema.
 """
 
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
 
 MAX_QUOTED = 64
 MAX_LITERALS = 1_000
-"""The longest literal list whose entries are looked at."""
+"""The longest literal list of objects whose keys are collected."""
 _ELSEWHERE = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not"})
-"""Keywords under which a schema may say more about its types; nothing is concluded from such a schema."""
+"""Keywords that may say more about the type of a value; nothing is concluded from a schema that has one."""
 
 
 class Shape(NamedTuple):
-    """What is known of the value that a binding takes."""
+    """What is known about the value that a binding takes."""
 
     schema: JsonSchema | None = None
     fault: str | None = None
@@ -30,7 +30,7 @@ class Shape(NamedTuple):
 
 
 class Shapes:
-    """What is known of the values in a plan."""
+    """What is known about the values in a plan."""
 
     def __init__(self, plan: Plan, tools: Mapping[str, ToolFacts]) -> None:
         self._plan = plan
@@ -38,7 +38,7 @@ class Shapes:
         self._tools = tools
 
     def find(self, reference: Reference, step: PlanStep) -> Shape:
-        """Return what is known of the value that a binding of the step takes."""
+        """Return what is known about the value that a binding of the step takes."""
         if reference.call is not None:
             called = step.tool_calls[reference.call].tool_name if 0 <= reference.call < len(step.tool_calls) else ""
             return _follow(self._find_returned(called), reference)
@@ -63,11 +63,11 @@ class Shapes:
         return entry if isinstance(entry, dict) else None
 
     def _find_result(self, step: PlanStep) -> JsonSchema | None:
-        """Return the shape of the step's result: one call's value, or a list of several, or of a loop's items."""
+        """Return the shape of the step's result: the value of its only call, or a list of values of calls or items."""
         results = [self._find_returned(call.tool_name) for call in step.tool_calls]
         if not results or not {*step.required_tools} <= {call.tool_name for call in step.tool_calls}:
             return None
-        # Items of a loop that failed or were rejected leave null, so no more is known of its entries.
+        # Each item of a loop that failed or was rejected leaves null, so nothing is known about the entries.
         if step.loop is not None or len(results) > 1:
             return {"type": "array"}
         return results[0] if step.tool_validation_mode == "strict" else None
@@ -78,7 +78,7 @@ class Shapes:
 
 
 def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
-    """Return the shape of the part at the pointer."""
+    """Return the shape of the part of a value to which the reference's pointer leads."""
     for token in reference.pointer.split("/")[1:]:
         if schema is None or _ELSEWHERE & schema.keys():
             return Shape()
@@ -99,7 +99,7 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
 
 
 def _describe_entries(entries: list[JsonValue]) -> JsonSchema | None:
-    """Return what all entries of a literal list have in common."""
+    """Return the schema that all entries of a literal list fit; None if none is known."""
     if 0 < len(entries) <= MAX_LITERALS and all(isinstance(entry, dict) for entry in entries):
         names = {name for entry in entries if isinstance(entry, dict) for name in entry}
         return {"type": "object", "properties": {name: {} for name in names}, "additionalProperties": False}

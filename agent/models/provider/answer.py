@@ -1,8 +1,8 @@
-"""Turns a provider's response into a reply: bounded, and with JSON only.
+"""Turns a provider's response into a reply of bounded size, in which all arguments are JSON.
 
-If a call's arguments are not a JSON object, that call and the following ones are dropped, because they may depend on
-it. If nothing usable remains, the answer has a fault, in words that the model can act on, and `ProviderModel` asks once
-more.
+If a call's arguments are not a JSON object, that call and the following ones are dropped, because the following ones
+may depend on it. If nothing usable remains, the answer has a fault, in words that the model can act on, and
+`ProviderModel` asks once more.
 """
 
 import json
@@ -22,7 +22,7 @@ from planwarden.agent.core.replies import CALLS_KEY, MARKER_START, MAX_CONTENT_C
 from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
-"""What a response's finish reason says about everything in it."""
+"""What happened to everything in a response, by the response's finish reason."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The provider stopped the answer; asking again would not help."""
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
-        """Return this answer with the earlier one's tokens added, and its revision of the plan unless this has one."""
+        """Return this answer with the earlier answer's tokens added, and with its `revise` if this one has none."""
         reply = replace(
             self.reply,
             revise=self.reply.revise if self.reply.revise is not None else earlier.reply.revise,
@@ -75,7 +75,7 @@ def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswe
 
 
 def _read_revision(parts: list[ToolCallPart]) -> JsonValue:
-    """Return the operations of all calls that revise the plan, or None. Raises `PlanwardenError` if one has no list."""
+    """Return the operations of all `revise_plan` calls, or None. Raises `PlanwardenError` if a call has no list."""
     operations: list[JsonValue] = []
     revising = [part for part in parts if part.tool_name == REVISE_TOOL]
     for part in revising:
@@ -132,7 +132,7 @@ def _read_arguments(arguments: object) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise InvalidArguments("not a JSON object")
     try:
-        # Escapes can write lone surrogates, which neither a store nor a tool could encode.
+        # Escapes in JSON can produce lone surrogates, which neither a store nor a tool could encode.
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InvalidArguments("a string in it is not valid Unicode") from None
@@ -140,7 +140,7 @@ def _read_arguments(arguments: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """Return the fault of a JSON object that begins but cannot be read; none for prose, which TAEF judges."""
+    """Return why JSON that begins in the text cannot be read; None for prose, which the engine itself judges (TAEF)."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)

@@ -1,15 +1,15 @@
 """The provider's own client for an endpoint: one connection per request, and an answer of bounded size.
 
-Importing a client takes seconds, so each import is at its use. The key and the address are always passed in, so that no
-client reads them from the environment of the process.
+Importing a client takes seconds, so each is imported only where it is used. The key and the address are always passed
+in, so that no client reads them from the environment of the process.
 
-A provider's client lives as long as the process, and nobody closes a model. Its transport therefore opens a connection
-for each request and closes it with the answer; between two prompts no socket is open, and the next prompt may run in
-another event loop. An ordinary client makes the connection, with the proxies and certificates of the environment. It
-does not follow redirects, which would send the key elsewhere.
+A provider's client lives as long as the process, and nobody closes it. Its transport therefore opens a connection for
+each request and closes it after the answer. Between two prompts no socket is open, so the next prompt may run in
+another event loop. An ordinary HTTP client opens each connection, with the proxies and certificates of the environment.
+That client does not follow redirects, which would send the key elsewhere.
 
-`close_connections` closes what a client leaves open when it is cancelled during a stream. The limit counts bytes after
-decompression, so that a small body cannot expand into a large one.
+`close_connections` closes what a client leaves open when it is cancelled during a stream. The limit of an answer counts
+bytes after decompression, so that a small body cannot expand into a large one.
 
 Source: https://pydantic.dev/docs/ai/models/openai/#openai-compatible-models.
 """
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
 
 MAX_ANSWER_BYTES = 4_000_000
-"""Far above the longest answer of any model: 64,000 tokens are about 300,000 bytes."""
+"""The most bytes of an answer, far more than any model writes: 64,000 tokens are about 300,000 bytes."""
 
 MAX_STREAM_BYTES = 20_000_000
-"""The same answer as server-sent events, with a frame of some hundred bytes per word; nothing is kept."""
+"""The most bytes of such an answer as server-sent events, with some hundred extra bytes per word; none are kept."""
 
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")
@@ -72,7 +72,7 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def close_connections() -> AsyncGenerator[None]:
-    """Close on exit every connection that was opened inside."""
+    """Close every connection that was opened inside the block when the block ends."""
     opened: list[_BoundedBody] = []
     token = _open_bodies.set(opened)
     try:
@@ -84,7 +84,7 @@ async def close_connections() -> AsyncGenerator[None]:
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    """The decoded body, up to the limit; `aclose` closes the connection."""
+    """The decompressed body of a response, up to the limit; `aclose` closes the connection."""
 
     def __init__(self, client: httpx2.AsyncClient, response: httpx2.Response, limit_bytes: int) -> None:
         self._client = client
@@ -114,7 +114,7 @@ def _load_certificates() -> ssl.SSLContext:
 def build_client(endpoint: Endpoint) -> "Model":
     """Return the client. Raises `ImportError` if the extra is not installed."""
     timeout = httpx2.Timeout(endpoint.timeout_s, connect=min(CONNECT_TIMEOUT_S, endpoint.timeout_s))
-    # It holds no connection, so nobody has to close it.
+    # This client keeps no connection open, so nobody has to close it.
     http = httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
     # The clients require a key; servers that need none ignore it.
     key = endpoint.key or "no-key"
@@ -148,7 +148,7 @@ def build_client(endpoint: Endpoint) -> "Model":
 
 
 def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
-    """Return the provider with the features that the server has beyond the common ones."""
+    """Return the provider that knows which features this server has in addition to the common ones."""
     match endpoint.provider:
         case "ollama":
             from pydantic_ai.providers.ollama import OllamaProvider

@@ -1,7 +1,7 @@
 """Describes a provider's failure in one sentence: what happened, to which model, what to do next.
 
 A sentence quotes the provider only where that helps (when it refused a request): one line, cut, and without the key.
-It never quotes an answer to a wrong key. Exceptions of the clients hold requests and headers, so only these sentences
+It never quotes the answer to a wrong key. The clients' exceptions hold requests and headers, so only these sentences
 leave this package.
 """
 
@@ -43,15 +43,15 @@ _PERMANENT: tuple[tuple[type[Exception], str], ...] = (
     (ModelContextWindowExceededError, ": the prompt is longer than the model's context window"),
     (ContentFilterError, " refused to answer: its content filter stopped it"),
 )
-"""Failures that another attempt in a moment would not change, each with the rest of its sentence."""
+"""Failures that would happen again in an attempt a moment later, each with the rest of its sentence."""
 
 
 class CannotForce(Exception):
-    """The provider refused to be forced to call a tool, and may accept the request without force. Internal."""
+    """The provider refuses to force the model to call a tool, and may accept the request without that. Internal."""
 
 
 def is_refusal_to_force(error: Exception) -> bool:
-    """Return whether the model, or its provider, refuses to be forced to call a tool."""
+    """Return whether the model, or its provider, refuses a request because it forces the model to call a tool."""
     if isinstance(error, UserError):
         return "tool_choice" in str(error)
     return (
@@ -62,14 +62,14 @@ def is_refusal_to_force(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
-    """Return the sentence for an exception, and whether the same request may succeed in a moment, or in hours."""
+    """Return the failure with its sentence, and whether the same request may succeed in a moment, or in hours."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""
     for kind, sentence in _PERMANENT:
         if isinstance(error, kind):
             text = f"{endpoint.name}{sentence.format(status=status, endpoint=endpoint)}"
-            # A quota begins again, and credit can be bought.
+            # Waiting can help: a quota begins again, and credit can be bought.
             is_outage = kind is ModelQuotaExceededError
             asked_s = error.retry_after if is_outage and isinstance(error, ModelHTTPError) else None
             return AttemptFailed(text, is_outage=is_outage, retry_after_s=asked_s)

@@ -1,10 +1,10 @@
 """A provider's model behind the `Model` port: one request per prompt, and one more if the answer is broken.
 
-A prompt becomes a `ProviderRequest`, a response a `ModelAnswer`; `Retries` repeats a request if the provider was too
-busy. The engine judges from the log what the model proved, as for any other model. Cancelling takes effect at once and
-closes the connection.
+A prompt becomes a `ProviderRequest`, and a response becomes a `ModelAnswer`. `Retries` repeats a request when the
+provider is busy or unreachable. As for any other model, the engine judges from the log what the model really did.
+Cancelling takes effect at once and closes the connection.
 
-Not promised: that a provider stops working, or charging, when the connection is closed.
+A provider may go on working, and charging, after the connection is closed.
 """
 
 import logging
@@ -29,13 +29,13 @@ from planwarden.agent.models.provider.retry import Retries
 
 OnText = Callable[[str], None] | None
 STREAM_STEP_CHARS = 80
-"""A listener is called about once per line of text, not for every fragment."""
+"""A listener is called each time this many more characters have arrived: about a line, not every fragment."""
 
 logger = logging.getLogger(__name__)
 
 
 class ProviderModel:
-    """Answers prompts from an endpoint. Keeps neither a connection nor anything of a prompt."""
+    """Answers prompts with the model of an endpoint. It keeps no connection and no part of a prompt."""
 
     def __init__(self, endpoint: Endpoint, *, retries: Retries | None = None) -> None:
         """Raise `ImportError` if the provider's extra is not installed."""
@@ -43,15 +43,15 @@ class ProviderModel:
         self._client: Client = build_client(endpoint)
         self._retries = retries or Retries()
         self._can_force = True
-        """Whether requests force the model to call a tool; False once it has refused that."""
+        """Whether requests may force the model to call a tool; False once it refused that and then answered without."""
 
     def __repr__(self) -> str:
         return f"ProviderModel({self._endpoint.name!r})"
 
     async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: OnText = None) -> Reply:
-        """Return the reply; calls `on_text` with the text so far while the model writes.
+        """Return the reply; call `on_text` with the text so far while the model writes.
 
-        Raises `ModelError` with one sentence if there is none.
+        Raises `ModelError` with one sentence if there is no usable reply.
         """
         request = build_request(prompt, tools, self._endpoint)
         answer = await self._ask(request, on_text)
@@ -105,8 +105,8 @@ class ProviderModel:
                     )
                     response = await _read_stream(stream, on_text)
         # A provider's client can raise anything: its own errors, those of its HTTP client, JSON decoder or validation.
-        # Each becomes one sentence. It is raised outside the handler, so that it does not carry the exception, which
-        # holds the request and therefore the key.
+        # Each becomes an error of one sentence. This error is raised outside the handler, so that it does not carry the
+        # client's exception, which holds the request and therefore the key.
         except Exception as error:  # noqa: BLE001
             is_forcing = force and bool(request.forced) and is_refusal_to_force(error)
             failure = CannotForce() if is_forcing else describe_failure(error, self._endpoint)

@@ -1,12 +1,12 @@
-"""Builds the request to a provider from a prompt: instructions, text, tools, and which of them the model must call.
+"""Builds the request to a provider from a prompt: instructions, text, tools, and the tools that the model must call.
 
-With tool calling, a step's missing tools are forced, so that a model cannot answer in prose when a call is due, and a
-plan is the argument of one forced tool. Schemas are sent unchanged and not in a provider's strict mode, which forbids
-the open objects in a plan's arguments. In text mode the schemas are in the user part, and the model has to put its
-answer between two markers.
+With tool calling, the model must call one of a step's missing tools, so that it cannot answer in prose when a call is
+due. A plan is the argument of one tool that it must call. Schemas are sent unchanged and not in a provider's strict
+mode, which forbids the open objects in a plan's arguments. In text mode the schemas are in the user part, and the model
+has to put its answer between two markers.
 
-The system part holds only instructions. Goals, results and schemas are data and go into the user part. A model that
-refuses to be forced gets the same tools and a free choice; the log shows whether it called them.
+The system part holds only instructions. Goals and results are data and go into the user part. A model that refuses to
+be forced gets only the tools that it should call, and a free choice; the log shows whether it called them.
 """
 
 import json
@@ -39,9 +39,9 @@ _REVISE_DEFINITION = SentTool(
     },
     strict=False,
 )
-"""Not a tool: its call becomes the `revise` of the reply. Models with tool calling know this form."""
+"""Not a real tool: a call of it becomes the `revise` of the reply, because such models are used to calling tools."""
 MAX_OUTPUT_TOKENS = 16_000
-"""For Anthropic's API, the only one without a default; a plan of fifty steps needs less than half."""
+"""Sent only to Anthropic's API, which has no default; a plan of fifty steps needs less than half of it."""
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -59,9 +59,9 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tools: tuple[SentTool, ...] = ()
     forced: tuple[str, ...] = ()
-    """Names as sent; the model has to call one of them."""
+    """The names, in the form that is sent, of the tools among which the model must call one."""
     names: Mapping[str, str]
-    """From the names as sent to the tools' own."""
+    """The tools' own names, by the names that are sent."""
     can_revise: bool = False
     """Whether `REVISE_TOOL` is among the tools."""
 
@@ -71,7 +71,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.prompt.purpose == "plan" or bool(self.prompt.required)
 
     def with_fault(self, fault: str) -> "ProviderRequest":
-        """Return the same request with a note about an answer that could not be used."""
+        """Return the same request with a note that says why the last answer could not be used."""
         note = f"Your last answer could not be used: {fault}. Answer again, completely."
         return replace(self, text=f"{self.text}\n\n{note}")
 
@@ -79,7 +79,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
         return [ModelRequest(parts=[UserPromptPart(self.text)], instructions=self.system)]
 
     def build_parameters(self, *, force: bool) -> ModelRequestParameters:
-        """Return the tools to send. Without `force`, only those that would be forced, to make the model call them."""
+        """Return the tools to send: without `force` only the `forced` ones, if any, so that the model calls one."""
         tools = self.tools if force or not self.forced else tuple(t for t in self.tools if t.name in self.forced)
         return ModelRequestParameters(function_tools=list(tools))
 
@@ -161,7 +161,7 @@ def _describe_tool(tool: ToolDefinition) -> str:
 
 
 def _choose_sent_names(own: Iterable[str]) -> dict[str, str]:
-    """Return names that every provider accepts, by the tools' own names, which may contain dots."""
+    """Return for each tool's own name, which may contain dots, a name that every provider accepts."""
     names: dict[str, str] = {}
     for name in own:
         sent_name = _ILLEGAL.sub("_", name)

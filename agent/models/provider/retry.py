@@ -1,9 +1,9 @@
-"""Retries when a provider is busy, broken or unreachable, within limits for attempts and time.
+"""Repeats a request when a provider is busy, broken or unreachable, within limits for attempts and time.
 
-The wait doubles from attempt to attempt and varies at random, so that many processes do not return together. A wait
-that the provider asks for is respected up to `Retries.longest_wait_s`; a longer one is left to the caller, who
-waits durably (`planwarden.agent.core.control.provider_waits`). A model request has no side effect, so
-repeating it is safe, and the number of attempts limits its cost.
+The wait doubles from attempt to attempt and varies at random, so that many processes do not try again at the same
+moment. A wait that the provider asks for is respected up to `Retries.longest_wait_s`; a longer one is left to the
+caller, who waits durably (`planwarden.agent.core.control.provider_waits`). A model request has no side effect, so
+repeating it is safe, and the number of attempts limits the cost.
 
 Source: https://httpwg.org/specs/rfc9110.html#field.retry-after.
 """
@@ -41,18 +41,18 @@ class AttemptFailed(Exception):
         self.is_transient = is_transient
         """Whether the same request may succeed in a moment."""
         self.is_outage = is_transient if is_outage is None else is_outage
-        """Whether it may succeed in minutes or hours."""
+        """Whether the same request may succeed in minutes or hours."""
         self.retry_after_s = bound_asked_s(retry_after_s)
         """Seconds that the provider asks to wait, within limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retries:
-    """Runs attempts within limits; callers may pass clock, sleep and random numbers, so that tests need not wait."""
+    """Runs attempts within limits. Tests pass their own clock, sleep and random numbers, so that they need not wait."""
 
     attempts: int = 4
     total_s: float = 300.0
-    """Limit for all attempts and waits of one request together."""
+    """The most seconds for all attempts and waits of one request together."""
     first_wait_s: float = 0.5
     longest_wait_s: float = 30.0
     """Also the longest wait that a provider may ask for."""
@@ -61,7 +61,7 @@ class Retries:
     random_fraction: Callable[[], float] = random.random
 
     async def run(self, attempt: Callable[[float], Awaitable[Result]]) -> Result:
-        """Return the first result. `attempt` takes the remaining seconds. Raises `ModelError` with one sentence."""
+        """Return the first result. `attempt` gets the seconds that are left. Raises `ModelError` with one sentence."""
         began = self.clock()
         number = 0
         while True:

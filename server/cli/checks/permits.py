@@ -1,4 +1,4 @@
-"""The checks of `doctor` on what runs without a question: standing grants, rules, and the hosts that are guarded."""
+"""The checks of `doctor` on what runs without a question: standing grants, rules, guarded hosts and gates."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
 def check_grants(settings: Settings) -> HealthCheck | None:
-    """Say what the grants that have not ended let through; None where there are none."""
+    """Report the open grants, and which of them no longer fit their plan; None if there are none."""
     grants = use_store(settings, lambda store: store.grants(only_open=True)) if settings.store.is_made else ()
     if not grants:
         return None
@@ -57,14 +57,14 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
 
 
 def list_notes(home: Home, book: RuleBook) -> list[str]:
-    """Return where the rules may say something that the operator did not mean."""
+    """Return sentences about rules that may say something that the operator did not mean."""
     tools = {definition.name: definition for definition in home.tools.definitions()}
     servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
     return list(list_rule_notes(book, tools, servers))
 
 
 def check_rules(settings: Settings) -> HealthCheck:
-    """Say where usable rules may not say what was meant; an unusable rule has already broken the settings."""
+    """Report usable rules that may not say what was meant; an unusable one has already broken the settings."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")
@@ -75,7 +75,7 @@ def check_rules(settings: Settings) -> HealthCheck:
 
 
 def check_guard(settings: Settings) -> HealthCheck:
-    """Run each hook of this user's hosts as `planwarden guard status` does."""
+    """Run each hook of this user's hosts, as `planwarden guard status` does, and report the result."""
     statuses = [
         status
         for status in check_hosts(os.environ, None, build_hook_program(settings.home))
@@ -96,7 +96,7 @@ def check_guard(settings: Settings) -> HealthCheck:
 
 
 def check_gates(_: Settings) -> HealthCheck:
-    """Say how many servers of this user's hosts are behind the gate, and how many bypass it."""
+    """Report how many servers of this user's hosts are behind the gate, and how many bypass it."""
     statuses = read_statuses(os.environ, None)
     facts: dict[str, JsonValue] = {"hosts": [status.to_json() for status in statuses]}
     broken = [f"{status.file.path}: {status.problem}" for status in statuses if status.problem]

@@ -20,7 +20,7 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
-"""How many of each a message names."""
+"""The most hooks, and the most plans, that a message names."""
 
 
 def _list_plan_names(settings: Settings) -> list[str]:
@@ -28,7 +28,7 @@ def _list_plan_names(settings: Settings) -> list[str]:
 
 
 def check_schedules(settings: Settings) -> HealthCheck | None:
-    """Say what starts next, and what cannot start; None where there are no schedules."""
+    """Report what starts next, and what cannot start; None if there are no schedules."""
     if not settings.store.is_made:
         return None
 
@@ -67,7 +67,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
 
 
 def check_hooks(settings: Settings) -> HealthCheck | None:
-    """Say which plans the hooks start; None where there are no hooks."""
+    """Report which plans the hooks start; None if there are no hooks."""
     if not settings.hooks:
         return None
     plans = _list_plan_names(settings)
@@ -81,7 +81,7 @@ def check_hooks(settings: Settings) -> HealthCheck | None:
     if missing:
         return HealthCheck("hooks", "broken", join_some([*missing, *problems]), facts)
     if problems:
-        # Not broken: the server may have the environment that this process lacks.
+        # Only a warning: the server may have environment variables that this process lacks.
         text = f"with this environment, {'; '.join(problems)}"
         return HealthCheck("hooks", "warning", text, facts)
     text = ", ".join(f"/hooks/{hook.name} starts {hook.plan!r}" for hook in settings.hooks[:MAX_HOOKS])
@@ -89,11 +89,11 @@ def check_hooks(settings: Settings) -> HealthCheck | None:
 
 
 def check_plans(settings: Settings) -> HealthCheck:
-    """Name every file of the folders that is not a usable plan. Such files do not keep planwarden from working."""
+    """Report every file of the folders that is not a usable plan: a warning, because planwarden works without it."""
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
     plans = library.look_now()
     folders: list[JsonValue] = [*map(str, library.folders)]
-    # Shown line by line, by file.
+    # The report has a line for each file.
     problems: dict[str, JsonValue] = dict(_list_problems(plans, settings))
     facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](plans.names), "unavailable": problems}
     if not plans.plans and not problems:
@@ -114,7 +114,7 @@ def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tup
 
 
 def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:
-    # It imports the SDK, which most checks do without.
+    # Imported here, because this module imports the SDK, which most checks do not need.
     from planwarden.server.mcp.saved_plans import find_prompt_clash, find_skill_clash, find_tool_clash
 
     for plan in plans:

@@ -37,7 +37,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_check(
     name: str, check: Callable[[Settings], HealthCheck | None], settings: Settings, *, needs: str | None = None
 ) -> HealthCheck | None:
-    """Run the check, unless `needs` says what it lacks: it would judge defaults that do not apply."""
+    """Run the check, or skip it if `needs` gives a reason, because it would then check defaults that do not apply."""
     if needs is not None:
         return HealthCheck(name, "off", f"not checked, because {needs}")
     try:

@@ -1,4 +1,4 @@
-"""The checks of `doctor` about downstream servers: their file, whether they start, and what their calls ask."""
+"""The checks of `doctor` about downstream servers: their file, whether they start, and which calls ask a person."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from planwarden.tools.registry import Registry
 
 
 def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -> Iterator[HealthCheck]:
-    """Yield one check for the file and one for each server in it, unless `needs` says what they lack."""
+    """Yield one check for the file and one for each server in it, or one that says why nothing was checked."""
     path, servers = settings.servers_file, settings.servers
     if needs is not None or not has_home:
         # Servers keep listings and logs in the home, which doctor does not create.

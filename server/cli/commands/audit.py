@@ -86,7 +86,7 @@ def handle_export(arguments: Namespace) -> int:
 
 
 def _read(settings: Settings, read: Callable[[Store], Awaitable[Result]]) -> Result:
-    """Return what the function reads from the audit. Raise `StoreError` if there is no database."""
+    """Return what `read` returns when called with the store. Raise `StoreError` if there is no database."""
     if not settings.store.is_made:
         raise StoreError(f"there is no database in {str(settings.home)!r} yet, so nothing was audited")
     return use_store(settings, read)

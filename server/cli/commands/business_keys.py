@@ -33,7 +33,7 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def handle_forget(arguments: Namespace) -> int:
-    # What each value may mean, best first.
+    # What each text may mean, the likeliest first: a JSON value, or the text itself.
     readings = {
         name: (value, text) if (value := read_value(text)) != text else (text,)
         for name, text in split_pairs(arguments.key, "--key", is_unique=True)

@@ -1,4 +1,4 @@
-"""The command `call`: run one tool as a plan of one step, with the same checks, questions and record as in any plan."""
+"""The command `call`: runs one tool as a plan of one step, with the same checks, questions and record as any plan."""
 
 import json
 from argparse import Namespace
@@ -59,7 +59,7 @@ def handle_call(arguments: Namespace) -> int:
 
 
 def read_arguments(arguments: Namespace) -> Callable[[ToolDefinition], dict[str, JsonValue]]:
-    """Return a function that gives the values of --arg and --json-args the types that a tool takes."""
+    """Return a function that joins --json-args and --arg, and reads --arg as text where the tool takes text."""
     document = {} if arguments.json_args is None else read_json(arguments.json_args)
     if not isinstance(document, dict):
         raise InvalidArguments("--json-args is not a JSON object")

@@ -19,7 +19,7 @@ from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
 NEWEST = 100
-"""How many of the newest executions are searched for running ones; waiting ones are found in any case."""
+"""How many of the newest executions are searched for unfinished ones; those that wait are found by their questions."""
 GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Completed, and not undone": ("completed",),
     "Failed or rejected": ("failed", "rejected"),
@@ -79,7 +79,7 @@ async def _read_execution(home: Home, beginning: str, store: Lookups) -> tuple[H
 
 
 async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
-    """Return what waits, oldest first, and what runs; at most `MAX_LISTED`."""
+    """Return executions with an open question, oldest first, then other unfinished ones; at most `MAX_LISTED`."""
     rows = (await store.suspensions(limit=MAX_LISTED)).rows
     headers = await store.executions(None, NEWEST)
     ids = dict.fromkeys([*(row.execution_id for row in rows), *(header.execution_id for header in headers)])
@@ -88,7 +88,7 @@ async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
 
 
 def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
-    """Return the steps whose calls may have changed something; a tool that is not known here counts."""
+    """Return the steps whose calls may have changed something. Calls of a tool that is unknown here count."""
     return [
         state.step.step_id
         for state in execution.steps.values()

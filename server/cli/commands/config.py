@@ -1,7 +1,7 @@
-"""The commands `config print`, the block that a host needs to start planwarden, and `completion`, a script for a shell.
+"""`config print` writes the block that a host needs to start planwarden, and `completion` writes a script for a shell.
 
-The scripts are static, so no key press starts Python. They do not complete ids: reading those takes as long as
-`planwarden list`, and every command takes the beginning of an id.
+The scripts are static, so a key press never starts Python. They do not complete ids: reading the ids takes as long as
+`planwarden list`, and every command accepts the beginning of an id.
 """
 
 import os
@@ -23,7 +23,7 @@ from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
-"""Written into the block where they are set: a host starts planwarden without the environment of this shell."""
+"""The block has those that are set, because a host starts planwarden without the environment of this shell."""
 
 
 def add_config(parser: CommandParser) -> None:
@@ -57,7 +57,7 @@ def handle_print(arguments: Namespace) -> int:
     if model is not None:
         kind, _, file = model.partition(":")
         env[MODEL_VARIABLE] = f"scripted:{expand_home(file).absolute()}" if kind == "scripted" else model
-    # The place goes to standard error, so that standard output can be redirected into a file.
+    # The place of the block goes to standard error, so that standard output can be redirected into a file.
     print(f"into {host.where}:", file=sys.stderr)
     provider = PROVIDERS.get((model or "").partition(":")[0])
     own_keys = provider.keys if provider is not None else ()

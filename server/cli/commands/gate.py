@@ -1,4 +1,4 @@
-"""The command `gate`: serves a server that a host already has, and asks a person before what matters."""
+"""The command `gate`: runs between a host and its servers, and asks a person before dangerous calls."""
 
 import os
 from argparse import Namespace
@@ -34,7 +34,7 @@ def add_gate(parser: CommandParser) -> None:
         ("uninstall", "Show the change that removes the gate from a host's servers, ask, and write it."),
         ("status", "Say which servers of each host run behind the gate, and which bypass it."),
     ):
-        # A gate that serves does not need the module of these commands.
+        # `_handle_hosts` imports the module of these commands, which a gate that serves does not need.
         changing = parser.add_command(name, partial(_handle_hosts, name), text, needs_home=False)
         if name != "status":
             changing.add_argument("host", choices=HOSTS, metavar="HOST", help=f"the host: {', '.join(HOSTS)}")
@@ -62,7 +62,7 @@ def handle_gate(arguments: Namespace) -> int:
         raise UsageError("a server is a command or an address: leave out --upstream, or what is behind the two hyphens")
     if words and Path(words[0]).name == "planwarden":
         raise UsageError("planwarden cannot wrap itself")
-    # Most commands do not serve.
+    # Imported here, because most commands do not serve.
     serving = import_module("planwarden.server.gate.serving")
     if not words and arguments.upstream is None:
         if arguments.name is not None:
@@ -86,7 +86,7 @@ def handle_gate(arguments: Namespace) -> int:
 
 
 def _choose_remote_name(url: str) -> str:
-    """Return a name for the server at an address. Raises `UsageError` if it is not an address."""
+    """Return a name for the server at an address. Raises `UsageError` if `url` is not an http or https address."""
     try:
         host = urlsplit(url).hostname
     except ValueError:

@@ -1,4 +1,4 @@
-"""The commands `gate install`, `gate uninstall` and `gate status`: the servers of hosts, behind the gate or past it."""
+"""`gate install` puts a host's servers behind the gate, `gate uninstall` removes it, and `gate status` lists them."""
 
 import os
 from argparse import Namespace
@@ -56,7 +56,7 @@ def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
 
 
 def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
-    """Put the servers behind the gate of the program; without one, take the gate away."""
+    """Put the servers behind the gate of the program; without a program, remove the gate."""
     if arguments.command:
         raise UsageError(f"servers are named without two hyphens: planwarden gate install {arguments.host} SERVER")
     files = find_server_files(arguments.host, os.environ, Path.cwd() if arguments.project else None)
@@ -86,7 +86,7 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
 
 
 def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:
-    """Return why the server cannot be put behind the gate of the program; empty if it can, or already is."""
+    """Return why the server cannot be put behind the program's gate; empty if it can, or is behind it already."""
     if server.own_words and server.words[: len(program)] != tuple(program):
         return "it is behind the gate of another home or installation; use `gate uninstall` first"
     return "it is planwarden" if server.state == "planwarden itself" else server.problem

@@ -24,7 +24,7 @@ from planwarden.server.views.escaping import complete_id, escape_text, format_va
 from planwarden.server.views.instants import format_instant
 
 MAX_CALLS = 20
-"""Calls of a step that are shown one by one."""
+"""The most calls of a step that are shown one by one."""
 _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -70,7 +70,7 @@ def handle_add(arguments: Namespace) -> int:
             step = await service.grants.find_step(arguments.plan, arguments.step, request.tool_name)
         return await service.grants.complete(replace(request, step=None if step is None else step.step)), step
 
-    # Every mistake is found before anybody is asked.
+    # Find every mistake before asking the person.
     whole_request, step = home.run(complete, "checker")
     terminal.panel("Allow these calls without asking?", [*list_terms(whole_request, step)], "warn")
     if not confirm(terminal, "Allow them?", says_yes=False):
@@ -91,7 +91,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def _read_request(arguments: Namespace) -> GrantRequest:
-    """Return what the options ask for, without the step. Raises `UsageError` for options that do not go together."""
+    """Return the request of the options, without its step. Raises `UsageError` for options that do not go together."""
     is_for_step = arguments.plan is not None
     uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
     if is_for_step != (arguments.step is not None):
@@ -124,7 +124,7 @@ def _build_authority() -> Authority:
 
 
 def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[TerminalLine | str]:
-    """Yield everything that the grant lets through, for the person who decides; `target` is the step it is for."""
+    """Yield all that the grant lets through, for the person who decides. `target` is its step; None without one."""
     yield f"Tool: {escape_text(request.tool_name)}"
     if target is None:
         yield from (f"  {escape_text(name)} = {format_value(value, None)}" for name, value in request.arguments.items())
@@ -194,7 +194,7 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
 
 
 def describe_state(grant: GrantView) -> str:
-    """Return `open`, or why the grant lets no call of a new run through."""
+    """Return `open`, or why no call of a new run can use the grant."""
     if not grant.is_open:
         return "over"
     if grant.is_stale:

@@ -1,6 +1,6 @@
 """The commands `guard hook`, `guard install`, `guard status` and `guard uninstall`.
 
-The commands that change a host's files show the change, ask, and write it.
+`guard install` and `guard uninstall` show the change of a host's file, ask, and write it.
 """
 
 import logging
@@ -139,7 +139,7 @@ def _change(arguments: Namespace, change: Callable[[HookFile, str], str], outcom
 
 
 def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
-    """Return the answer to the event on the stream; never raises."""
+    """Return the answer to the event on the stream. Never raise."""
     host = str(arguments.host)
     text = stream.read(MAX_EVENT_BYTES + 1)
     if read_event_name(text) in DONE_EVENTS:
@@ -149,7 +149,7 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
         verdict = _decide(read_settings(arguments, has_servers=False), call)
     except PlanwardenError as error:
         verdict = deny(f"Refused, because it could not be judged: {error.message}")
-    # Whatever goes wrong blocks the call.
+    # Any other error blocks the call too.
     except Exception as error:
         logger.exception("the hook failed")
         verdict = deny(f"Refused, because the guard failed: {type(error).__name__}")
@@ -157,7 +157,7 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
 
 
 def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
-    """Return the answer to an event about what the host did; never raises."""
+    """Return the answer to an event about what the host did. Never raise."""
     is_closed = False
     try:
         settings = read_settings(arguments, has_servers=False)
@@ -167,7 +167,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
         )
     except PlanwardenError as error:
         return build_failure(host, text, is_closed, error.message)
-    # Whatever goes wrong must not keep the session from ending.
+    # No error may trap the session: even with `is_closed`, a stop is not refused twice in a row.
     except Exception as error:
         logger.exception("the hook failed")
         return build_failure(host, text, is_closed, type(error).__name__)
@@ -184,7 +184,7 @@ def _decide(settings: Settings, call: GuardedCall) -> Verdict:
 
 
 async def _ask(settings: Settings, call: GuardedCall) -> Verdict:
-    # Most calls are judged without an engine.
+    # Imported here, because most calls are decided without an engine.
     from planwarden.server.guard.guard import open_guard
 
     record = InboxPort(settings).read()

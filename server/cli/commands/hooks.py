@@ -1,4 +1,4 @@
-"""The command `hook send`: signs a message as its sender would, sends it to the server, and shows the answer."""
+"""The command `hook send`: signs a message as a sender would, sends it to the server, and shows the answer."""
 
 import secrets
 from argparse import Namespace
@@ -64,7 +64,7 @@ def handle_send(arguments: Namespace) -> int:
 
 
 def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
-    """Return the hook of that name. Raises `UsageError` if there is none, or nothing can be signed for it here."""
+    """Return the hook of that name. Raises `UsageError` if there is none, or if its messages cannot be signed here."""
     table = {hook.name: hook for hook in hooks}
     if name not in table:
         hint = did_you_mean(name, table) or (f"; there are {', '.join(table)}" if table else f"; {FILE} has no [hooks]")
@@ -75,7 +75,7 @@ def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
 
 
 async def _send(hook: Hook, url: str, body: bytes) -> DeliveryReceipt:
-    """Sign the body with a fresh id and send it. Never raises for an error of the network or the server."""
+    """Sign the body with a new id, and send it. Never raise for an error of the network or the server."""
     now = SystemClock().now()
     message_id, timestamp = f"test_{secrets.token_hex(16)}", str(int(now))
     headers = {

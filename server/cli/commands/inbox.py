@@ -1,8 +1,8 @@
 """The command `inbox`: lets the person at this terminal into the inbox in the browser.
 
-A code can approve. So it goes only to a terminal that somebody reads and types on, never through a pipe or into JSON.
-That keeps the code from a model whose shell has only pipes. It does not keep the code from a program of the same user
-that makes its own terminal; nothing here can.
+Anybody with a code can approve. So a code goes only to a terminal that somebody reads and types on, never through a
+pipe or into JSON. A model whose shell has only pipes cannot get it. A program of the same user that makes its own
+terminal can, and nothing here prevents that.
 """
 
 import getpass
@@ -32,7 +32,7 @@ from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.storage.sessions import RunningInboxes
 
 ANSWER_S = 3.0
-"""How long an inbox may take to say that it is there."""
+"""How long an inbox may take to answer that it is there."""
 LOOK_AGAIN_S = 0.1
 
 
@@ -73,7 +73,7 @@ def handle_inbox(arguments: Namespace) -> int:
 
 
 def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
-    """Make a one-time code and open an inbox with it: a running one, or one that runs here until it is interrupted."""
+    """Make one-time codes and open an inbox with them: a running one, or one that runs here until it is interrupted."""
     if not terminal.can_ask:
         raise UsageError(
             "anybody who reads a code for the inbox can approve in your name, so it is shown on a terminal only and "
@@ -103,7 +103,7 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
 
 
 def _ask_for_passphrase(home: Home, terminal: Terminal) -> str:
-    """Return what was typed twice."""
+    """Return the passphrase that the person typed twice."""
     if home.settings.passphrase_file is None and home.settings.store.path is not None:
         raise UsageError('name the file first: [inbox] passphrase_file = "inbox.passphrase" in planwarden.toml')
     if not terminal.can_ask:
@@ -115,19 +115,19 @@ def _ask_for_passphrase(home: Home, terminal: Terminal) -> str:
 
 
 async def _find_inbox(terminal: Terminal, port: InboxPort, announced: Sequence[str]) -> InboxSockets | str:
-    """Return the address of an inbox that runs, or the sockets of the one that has to run here.
+    """Return the address of an inbox that runs, or the sockets at which this process has to serve one.
 
-    `announced` are the addresses of servers with a port of their own.
+    `announced` has the addresses of inboxes that a server serves at its own port.
     """
     until = anyio.current_time() + 2 * ANSWER_S
     while (listening := port.take()) is None:
         if port.url is not None and await _answers(port.url):
             return port.url
         if anyio.current_time() >= until:
-            # A host that was stopped with Ctrl-Z stops its server too.
+            # Stopping a host with Ctrl-Z stops its server too, which then holds the port and does not answer.
             terminal.say(f"The inbox at {port.url or 'its port'} does not answer; is its process stopped?")
             return open_sockets()
-        # The process that serves it has just begun or just ended.
+        # The process that serves the inbox has just begun or just ended.
         await anyio.sleep(LOOK_AGAIN_S)
     for url in announced:
         if await _answers(url):
@@ -137,7 +137,7 @@ async def _find_inbox(terminal: Terminal, port: InboxPort, announced: Sequence[s
 
 
 async def _answers(url: str) -> bool:
-    """Return whether an inbox answers; only the caller can know that it belongs to this home."""
+    """Return whether an inbox answers at the address. This does not show that the inbox belongs to this home."""
     try:
         async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
             response = await client.get(f"{url.removesuffix(INBOX_PATH)}{HEALTH_PATH}")
@@ -150,7 +150,7 @@ async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, open
     link = build_pairing_url(url, codes.link)
     is_open = opens_browser and await anyio.to_thread.run_sync(open_page, link)
     terminal.say("Opened in the browser. If it did not appear:" if is_open else "Open this in a browser:")
-    # Not drawn as a line: wrapped at the width of the terminal, the link could not be copied.
+    # Written as it is: `say` would wrap the link at the width of the terminal, so that it could not be copied.
     terminal.out.write(f"{link}\n")
     validity = f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat."
     terminal.say(

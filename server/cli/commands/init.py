@@ -67,7 +67,7 @@ def _list_commands(home: Path) -> list[tuple[str, str]]:
 
 
 def create_home(home: Path) -> list[Path]:
-    """Make the folder and its files, where none of them exists. Return the files.
+    """Make the folder, and the files in it, which must not exist yet. Return the files.
 
     Raises:
         StoreError: the folder or a file cannot be made.
@@ -77,7 +77,7 @@ def create_home(home: Path) -> list[Path]:
         is_ours = not home.exists() or not any(home.iterdir())
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_ours and sys.platform != "win32":
-            # The umask may reduce the mode of `mkdir`, and an empty folder may have had another one.
+            # The umask may have reduced the mode of `mkdir`, and a folder that existed, empty, may have another mode.
             home.chmod(0o700)
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():

@@ -53,7 +53,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def handle_new_secret(arguments: Namespace) -> int:
-    # Nothing but the key goes to standard output, so that it can be sent into a file or a vault.
+    # Only the key goes to standard output, so that the output can be sent into a file or a vault.
     print(make_secret_key())
     return DONE
 

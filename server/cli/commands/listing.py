@@ -1,6 +1,6 @@
 """The command `list`, which only reads: open questions, or executions, the newest activity first.
 
-The operator's terminal shows those of every principal. Executions are listed without reading a log, except for calls.
+It lists those of every principal. Executions are listed without reading their logs, unless `--calls` is given.
 """
 
 from argparse import Namespace
@@ -74,8 +74,8 @@ def handle_list(arguments: Namespace) -> int:
 async def _list_questions(
     home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups
 ) -> SuspensionPage:
-    """Return open questions, oldest first, and draw them on the terminal, if any, with the newest executions."""
-    # JSON has the tools that are offered to a caller; a terminal does not show them.
+    """Return open questions, oldest first. If there is a terminal, draw them there, and the newest executions."""
+    # JSON has the definitions of the tools that a question offers to a caller; a terminal does not show them.
     tools = home.definitions if terminal is None else None
     page = await list_open_suspensions(
         store,
@@ -121,7 +121,7 @@ def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: f
 
 
 def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
-    """Yield the calls that the question is about, with their arguments, and the plan that makes them."""
+    """Yield the calls that the question is about, with their arguments, then their plan, host and thread."""
     calls = suspension.calls if suspension.tool_call is None else (suspension.tool_call,)
     if not KINDS[suspension.kind].is_in_words:
         for call in calls[:SHOWN_CALLS]:
@@ -135,7 +135,7 @@ def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
 async def _list_executions(
     home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups
 ) -> ExecutionLines:
-    """Return a page of the executions that fit the command line, and draw it on the terminal, if any."""
+    """Return a page of the executions that fit the command line. If there is a terminal, draw it there."""
     filters = ExecutionFilter(
         search=arguments.search or "",
         status=STATUSES[arguments.state] if arguments.state else None,
@@ -163,7 +163,7 @@ async def _read_lines(
 
 
 def _add_calls(line: ExecutionLine, state: ExecutionState | None) -> ExecutionLine:
-    """Return the line with the calls of its execution; `show` has what servers sent beside their results."""
+    """Return the line with the calls of its execution. Their `beside` is left out; `show` has it."""
     if state is None:
         return line
     calls = (call for step in state.steps.values() for call in step.list_known_calls())

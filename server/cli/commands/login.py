@@ -1,8 +1,8 @@
 """The command `login`: a person at this terminal logs in to a downstream server, in the browser.
 
 The authorization server redirects the browser to an address of this machine. The command listens there while it runs
-and accepts one request: the one with the login's own `state`. It needs a terminal, so a person runs it, and no plan
-starts it.
+and accepts one request: the one with the login's own `state`. The command needs a terminal, so that a person runs it
+and no plan starts it.
 """
 
 import hmac
@@ -65,7 +65,7 @@ def handle_login(arguments: Namespace) -> int:
 
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
-    """Log in to the named server. Return False when it asks for no login. Raise `ToolError`; an old login stays."""
+    """Log in to the named server. Return False if it asks for no login. A `ToolError` leaves an old login as it is."""
     find_login(home.downstream, name)
     if not terminal.can_ask:
         raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
@@ -79,7 +79,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> 
 
     async def work() -> bool:
         async with open_secrets(home.settings) as secrets:
-            # A person who has come back from the browser should not learn only then that nothing can be stored.
+            # Otherwise a person would learn only after the login in the browser that it cannot be stored.
             await secrets.check()
             home.downstream.secrets = secrets
             return await log_in_with_browser(find_login(home.downstream, name), show)
@@ -99,7 +99,7 @@ def forget(home: Home, name: str) -> bool:
 
 
 def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
-    """Return the login to the named server.
+    """Return where the login to the named server is stored.
 
     Raises:
         InvalidArguments: there is no such server, or it takes no logins.
@@ -132,7 +132,7 @@ async def log_in_with_browser(login: LoginLocation, open_url: OpenUrl) -> bool:
             f"planwarden, run `{login.command} --forget` first"
         )
         async with _listen_for_redirect(listener, open_url) as browser:
-            # Raise outside of the block: its task group would wrap the error in an exception group.
+            # The error is raised outside of the block, whose task group would wrap it in an exception group.
             try:
                 with anyio.move_on_after(WAIT_S):
                     return await log_in(login, browser)
@@ -157,7 +157,7 @@ class BrowserLogin:
         await self._open_url(url)
 
     async def wait_for_callback(self) -> AuthorizationCodeResult:
-        """Wait for the redirect and return its code. Raises `ToolError` when it has none."""
+        """Wait for the redirect and return its code. Raises `ToolError` if the redirect has none."""
         await self._is_back.wait()
         values = self._parameters
         if "code" not in values:
@@ -190,8 +190,8 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
-    """Listen at the port that the operator configured, otherwise at the one that the client registered, if it is free,
-    otherwise at any. Raise `ToolError` for a configured port that is taken: the browser comes back to no other one.
+    """Listen at the configured port; without one, at the one that the client registered, if it is free; else at any.
+    Raise `ToolError` if the configured port cannot be used: the browser comes back to no other one.
     """
     try:
         return socket.create_server((HOST, configured or registered or 0))

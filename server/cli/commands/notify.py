@@ -63,7 +63,7 @@ async def _send_tests(channels: Sequence[NotificationChannel]) -> list[tuple[Not
 
 
 async def _send_test(channel: NotificationChannel) -> DeliveryReceipt:
-    """Send a test to the channel. Nothing is stored or sent again."""
+    """Send a test to the channel once. Store nothing."""
     if channel.problem is not None:
         return DeliveryReceipt(is_delivered=False, description=channel.problem)
     now = SystemClock().now()

@@ -1,4 +1,4 @@
-"""The commands `plans`, for plans that people keep in files, and `check`: what can be said of a plan before it runs."""
+"""The commands `plans`, for plans that people keep in files, and `check`: what is known of a plan before it runs."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -114,7 +114,7 @@ def handle_graph(arguments: Namespace) -> int:
 
 
 def make_forecast(arguments: Namespace) -> Forecast:
-    """Return the forecast of the plan that was named. Raises `UsageError` when it cannot run as written."""
+    """Return the forecast of the plan that was named. Raises `UsageError` if the plan cannot run as written."""
     home = open_home(arguments)
     plan = choose_plan(home, arguments.plan)
     inputs = read_given_inputs(arguments, plan.document) or None
@@ -127,7 +127,7 @@ def make_forecast(arguments: Namespace) -> Forecast:
 
 
 def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list[ProposedInput]:
-    """Return the proposals that the person wants as inputs; all of them where nobody can be asked."""
+    """Return the proposals that the person wants as inputs; all of them if the terminal cannot ask."""
     if not terminal.can_ask:
         return list(proposed)
     if proposed:

@@ -1,4 +1,4 @@
-"""The commands `promises`, `promises check`, `receipt` and `guard trust-folder`: what a host owes before it is done."""
+"""The commands `promises`, `promises check`, `receipt`, `guard trust-folder`: what a host must do before it stops."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def handle_receipt(arguments: Namespace) -> int:
 
 
 def trust_folder(arguments: Namespace) -> int:
-    """Show the promises of the working directory, ask at the terminal, and keep their text."""
+    """Show the promises of the working directory, ask at the terminal, and store their text."""
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
         raise UsageError("only a person at a terminal trusts a folder")

@@ -123,7 +123,7 @@ def handle_replay(arguments: Namespace) -> int:
 
 
 async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
-    """Judge the call as a plan's call would be judged now. Raise `InvalidArguments` for what is not NAME=VALUE."""
+    """Return what the rules say about the call, as if a plan made it now. Raises `InvalidArguments` for bad options."""
     name: str = arguments.tool
     tool = home.tools.get(name)
     definition = tool or ToolDefinition(name=name, description="", input_schema={})

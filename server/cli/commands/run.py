@@ -65,7 +65,7 @@ def handle_run(arguments: Namespace) -> int:
 
 def handle_run_goal(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
-        # planwarden does not ask the person at the terminal to make the plan.
+        # With `CallerModel` the calling model makes the plan, and here no model calls: a person does.
         if isinstance(session.home.model, CallerModel):
             raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
@@ -89,7 +89,7 @@ def run_plan(
     key: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> ExecutionState:
-    """Run a plan until it ends or a question is left open; with a known `key`, go on with the run of that key."""
+    """Run a plan until it ends or a question stays open. If `key` has started a run before, go on with that run."""
 
     async def start(service: Service) -> ExecutionState:
         if not await _report_known_key(session, service, key) and plan.document is not None:
@@ -108,7 +108,7 @@ def run_plan(
 
 
 async def _retry(session: CliSession, service: Service, arguments: Namespace, other: JsonValue) -> ExecutionState:
-    """Go on from the thread's last execution, with the other plan if there is one."""
+    """Retry from the thread's last execution, with the plan `other` unless it is None."""
     last = (await session.home.find_thread(service.store, arguments.thread))[-1]
     source = await service.find(last.execution_id)
     declaration: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
@@ -129,7 +129,7 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
 
 
 async def _report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
-    """Return whether the key has started something before, and if so, say that nothing new starts."""
+    """Return whether the key has started something before; if it has, tell the person that nothing new starts."""
     if key is None:
         return False
     check_key(key)
@@ -142,7 +142,7 @@ async def _report_known_key(session: CliSession, service: Service, key: str | No
 
 
 async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -> None:
-    """Raise `UsageError` before anything runs when steps need a model and none is configured."""
+    """Raise `UsageError`, before anything runs, if a step needs a model and none is configured."""
     if not isinstance(home.model, CallerModel):
         return
     checked = await service.check_plan(plan, principal=LOCAL)
@@ -153,7 +153,7 @@ async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -
 
 
 def _describe_busy(home: Home, last: ExecutionState) -> str:
-    """Say why the thread cannot be retried now, with commands that lead on."""
+    """Return why the thread cannot be retried now, with commands that the person can use instead."""
     cancel = f"`{home.command('cancel', last.thread_id)}` stops it"
     questions = (item.question for item in last.open_suspensions if item.question.addressee == "human")
     question = next(questions, None)

@@ -60,7 +60,7 @@ def add_schedule(parser: CommandParser) -> None:
 
 def handle_add(arguments: Namespace) -> int:
     async def add(service: Service, book: ScheduleBook) -> PlanSchedule:
-        # The book refuses an unknown plan.
+        # An unknown plan has no schema here; `book.add` refuses it.
         schemas = {line.name: line.inputs for line in await service.plans()}
         pairs = split_pairs(arguments.input, "--input", is_unique=True)
         request = ScheduleRequest(
@@ -92,7 +92,7 @@ def handle_list(arguments: Namespace) -> int:
 
 
 def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], arguments: Namespace) -> int:
-    """Pause or resume a schedule with the given method of the book."""
+    """Call `switch`, the method that pauses or resumes, for the schedule that the command line names."""
 
     async def change(_: Service, book: ScheduleBook) -> PlanSchedule:
         return await switch(book, (await book.find(arguments.schedule)).schedule_id)
@@ -136,7 +136,7 @@ def handle_run_now(arguments: Namespace) -> int:
 
 
 class _NothingStarted(Exception):
-    """A requested run did not start. The arguments are `queued` or the outcome of the tick, and a sentence."""
+    """Raised when no run starts now. Its arguments are `queued` or the outcome of the tick, and a sentence."""
 
 
 def build_book(service: Service) -> ScheduleBook:
@@ -182,7 +182,7 @@ def _build_tick_line(tick: TickView) -> TerminalLine:
 
 
 def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:
-    """Change a schedule, show it, and say whether a process will start its runs."""
+    """Change a schedule and show it; unless it is paused, warn if no running process would start its runs."""
     home = open_home(arguments)
 
     async def work(service: Service) -> tuple[ScheduleView, bool]:

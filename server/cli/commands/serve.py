@@ -1,4 +1,4 @@
-"""The commands `serve`, also the default: MCP over standard streams or HTTP, and `worker`: an engine without MCP."""
+"""The commands `serve` (MCP over standard streams or HTTP; also the default) and `worker` (an engine without MCP)."""
 
 import signal
 import sys
@@ -81,7 +81,7 @@ def handle_worker(arguments: Namespace) -> int:
 
 
 async def run_worker(settings: Settings, concurrency: int) -> None:
-    """Continue executions of the store, `concurrency` at a time, until SIGINT or SIGTERM; running calls may finish."""
+    """Run the store's executions, `concurrency` at a time, until SIGINT or SIGTERM; then give calls a moment to end."""
     log_to_stderr(settings.observation)
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with Warden(settings=settings, whole_process=True, role="worker", concurrency=concurrency):
@@ -108,7 +108,7 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
 
 
 def describe_addresses(url: str, public_url: str | None) -> str:
-    """Return the line that says where the server at `url` is reached; behind a proxy that is another address."""
+    """Return the line that says where clients reach the server at `url`; behind a proxy, that is `public_url`."""
     origin = (public_url or url.removesuffix("/mcp")).rstrip("/")
     reached = "" if public_url is None else f", for clients {origin}/mcp"
     return f"planwarden listens on {url}{reached}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in"

@@ -1,4 +1,4 @@
-"""The command `service print`: a file for systemd, launchd or Docker that keeps a server of this home running."""
+"""The command `service print`: prints a file with which systemd, launchd or Docker keeps a server running."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.server.settings.configuration import find_home, find_operator
 
 DEPLOYED = Path("/opt/planwarden/bin/planwarden"), Path("/var/lib/planwarden"), "planwarden"
-"""The program, the home and the user in `planwarden.service`, as the page about systemd has them."""
+"""The program, the home and the user in `planwarden.service`; `docs/operators/systemd.md` has the same ones."""
 _PERSONAL = (Path("/home"), Path("/root"), Path("/run/user"))
 _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 
@@ -64,10 +64,10 @@ def handle_print(arguments: Namespace) -> int:
 
 
 def write_systemd(installation: Installation) -> str:
-    """Return the unit of a system service. It may write to the home, and to nothing else of the file system.
+    """Return the unit of a system service. The service may write only to the home and to temporary files of its own.
 
     Raises:
-        UsageError: a path cannot stand in a unit.
+        UsageError: a path or an option has a character that cannot be printed.
     """
     text = _read("planwarden.service")
     program, home, user = DEPLOYED
@@ -105,7 +105,7 @@ def write_launchd(installation: Installation) -> str:
 
 
 def write_docker(installation: Installation) -> str:
-    """Return the file for `docker compose`, as in `deploy/`; the container has a home of its own."""
+    """Return `deploy/compose.yaml` with the options added. The container has its own home, not `installation.home`."""
     command = ["serve", "--http", "--host", "0.0.0.0"]
     return _read("compose.yaml").replace(json.dumps(command), json.dumps([*command, *installation.options]))
 
@@ -115,7 +115,7 @@ def _read(name: str) -> str:
 
 
 def _quote(value: object) -> str:
-    """Quote a word of a unit file (https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html)."""
+    """Quote a word for a unit file (https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html)."""
     text = str(value).replace("%", "%%")
     if not text.isprintable():
         raise UsageError(f"{str(value)!r} cannot stand in a unit; use a path without control characters")

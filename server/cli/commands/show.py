@@ -43,10 +43,10 @@ from planwarden.server.views.suspension import HowToAnswer
 from planwarden.server.views.svg import draw_svg
 
 _PLAIN_BYTES = bytes(range(0x20, 0x7F)) + b"\n\t"
-"""Bytes that a terminal shows and does not obey."""
+"""Printable ASCII, line feed and tab. A terminal might take any other byte as a command."""
 GRAPH_FORMS = ("text", "svg", "mermaid")
 Moment = dict[str, JsonValue]
-"""A place in the log: the `sequence` of the event after which it is shown, how many `events` there are, its `time`."""
+"""A place in the log of an execution: the `sequence` and the `time` of an event, and how many `events` there are."""
 
 
 def add_show(parser: CommandParser) -> None:
@@ -94,7 +94,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread whose id begins like this; without a beginning, that of the newest thread."""
+    """Return the id of the thread whose id starts with `beginning`, or of the newest thread if that is None."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)
@@ -106,7 +106,7 @@ async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> 
 async def _read_thread(
     home: Home, store: Lookups, arguments: Namespace
 ) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
-    """Return the executions of the thread, and the newest one as it is now, or as it was after the event of --at."""
+    """Return the thread's headers and its newest execution as it is now; with --at, as it was then, and that moment."""
     thread_id = await _find_thread_id(home, store, arguments.thread)
     headers = await home.find_thread(store, thread_id)
     header = headers[-1]
@@ -127,9 +127,9 @@ def _describe_moment(moment: Moment) -> str:
 
 
 async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups) -> dict[str, JsonValue]:
-    """Return the document, and draw the same on the terminal, if any.
+    """Return the document for --json, and draw the same on the terminal unless that is None.
 
-    The document also has `at`, or `waitsFor` with the process of a shared store that the execution waits for.
+    With --at, the document has `at`; otherwise `waitsFor`, if the execution waits for a process of a shared store.
     """
     headers, execution, moment = await _read_thread(home, store, arguments)
     observations = None
@@ -153,7 +153,7 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
         _draw_observations(terminal, view)
     if moment is None:
         return {**to_json(view), **({} if waiting is None else {"waitsFor": waiting})}
-    # Without the ways to answer: the questions may be answered by now.
+    # Leave out how to answer: the questions may have been answered since.
     suspensions = tuple(
         replace(suspension, how_to_answer=HowToAnswer(inbox_url=None, command=None)) for suspension in view.suspensions
     )
@@ -162,7 +162,7 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
 
 
 def _draw_graph(home: Home, arguments: Namespace) -> str:
-    """Return the plan of the newest execution of the thread as a graph, in the form of --graph."""
+    """Return the plan of the thread's newest execution as a graph, in the form that --graph names."""
     _, execution, _ = home.read(lambda store: _read_thread(home, store, arguments))
     if execution.plan is None:
         raise InvalidArguments(f"execution {execution.execution_id!r} has no plan yet")
@@ -177,7 +177,7 @@ def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_te
 
     Raises:
         UnknownArtifact: there is no such artifact.
-        UsageError: the content goes to a terminal and has bytes that a terminal might obey.
+        UsageError: the content goes to a terminal and has bytes that a terminal might take as commands.
     """
 
     async def work(store: Lookups) -> bytes:
@@ -191,7 +191,6 @@ def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_te
 
 
 def _draw_step(terminal: Terminal, home: Home, execution: ExecutionState, view: Execution) -> None:
-    """Draw the only step of the view."""
     [step] = view.steps
     lines = step_lines(execution, execution.steps[step.id])
     if step.items is None:
@@ -221,7 +220,7 @@ def _draw_execution(
     now: float,
     moment: Moment | None,
 ) -> None:
-    # First, because the operator's files may print when they are loaded.
+    # Build the cards before drawing anything: that loads the operator's files, which may print.
     cards = [
         build_card(execution, suspension, home.definitions if suspension.question.addressee == "human" else None)
         for suspension in execution.open_suspensions

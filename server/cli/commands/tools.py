@@ -65,7 +65,7 @@ def list_servers(home: Home) -> tuple[ServerHealth, ...]:
 
 
 def draw_tools(terminal: Terminal, page: ToolPage) -> None:
-    """Draw the name, risk and purpose of each tool, and why it is not available, if it is not."""
+    """Draw the name, risk and description of each tool; for a tool that is not available, also the reason."""
     if not page.tools:
         terminal.say("No tool fits.")
     width = max((len(tool.name) for tool in page.tools), default=0)

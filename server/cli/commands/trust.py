@@ -1,8 +1,8 @@
 """The command `trust`: lets tools of a downstream server run without asking, if the server says that they only read.
 
-A person confirms which ones. The command writes `risk` and `effect` of each into `planwarden.toml`, where the operator
-sees them. A tool that may change something is never among them, even when it is named: only the operator writes its
-risk.
+A person confirms the list of tools. For each, the command writes `risk`, and `effect` if it is missing, into
+`planwarden.toml`, where the operator sees them. It never lowers the risk of another tool, even if the command line
+names it: only the operator writes that.
 """
 
 from argparse import Namespace
@@ -71,7 +71,7 @@ def handle_trust(arguments: Namespace) -> int:
 
 
 async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
-    """Start the server and return its tools as it lists them now."""
+    """Start the server, and return the tools that it lists now."""
     if not config.can_start:
         raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
     async with home.downstream as downstream:
@@ -82,8 +82,8 @@ async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition,
 def _choose_tools(
     settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
 ) -> list[ToolDefinition]:
-    """Return the tools that may be allowed, of the named ones or of all: those that ask now although their server says
-    that they only read. Raise `UsageError` for a named tool that must not be allowed.
+    """Return the tools to allow, among those in `names` or, if that is empty, among all: tools that ask now although
+    their server says that they only read. Raise `UsageError` for a tool in `names` that must not be allowed.
     """
     selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
     allowed: dict[str, ToolDefinition] = {}

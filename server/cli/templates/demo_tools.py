@@ -1,4 +1,4 @@
-"""The two tools of the demo. Its home gets a copy, which is loaded like any file of `[tools] python`."""
+"""The two tools of the demo. The demo copies this file into its home, where `[tools] python` names it."""
 
 import os
 import time

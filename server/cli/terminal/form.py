@@ -1,7 +1,7 @@
-"""Values that a person types: forms, with a prompt for each field if the JSON Schema is flat, and JSON.
+"""Asks a person for values: at a prompt for each field of a form if its JSON Schema is flat, otherwise as JSON.
 
-JSON is typed in the editor that VISUAL or EDITOR names, otherwise at prompts of the terminal. Every answer is checked
-against the schema of its field at once, and the content against the form. The engine checks the content again.
+A person types JSON in the editor that VISUAL or EDITOR names, or without an editor at prompts of the terminal. Each
+answer is checked against the schema of its field at once, and the content against the form. The engine checks it again.
 """
 
 import json
@@ -25,11 +25,11 @@ from planwarden.server.views.fields import Field, read_flat_fields
 MAX_FAULTS = 3
 
 FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
-"""Returns why arguments do not fit the tool of that name; nothing if they do, or if the tool is not known."""
+"""Returns why the arguments do not fit the tool with that name: nothing if they fit, or if the tool is not known."""
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
-    """Return content that fits the form; None when the person stopped."""
+    """Return content that fits the form; None if the person stopped."""
     fields = read_flat_fields(form)
     labels = [escape_text(str(form[key])) for key in ("title", "description") if key in form]
     if fields and labels:
@@ -49,7 +49,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
 
 
 def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
-    """Return whether something usable was typed, and its value: None for an empty line; text needs no quotes."""
+    """Return whether the person typed something usable, and its value. An empty line is None; text needs no quotes."""
     typed = terminal.ask(prompt)
     if not typed:
         return typed is not None, None
@@ -111,7 +111,7 @@ def _report(terminal: Terminal, fault: str) -> None:
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
-    """Return the edited value; None if nothing was typed, or if it is not JSON, which the terminal then says."""
+    """Return the edited value; None if nothing was typed. If it is not JSON, tell the person and return None."""
     editor = _find_editor()
     if editor:
         text = _edit_in_editor(editor, value)
@@ -124,7 +124,7 @@ def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
 def edit_arguments(
     terminal: Terminal, subject: str, tool_name: str, arguments: dict[str, JsonValue], find_faults: FaultFinder
 ) -> dict[str, JsonValue] | None:
-    """Return the edited arguments of the call that the subject names; None, with a sentence, when nothing changed."""
+    """Return the edited arguments of the call `subject`; if they are unchanged or unusable, say why and return None."""
     edited = _ask_for_arguments(terminal, arguments)
     if edited is None or is_same_json(edited, arguments):
         terminal.say(f"{subject} is as it was.")
@@ -139,9 +139,9 @@ def edit_arguments(
 
 
 def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
-    """Return what the person made of the arguments; None when they typed nothing usable.
+    """Return the arguments as the person edited them; None if they typed nothing usable.
 
-    Without an editor each argument has its prompt; the first also takes all of them as one line of JSON.
+    Without an editor each argument has a prompt. The first, unless it is an object, also takes all as one JSON line.
     """
     if _find_editor() is not None or not arguments:
         return edit_json(terminal, arguments)
@@ -164,7 +164,7 @@ def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> J
 
 
 def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
-    """Return what was typed to replace the value: text if the value is text (`""` if empty), otherwise JSON."""
+    """Return a tuple with the replacement of the value: text if it is text (`""` is empty), otherwise JSON."""
     if isinstance(value, str):
         return ("" if typed == '""' else typed,)
     try:

@@ -1,6 +1,6 @@
 """An execution as lines of text: the calls of each step, their results, what waits, and how the execution ended.
 
-The functions return values, which a screen draws. They escape all text from plans, models and tools, so that it cannot
+The functions return lines for a terminal to draw. They escape all text from plans, models and tools, so that it cannot
 move the cursor, start a new line or imitate a line of planwarden.
 """
 
@@ -42,7 +42,7 @@ QUOTE_CHARS = 160
 ONCE_CHARS = 80
 """The longest business key."""
 STREAM_CHARS = 400
-"""The most characters that are shown of an answer that a model is still writing."""
+"""The longest end of an answer that is shown while a model is still writing it."""
 
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
@@ -63,7 +63,7 @@ class TerminalLine:
         return "".join(part if isinstance(part, str) else part[0] for part in self.parts)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the rows of the line; what does not fit goes on below its text. Outside a terminal there is one row."""
+        """Yield the rows of the line: text that does not fit goes on below. Outside a terminal there is one row."""
         text, head = Text(), Text("    " * self.indent)
         for part in self.parts:
             words, style = (part, "plain") if isinstance(part, str) else part
@@ -86,19 +86,19 @@ class TerminalLine:
 
 
 def indent_fact(fact: str) -> TerminalLine:
-    """Return a fact of a question, indented on all of its rows: only planwarden itself writes at the margin."""
+    """Return a fact of a question. Its leading spaces indent all of its rows: only planwarden writes at the margin."""
     text = fact.lstrip(" ")
     return TerminalLine(text, indent=(len(fact) - len(text)) // 2)
 
 
 def write_in_set(text: str, *, is_ascii: bool) -> str:
-    """Return the text as it is printed: nothing hidden is in it, and a screen without other signs gets ASCII."""
+    """Return the text to print, with hidden characters escaped and, with `is_ascii`, the signs of `_ASCII` replaced."""
     result = escape_rest(text)
     return result.translate(_ASCII) if is_ascii else result
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Return the step, then a line for each prose answer that did not count, each call, a wait and an error."""
+    """Return lines for the step, prose that did not count, calls, a wait for a provider, and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -116,7 +116,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
 
 
 def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Return the line that says that the plan or the final answer waits for a provider, if it does."""
+    """Return a line if the plan or the final answer waits for a provider; otherwise nothing."""
     return tuple(_outage_lines(execution, execution.outage))
 
 
@@ -205,13 +205,13 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
 
 
 def _only_waited(execution: ExecutionState, call: Call) -> bool:
-    """Return whether the call is a wait and nothing else; a tool that was called again after a wait did more."""
+    """Return whether the call only waited. A tool that waits before its next attempt has done more."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     return suspension is not None and suspension.question.addressee == "clock" and not call.attempts
 
 
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
-    """Return who rejected the call; why all rows of a question were rejected is shown at their step instead."""
+    """Return who rejected the call, and why. For a row of a question, leave out why: its step shows that."""
     suspension = find_decided(execution, call)
     is_row = suspension is not None and bool(suspension.question.rows)
     return describe_decision(suspension, is_left_out=True, has_reason=not is_row) or "rejected"

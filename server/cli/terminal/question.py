@@ -1,7 +1,7 @@
 """A question in the terminal: what planwarden found, the facts, what the agent says, then the prompt.
 
-Nobody approves by accident: only a typed `y` or `yes` approves, and an empty line leaves the question open. The caller
-sends the digest of the shown question with the decision, so a question that has changed since then is refused.
+Nobody approves by accident: only a typed `y`, `yes` or, for a plan, `c` approves, and an empty line leaves the question
+open. The caller sends the digest of the shown question with the decision, which is refused if the question has changed.
 """
 
 import json
@@ -23,7 +23,7 @@ from planwarden.server.views.question_text import format_call, format_facts, is_
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12
-"""How many characters of a digest name a question; only a question that is shown whole prints them."""
+"""How many characters of its digest identify a question. They are shown only with a question that is not cut."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 ROWS_PER_PAGE = 20
@@ -32,7 +32,7 @@ ROWS_PER_PAGE = 20
 def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool = False) -> None:
     """Draw the question in a frame. `is_cut` shortens long values, which a person can ask to view whole.
 
-    With `is_paged`, `ask` draws the rows of a question about many calls.
+    With `is_paged`, leave out the rows of a question about many calls: `ask` draws them page by page.
     """
     facts = format_facts(replace(card, rows=()) if is_paged else card, limit=VALUE_CHARS if is_cut else None)
     question = card.question
@@ -72,7 +72,7 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
 def _ask_for_approval(
     terminal: Terminal, card: Card, find_faults: FaultFinder, viewing: Sequence[Choice]
 ) -> Decision | None:
-    """Ask about a call, or a plan with its known calls; the person may edit it first."""
+    """Ask for approval of a call, a plan or a confirmation; the person may first edit a plan, or a call if allowed."""
     call, plan = card.call, card.plan
     edits: list[dict[str, JsonValue]] = []
 
@@ -109,7 +109,7 @@ def _ask_for_approval(
 
 
 def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
-    """Return the edited plan; None when it did not change."""
+    """Return the edited plan; None if it did not change or is not an object."""
     edited = edit_json(terminal, plan)
     if edited is None or edited == plan or not isinstance(edited, dict):
         terminal.say("The plan is as it was.")
@@ -171,7 +171,7 @@ def _show_whole(terminal: Terminal, card: Card) -> None:
 
 
 class RowTable:
-    """The rows on the screen, and what the person has chosen and edited so far."""
+    """The rows of a question about many calls, and which of them the person has seen, chosen and edited."""
 
     def __init__(self, terminal: Terminal, rows: Sequence[CardCall], find_faults: FaultFinder) -> None:
         self._terminal = terminal
@@ -184,7 +184,7 @@ class RowTable:
         self._edited: set[int] = set()
 
     def list_choices(self) -> list[Choice]:
-        """Return the letters that a person can type about rows, with what they do."""
+        """Return what a person can type about the rows, and what each choice does."""
         count = len(self._calls)
         approved = f"all {count} rows" if len(self._chosen) == count else f"{len(self._chosen)} of {count} rows"
         paging = [
@@ -222,7 +222,7 @@ class RowTable:
         self.show()
 
     def choose(self) -> None:
-        """Ask which rows run; an answer that names none leaves them as they were."""
+        """Ask which rows run; an answer that does not name rows changes nothing."""
         typed = self._terminal.ask("Rows to approve, such as 1,3,6-10 (Enter: as they are): ")
         if not typed:
             return
@@ -234,7 +234,7 @@ class RowTable:
         self._terminal.say(f"{name_rows(rows).capitalize()} would run, and no others.")
 
     def edit(self) -> None:
-        """Ask for a row and its arguments; what does not fit the tool is refused here, and nothing is changed."""
+        """Ask for a row and its new arguments. Refuse arguments that do not fit the tool, and change nothing then."""
         typed = read_ranges(self._terminal.ask(f"Row to edit, 1 to {len(self._calls)}: ") or "", len(self._calls))
         if typed is None or len(typed) != 1:
             self._terminal.warn(f"Name one row from 1 to {len(self._calls)}.")
@@ -248,7 +248,7 @@ class RowTable:
             self._seen.add(row)
 
     def approve(self) -> Decision | None:
-        """Return the approval of the chosen rows; None if some were never shown and the person does not mean them."""
+        """Return the approval of the chosen rows; None if some were not shown and the person does not confirm them."""
         unseen = [row for row in self._chosen if row not in self._seen]
         if unseen:
             subject = f"{name_rows(unseen).capitalize()} {'was' if len(unseen) == 1 else 'were'}"

@@ -1,6 +1,6 @@
-"""Changes JSON files as people write them, with comments and trailing commas: it adds and removes text.
+"""Adds values to JSON files as people write them, with comments and trailing commas, and removes values from them.
 
-All other characters stay as they are. The result is read again before it counts.
+All other characters stay as they are. A function that changes the text reads the result before it returns it.
 """
 
 import json
@@ -21,24 +21,24 @@ _PLAIN = re.compile(r"-?[0-9][-+.0-9eE]*|true|false|null")
 
 
 class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A value and where it is in the text."""
+    """A value, and where the text of the value begins and ends."""
 
     kind: Literal["object", "array", "plain"]
     start: int
     end: int
     value: JsonValue
     children: tuple[tuple[str, int, "JsonNode"], ...] = ()
-    """Key (empty in an array), where the member begins, and the value."""
+    """For each member: its key (empty in an array), where the member begins, and its value."""
 
     def find(self, key: str) -> "JsonNode | None":
         return next((node for name, _, node in self.children if name == key), None)
 
 
 def read_json_text(text: str) -> JsonNode:
-    """Return the value of the text; an empty text is an empty object.
+    """Return the value of the text; an empty text counts as an empty object.
 
     Raises:
-        InvalidArguments: it is not JSON with comments, or a key occurs twice in one object.
+        InvalidArguments: it is not JSON with comments, an object has a key twice, or it is too large or too deep.
     """
     if len(text) > MAX_CHARS:
         raise InvalidArguments("it is larger than 4 MiB")
@@ -51,7 +51,7 @@ def read_json_text(text: str) -> JsonNode:
 
 
 def find_value(text: str, keys: Sequence[str]) -> JsonValue:
-    """Return the value under these keys; None if there is none. Raises as `read_json_text`."""
+    """Return the value at the end of this path of keys; None if there is none. Raises as `read_json_text`."""
     value = read_json_text(text).value
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -59,7 +59,7 @@ def find_value(text: str, keys: Sequence[str]) -> JsonValue:
 
 
 def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
-    """Return the text with the item at the end of the array at that path of keys; make what the path lacks.
+    """Add the item to the end of the array at that path of keys, and return the text; create what the path lacks.
 
     Raises:
         InvalidArguments: another kind of value is in the way, or the text cannot be read.
@@ -74,7 +74,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
-    """Return the text with a new member; one that is there already is left as it is. Raises as `add_item`."""
+    """Return the text with the member, unless something is there or in the way. Raises as `read_json_text`."""
     node, remaining = _descend(text, path)
     if not remaining or node.kind != "object":
         return text
@@ -84,7 +84,7 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
-    """Return the text without the value there, and without the containers that it leaves empty.
+    """Return the text without the value at that path, and without the containers that become empty, except the root.
 
     Raises:
         InvalidArguments: there is no such value, or the text cannot be read.
@@ -116,7 +116,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _descend(text: str, path: tuple[str, ...]) -> tuple[JsonNode, tuple[str, ...]]:
-    """Return the deepest value on the path that exists, and the keys that are missing below it."""
+    """Return the deepest existing value on the path, and the keys that are missing below it."""
     node = read_json_text(text)
     while path and node.kind == "object" and (child := node.find(path[0])) is not None:
         node, path = child, path[1:]
@@ -144,7 +144,7 @@ def _insert(text: str, node: JsonNode, keys: tuple[str, ...], value: JsonValue) 
 
 
 def _find_indent(text: str, node: JsonNode) -> tuple[str, str]:
-    """Return one level of indentation, and that of the line on which the container begins."""
+    """Return the text of one level of indentation, and the indentation of the line on which the container begins."""
     match = re.search(r"\n([ \t]+)\S", text)
     unit = match[1] if match is not None else "  "
     line = text[text.rfind("\n", 0, node.start) + 1 : node.start]
@@ -160,7 +160,6 @@ def _add_to_value(value: JsonValue, path: tuple[str, ...], item: JsonValue) -> J
 
 
 def _read(text: str, start: int, depth: int) -> JsonNode:
-    """Return the value that begins there."""
     if depth > MAX_DEPTH:
         raise InvalidArguments("it is nested too deeply")
     closing = {"{": "}", "[": "]"}.get(text[start : start + 1])

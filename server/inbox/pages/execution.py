@@ -35,19 +35,19 @@ MAX_ENTRIES = 500
 MAX_RELATIVES = 20
 DETAIL_CHARS = 200
 VALUE_CHARS = 8_000
-"""Larger arguments and results are a file of their own."""
+"""The page does not show larger arguments and results; a person can download them as a file."""
 PAGE_CHARS = 400_000
-"""The limit of all values on the page together."""
+"""The limit for all values on the page together."""
 MAX_POINTS = 5
 MAX_CALLS = 50
-"""How many calls of one step the page shows; those that did not succeed come first."""
+"""How many calls of one step the page shows; calls that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """Fields that a person does not need, or finds behind the link."""
 
 _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
-"""What entries about a wait are called; nobody was asked."""
+"""The words for log entries about a wait, in which nobody was asked."""
 
 ROUTES = PageRoutes()
 
@@ -91,7 +91,7 @@ async def find_execution(request: InboxRequest) -> ExecutionState:
 
 
 async def find_later(request: InboxRequest, execution: ExecutionState) -> str | None:
-    """Return the id of the thread's newest run, if that is another one."""
+    """Return the id of the thread's newest execution; None if that is this one."""
     newest = (await request.service.store.thread(execution.thread_id))[-1].execution_id
     return None if newest == execution.execution_id else newest
 
@@ -117,7 +117,7 @@ async def _build_values(request: InboxRequest, execution: ExecutionState) -> Val
         "left_out": max(0, len(entries) - MAX_ENTRIES),
         "waiting": [s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
         "relatives": _list_relatives(headers, execution),
-        # The saved plan is among the facts.
+        # The saved plan is already among the facts.
         "lineage": [fact for fact in list_lineage_facts(execution) if fact.name != SAVED_PLAN],
         "key": request.new_key(),
         "is_shared": request.site.is_shared,
@@ -188,7 +188,7 @@ class _ValueBudget:
 
 
 def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:
-    """Return what the page says of an execution. Only the newest execution of a thread can be retried or forked.
+    """Return what the page shows of an execution. Only the newest execution of a thread can be retried or forked.
 
     `people` holds the ids of questions to people.
     """
@@ -207,11 +207,11 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
         "progress": describe_progress(execution),
         "facts": list(_list_facts(execution)),
         "steps": steps,
-        # The first steps to look at, because they failed or wait: numbers among `steps`, ids and states.
+        # The first steps that failed, were rejected or wait: the number in `steps`, the id and the state of each.
         "points": list(islice(points, MAX_POINTS)),
         "can_cancel": execution.status in _CAN_STOP and not execution.cancel_requested,
         "can_retry": can_retry,
-        # A retry of a host's call asks about it again.
+        # Whether a retry asks about the host's call again.
         "asks_again": execution.options.is_literal,
         "can_fork": can_fork,
         "can_change": (can_retry or can_fork) and plan is not None and plan.inputs is not None,
@@ -222,7 +222,7 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
 
 
 def _list_facts(execution: ExecutionState) -> Iterator[tuple[str, str]]:
-    """Yield what the execution used, as labels and values."""
+    """Yield facts about the execution, such as what it used, as labels and values."""
     usage, saved = execution.usage, execution.saved_plan
     yield "Calls of tools", f"{usage.tool_calls}"
     if usage.model_calls:
@@ -237,12 +237,12 @@ def _list_facts(execution: ExecutionState) -> Iterator[tuple[str, str]]:
 def _build_step(
     execution: ExecutionState, state: StepState, row: GraphRow, people: Collection[str], budget: _ValueBudget
 ) -> Values:
-    """Return one step, folded: its summary, which opens to show what it did."""
+    """Return one step: its summary, and what it did, which the page shows when a person opens the summary."""
     calls = [call for call in state.calls if call.status != "proposed" or call.arguments is not None]
     calls.sort(key=lambda call: call.status == "succeeded")
     listed = [_build_call(execution, call, people, budget) for call in calls[:MAX_CALLS]]
     answer = state.turns[-1].content if state.turns else None
-    # Why a step was skipped is a note, which the row has.
+    # The note of the row says why a step was skipped.
     fault = "" if state.status == "skipped" else state.error_message or ""
     notes = () if fault else (row.after, row.note)
     return {
@@ -257,7 +257,7 @@ def _build_step(
         "proof": _describe_proof(state),
         "calls": listed,
         "left_out": len(calls) - len(listed),
-        # What a model wrote for it.
+        # What a model wrote for this step.
         "text": budget.show(answer) if answer else None,
         "is_open": state.status in ("failed", "rejected", "suspended"),
     }
@@ -273,10 +273,10 @@ def _describe_proof(state: StepState) -> str:
 
 
 def _build_call(execution: ExecutionState, call: Call, people: Collection[str], budget: _ValueBudget) -> Values:
-    """Return one call of a step; its values are None where they are unknown or, as `is_cut` says, too large here."""
+    """Return one call of a step. A value is None if it is unknown or, as `is_cut` says, too large for the page."""
     ruling, words = find_decided(execution, call), WORDS["call"][call.status]
     arguments = None if call.arguments is None else budget.show(dict(call.arguments))
-    # The stand-in, where the result is an artifact.
+    # If the result is an artifact, this is the short value in its place.
     result = budget.show(call.value) if call.status == "succeeded" else None
     return {
         "tool": escape_text(call.tool_name),

@@ -1,8 +1,8 @@
 """The pages of standing grants: a person makes one while approving calls, and ends one with a button.
 
-A grant is for calls like the one that is asked about, or for a step of a saved plan. The latter is the same as that of
-`planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the plan as it was when
-this run began.
+A grant allows calls like the one in the question, or the calls of a step of a saved plan. The latter is what
+`planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE` makes, for the plan as it was
+when this run began.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("/grants")
 async def show_grants(request: InboxRequest) -> Response:
     titles, listing = await read_titles(request.service), request.service.grants.list
-    # However many grants have ended, all that are open must be listed.
+    # Open grants are listed on their own, so that many ended ones cannot crowd them out.
     grants_by_id = {grant.grant_id: grant for grant in (*await listing(only_open=True), *await listing())}
     usable, over = list[tuple[GrantView, str]](), list[tuple[GrantView, str]]()
     for grant in grants_by_id.values():
@@ -70,7 +70,7 @@ async def show_grant_form(request: InboxRequest) -> Response:
 
 @ROUTES.form("/suspensions/{suspension_id}/grant/make")
 async def make_grant(request: InboxRequest) -> Response:
-    """Approve the call that the question is about, and allow calls like it."""
+    """Approve the call in the question, and allow calls like it from now on."""
     record = await _find_grantable_question(request)
     uses, minutes = read_number(request.form_value("uses")), request.form_value("minutes")
     if record.card.is_open and (uses is None or minutes not in DURATIONS):
@@ -130,7 +130,7 @@ async def show_step_form(request: InboxRequest) -> Response:
 
 @ROUTES.form("/suspensions/{suspension_id}/allow-step/make")
 async def make_step_grant(request: InboxRequest) -> Response:
-    """Approve all that the question asks, and allow the step's calls in later runs."""
+    """Approve all calls in the question, and allow the step's calls in later runs."""
     record = await find_allowable(request)
     plan_step = await find_step(request, record)
     uses, seconds = read_number(request.form_value("uses")), _read_end(request, request.form_value("until"))
@@ -152,7 +152,7 @@ async def make_step_grant(request: InboxRequest) -> Response:
 
 
 def _read_end(request: InboxRequest, text: str) -> float | None:
-    """Return the seconds until the chosen day ends in UTC, at most those of a grant; None for an invalid day."""
+    """Return the seconds until the chosen day ends in UTC, at most `MAX_STEP_LIFE_S`; None for an invalid day."""
     now = _find_now(request)
     try:
         day = date.fromisoformat(text) if len(text) == len("2027-02-21") else None
@@ -201,7 +201,7 @@ async def _render_step_form(
 
 
 def _list_arguments(call: StepCall) -> list[tuple[str, ValueView, str]]:
-    """Return each argument as the plan writes it, and whose values it takes; empty where the plan writes the value."""
+    """Return each argument's name, what the plan writes for it, and the sources of its values (empty without any)."""
     return [
         (escape_text(name), ValueView(value), ", ".join(map(describe_value_source, call.takes.get(name, ()))))
         for name, value in call.arguments.items()

@@ -1,7 +1,7 @@
 """The page on which a person keeps the plan of a finished run as a saved plan, as `planwarden plans keep` does.
 
-It is the only page that writes a plan, and it writes exactly what it showed: if the choices in the form differ from the
-file beside it, the page shows the new file and writes nothing. A model has no session here.
+It is the only page that writes a plan, and it writes exactly the file that it showed. If the choices in the form give
+another file, the page shows that file and writes nothing. A model has no session here.
 """
 
 import re
@@ -53,7 +53,7 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def is_kept(self, catalogue: PlanCatalogue) -> bool:
-        """Return whether a plan of this name has exactly this content, perhaps from the same form sent before."""
+        """Return whether a saved plan has this name and content already, perhaps from the same form sent before."""
         saved_plan = catalogue.get(self.name)
         expected = {key: value for key, value in self.document.items() if key != "title"}
         return saved_plan is not None and saved_plan.document == expected and (saved_plan.title or "") == self.title
@@ -72,7 +72,7 @@ async def show_keep_form(request: InboxRequest) -> Response:
 
 @ROUTES.form("/executions/{execution_id}/keep/write")
 async def keep_plan(request: InboxRequest) -> Response:
-    """Write the file that the page showed, or show the one that the form describes now."""
+    """Write the file that the page showed, or show the file that the form describes now."""
     verdict = request.read_verdict("preview", "keep")
     execution = await _find_keepable(request)
     title = " ".join(request.form_value("title").split())
@@ -95,7 +95,7 @@ async def keep_plan(request: InboxRequest) -> Response:
     try:
         await anyio.to_thread.run_sync(write_plan, folder, draft.name, draft.document, draft.comment)
     except PlanwardenError as error:
-        # A form that came twice at once has already written the same file.
+        # If the form came twice at the same time, the other one has already written the same file.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
         return _render(request, execution, draft, describe_refusal(error, "Nothing was written."))
@@ -103,7 +103,7 @@ async def keep_plan(request: InboxRequest) -> Response:
 
 
 def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, mark: str) -> _Draft:
-    """Return the file with the inputs whose box has the value `mark`; without a form, all boxes are empty."""
+    """Return the file with the inputs whose box has the value `mark`; without a form, each box has an empty value."""
     plan = check_keepable(execution)
     proposed = propose_inputs(plan, execution.goal)
     inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]
@@ -121,8 +121,8 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
 
 
 async def _find_keepable(request: InboxRequest) -> ExecutionState:
-    """Return the finished run of the address. Raises `UsageError` if this process cannot write to the person's
-    home."""
+    """Return the finished run of the address. Raises `UsageError` if its plan cannot be kept, or if this process cannot
+    write to the person's home."""
     execution = await find_execution(request)
     check_keepable(execution)
     if request.site.is_shared:

@@ -1,7 +1,7 @@
-"""Logging in and out: a one-time code opens a session, and a person can end it.
+"""Logging in and out: a one-time code opens a session, and a person can end the session.
 
-Opening a link only fills in the form; a POST redeems the code. So a link preview or a browser that prefetches the page
-does not use the code up.
+Opening the link only fills in the form; a POST redeems the code. So a link preview, or a browser that prefetches the
+page, does not use the code up.
 """
 
 import re
@@ -19,7 +19,7 @@ from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render
 
 _OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
-"""The only pages to which a login may redirect: those of the inbox."""
+"""A login may redirect only to these pages, which are those of the inbox."""
 
 _ROUTES = PageRoutes()
 
@@ -33,7 +33,7 @@ def build_pairing_routes(site: InboxSite) -> Sequence[BaseRoute]:
 
 
 async def _show_form(site: InboxSite, request: Request) -> Response:
-    """Return the form for the code; a browser with a session goes to the target at once."""
+    """Return the form for the code. Redirect a browser that has a session to the target at once."""
     target = _check_target(request.query_params.get("next", ""))
     if await site.access().find_session(request.cookies.get(site.cookie_name)) is not None:
         return RedirectResponse(target, status_code=303)

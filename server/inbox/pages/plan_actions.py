@@ -1,10 +1,10 @@
 """What a person can do with an execution from its page: stop it, continue it (also with other inputs), rehearse it.
 
-Each is what the command line does, for the owner of the execution. A form that is sent twice starts once: it carries
-the key that its page was made with.
+Each action does what the command line does, for the owner of the execution. A form has the key with which its page was
+made, so a form that is sent twice starts one run.
 
 Inputs that the form does not change stay as they were. A completed step that took a changed value runs again only if
-the person chose that step, or one before it; otherwise the page says so, and nothing starts.
+the person chose that step, or one before it. Otherwise nothing starts, and the page says why.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from planwarden.server.views.plan_graph import PlanGraph
 
 HOST = "planwarden inbox"
 WHAT_IS_LEFT = ""
-"""The choice of a retry; every other one is the step of a fork."""
+"""The choice that means a retry; every other choice is the step from which a fork starts."""
 _NO_INPUTS = "its plan takes no inputs"
 
 ROUTES = PageRoutes()
@@ -55,11 +55,11 @@ async def fork_execution(request: InboxRequest) -> Response:
 async def go_on(
     request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
 ) -> Response:
-    """Start a run that goes on from the execution of the address, and lead to it. Raises as `Service.retry`."""
+    """Start a run that goes on from the execution of the address, and redirect to it. Raises as `Service.retry`."""
     execution = await find_execution(request)
     store, key = request.service.store, request.read_key("go on")
     later = await find_later(request, execution)
-    # The same form sent again is answered with what it started.
+    # If the same form is sent again, the answer is the run that it started.
     if later is not None and await store.find_start(execution.principal, key) is None:
         raise InvalidArguments("a later run of this thread exists; open it to go on from there")
     start = StartOptions(requester=_build_requester(request, execution), key=key, inputs=inputs)
@@ -69,7 +69,7 @@ async def go_on(
 
 @ROUTES.form("/executions/{execution_id}/rehearse")
 async def rehearse_plan(request: InboxRequest) -> Response:
-    """Run the same plan on its own, without an effect."""
+    """Rehearse the plan: run it in a new thread, without effects."""
     execution = await find_execution(request)
     if execution.plan is None:
         raise InvalidArguments("this execution has no plan yet")
@@ -85,7 +85,7 @@ async def rehearse_plan(request: InboxRequest) -> Response:
 
 
 def _build_requester(request: InboxRequest, execution: ExecutionState) -> Requester:
-    """Return who asks for an action: the owner has the execution, and the person at the button started the action."""
+    """Return the requester of an action: the execution's owner, with the person who pressed the button as starter."""
     starter = Starter(principal=request.session.principal, channel=CHANNEL)
     return Requester(execution.principal, host=HOST, starter=starter)
 
@@ -98,7 +98,7 @@ async def show_inputs(request: InboxRequest) -> Response:
 
 @ROUTES.form("/executions/{execution_id}/inputs/run")
 async def run_with_inputs(request: InboxRequest) -> Response:
-    """Start the retry or the fork, or show what does not fit; the same form sent twice starts one."""
+    """Start the retry or the fork, or show whether the inputs fit. The same form, sent twice, starts one run."""
     verdict = request.read_verdict("check", "run")
     execution = await find_execution(request)
     schema = None if execution.plan is None else execution.plan.inputs

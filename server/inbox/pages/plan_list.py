@@ -1,7 +1,7 @@
-"""The pages of plans and of calls through gates: what runs or ran, the newest activity first, with filters and pages.
+"""The lists of plans, and of calls that hosts made through gates: the newest activity first, with filters and pages.
 
-The inbox belongs to the operator, so it lists the executions of every principal. A list of plans reads no log; a list
-of calls reads the logs of those on the page.
+The inbox belongs to the operator, so it lists the executions of every principal. The list of plans reads no log; the
+list of calls reads the logs of the calls on the page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ TITLE_CHARS = 160
 RESULT_CHARS = 200
 LARGE = "large; the page of the call has it"
 MAX_OPTIONS = 500
-"""The limit of one list to choose from; a name that it leaves out can be written into the address."""
+"""How many values a filter offers; a person can write a value that it leaves out into the address."""
 MAX_NEXT_RUNS = 3
 
 ROUTES = PageRoutes()
@@ -76,18 +76,18 @@ async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
             "next_runs": next_runs,
             "wanted": selection,
             "plan": shorten_text(selection["plan"], TITLE_CHARS),
-            # The part of an address that asks for the same again.
+            # The part of an address that selects the same filter again.
             "query": f"{query}&" if query else "",
             "after": after,
             "choices": None if request.is_refresh else await _build_choices(request, selection),
         }
 
-    # The page need not change because time passes.
+    # The token leaves the ages out: a page need not change only because time passes.
     return await request.render_live("plans.html", "_plans.html", build_token((listed, next_runs)), build)
 
 
 async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) -> Values:
-    """Return what the filter offers: each value with how it is shown."""
+    """Return what the filter offers: each value, and the text that the page shows for it."""
     store, tools = request.service.store, request.service.tools
     hosts = (*await store.list_hosts(), selection["host"])
     names = (*(definition.name for definition in tools.definitions()), selection["tool"])
@@ -101,7 +101,7 @@ async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) ->
 
 
 def _read_filter(request: InboxRequest) -> dict[str, str]:
-    """Return what the address asks for, as it was written. Raises `BadForm` for an unknown state."""
+    """Return the filter in the address as it was written, but cut. Raises `BadForm` for an unknown state."""
     selection = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": request.query("state")}
     selection |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
     if selection["state"] not in ("", *STATUSES):
@@ -110,7 +110,7 @@ def _read_filter(request: InboxRequest) -> dict[str, str]:
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return each value once, sorted, with how it is shown."""
+    """Return each value once, sorted, with the text that the page shows for it."""
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
 
 
@@ -137,7 +137,7 @@ def _build_row(line: ExecutionLine, now: float) -> Values:
 
 
 async def _add_call(request: InboxRequest, row: Values) -> Values:
-    """Return the row with its call, if its execution makes one call and can be read."""
+    """Return the row; add its call if its execution can be read and makes exactly one call."""
     try:
         execution = await request.service.find(row["execution_id"])
     except StoreError:
@@ -158,8 +158,8 @@ async def _add_call(request: InboxRequest, row: Values) -> Values:
 
 
 async def _list_next_runs(request: InboxRequest) -> list[Values]:
-    """Return the next runs of schedules, earliest first. Damaged schedules must not hide the plans; their own page
-    says what is wrong."""
+    """Return the next runs of schedules, earliest first; none if the schedules cannot be read. That must not hide the
+    plans, and the page of saved plans says what is wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
     return [

@@ -1,8 +1,8 @@
 """The page of one question, and the decision that a person sends from it.
 
 The form carries the digest of the revision that the page showed. The engine compares that digest again in the
-transaction that records the decision. A person who edits arguments or rows approves them in a second step, on a page
-that shows the difference, and also says what it covers of the pages of rows that were not opened.
+transaction that records the decision. Approving edits, or rows on pages that the person has not opened, takes a second
+step: a page that shows the difference, and names the rows that were not opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,15 +41,15 @@ ALL_BEFORE_SIGNING = "Open every page of the rows before you sign: what you sign
 
 
 class _Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person made of the arguments of a call, or of the plan under review."""
+    """A person's edit of the arguments of a call, or of the plan under review."""
 
     draft: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     changes: tuple[ArgumentChange, ...] = ()
     fault: str = ""
-    """Why it cannot be approved, escaped."""
+    """Why the edit cannot be approved, escaped."""
     filled: FilledForm | None = None
     plan: str | None = None
-    """The text of the plan. The page shows it again, or the inputs in `filled`."""
+    """The text of an edited plan, which the page shows again. For edited arguments, the page shows `filled` again."""
 
 
 ROUTES = PageRoutes()
@@ -57,7 +57,7 @@ ROUTES = PageRoutes()
 
 @ROUTES.page("/suspensions/{suspension_id}")
 async def show_question(request: InboxRequest) -> Response:
-    """Return the page; when it refreshes itself, only the part that shows the status."""
+    """Return the page, or only its part with the status if an open page refreshes itself."""
     record = await find_question_of(request)
     return await (render_status(request, record) if request.is_refresh else render_question(request, record))
 
@@ -68,7 +68,7 @@ async def decide(request: InboxRequest) -> Response:
     record = await find_question_of(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
     has_rows = bool(record.question.rows)
-    # The buttons that turn the pages of rows, and those that tick all of them, decide nothing.
+    # The buttons that turn the pages of rows, and those that tick all rows or none, decide nothing.
     turns = has_rows and (request.form_value("page") or request.form_value("tick"))
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
@@ -93,7 +93,7 @@ async def decide(request: InboxRequest) -> Response:
 
 
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
-    """Approve the call or the plan as shown, or with edits whose difference the person has seen."""
+    """Approve the call or the plan as it was shown, or with edits that a page has shown to the person."""
     plan, reason = record.card.plan, read_reason(request)
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
     show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
@@ -128,7 +128,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
 
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
-    """Return the arguments that the inputs hold, or those that the page with the difference sends."""
+    """Return the arguments from the fields of the form, or those that the page with the difference sends."""
     before, fields = record.question.arguments or {}, build_fields(request, record)
     edited = request.form_value("edited")
     if edited:
@@ -149,7 +149,7 @@ def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
 
 
 def _read_plan(request: InboxRequest, before: dict[str, JsonValue]) -> _Edit:
-    """Return the edited plan; it has no changes if the text is empty or says what the plan says."""
+    """Return the edited plan. It has no changes if the text is empty or has the same content as the plan."""
     text = request.form_value("edited") or request.form_value("plan")
     if not text.strip():
         return _Edit()
@@ -164,7 +164,7 @@ def _read_plan(request: InboxRequest, before: dict[str, JsonValue]) -> _Edit:
 
 
 def _map_steps(plan: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the steps by id, their order, and everything else that the plan says."""
+    """Return the steps by id, their order, and all other members of the plan."""
     listed = plan.get("todoList", plan.get("steps"))
     steps = listed if isinstance(listed, list) else []
     parts: dict[str, JsonValue] = {key: value for key, value in plan.items() if key not in ("todoList", "steps")}
@@ -176,7 +176,6 @@ def _map_steps(plan: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
-    """Answer a question that asks for a form."""
     fields = build_fields(request, record)
     filled = fill_form(fields, request.form_values())
     if filled.faults or verdict not in APPROVING:
@@ -206,7 +205,7 @@ async def _reconcile(request: InboxRequest, record: QuestionRecord) -> Response:
 
 
 async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
-    """Turn a page, show a fault or what was chosen, or approve the rows that are ticked."""
+    """Turn to another page, show a fault or the choice so far, or approve the rows that are ticked."""
     rows = record.question.covers
     pages = split_rows(rows)
     choice = read_choice(request, rows, request.service.tools, pages)
@@ -221,7 +220,7 @@ async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: s
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(picks)
-    # A decided question answers the same decision with the recorded one.
+    # If the question is decided, the same decision again gets the recorded one as the answer.
     if verdict in APPROVING and (not record.card.is_open or not (unseen or edited)):
         return await _approve_rows(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:
@@ -254,7 +253,7 @@ async def _approve_rows(
 ) -> Response:
     content: JsonValue = {"items": list[JsonValue](picks)} if choice.left_out else None
     decision = Decision(approved=True, reason=read_reason(request), content=content, modified_args=edited or None)
-    # What was edited is in the next revision of the question, if somebody else has to approve that.
+    # If somebody else must approve too, the next revision of the question has the edits.
     unedited_choice = replace(choice, edits={})
     try:
         return await record_answer(request, record, decision, unedited_choice)
@@ -263,7 +262,7 @@ async def _approve_rows(
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:
-    """Return the choice on another page, or with all rows ticked or none; None if no such button was pressed."""
+    """Return the choice on another page, or with all rows or none ticked; None if another button was pressed."""
     if text := request.form_value("page"):
         page = read_page_number(text, len(pages))
         return replace(choice, page=page, opened=choice.opened | {page})

@@ -1,5 +1,5 @@
-"""The pages of several questions: the open ones, the chosen ones to decide together, the closed ones, and what a host's
-session did, promised and proved.
+"""The pages of several questions: those that are open, those chosen to be decided together, and those that are closed.
+Another page shows the receipt of a host's session.
 """
 
 from starlette.responses import Response
@@ -48,7 +48,7 @@ async def show_history(request: InboxRequest) -> Response:
 
 @ROUTES.page("/review")
 async def show_review(request: InboxRequest) -> Response:
-    """Show every call of the chosen questions completely, before one decision about all of them."""
+    """Show every call of the chosen questions completely, before a person makes one decision about all of them."""
     question_ids = list(dict.fromkeys(request.http.query_params.getlist("id")))
     if not question_ids:
         raise BadForm(
@@ -84,7 +84,7 @@ async def decide_together(request: InboxRequest) -> Response:
 
 
 async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> Values:
-    """Return what became of the decision about one question."""
+    """Record the decision about one question, and return what became of it."""
     suspension_id, _, digest = item.partition(":")
     tool = "unknown"
     try:
@@ -106,7 +106,7 @@ async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> V
 
 @ROUTES.page("/receipts")
 async def show_receipt(request: InboxRequest) -> Response:
-    """Show the receipt of the session that the address names, or of the newest."""
+    """Show the receipt of the session that the address names, or of the newest session."""
     store, settings = request.service.store, request.site.settings
     try:
         receipt = await build_receipt(store, settings, request.query("session"))

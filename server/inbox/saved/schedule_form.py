@@ -1,4 +1,4 @@
-"""The form that adds a schedule to a saved plan. Enter in a field shows the next times; only a button adds one."""
+"""The form that adds a schedule to a saved plan. Enter in a field shows the next times; a button adds the schedule."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ async def show_schedule_form(request: InboxRequest) -> Response:
 
 @ROUTES.form("/saved/{name}/schedule/add")
 async def add_schedule(request: InboxRequest) -> Response:
-    """Add the schedule, or only show when it would tick. The same form sent twice adds one."""
+    """Add the schedule, or only show when it would tick. The same form, sent twice, adds one schedule."""
     verdict = request.read_verdict("add", "times")
     key = request.read_key(f"schedule {request.path('name')}")
     schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
 """The page of one schedule: when it ticks, what each tick did, and the buttons that pause, resume, run and remove it.
 
-After a button was pressed, the page says what that did, but only while it is still true: anybody can open the address
-that the button led to, at any time. Other pages list schedules with the same cards.
+After a button, the page says what the button did, but only while that is still true: the page has an address, which
+anybody with a session can open later. Other pages list schedules with the same cards.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _DONE = {
     ("resumed", False): Remark("Resumed: it ticks again at the times below.", tone="good"),
     ("added", False): Remark(_ADDED, tone="good"),
 }
-"""What a button did, by its name and by whether the schedule is paused."""
+"""What a button did, by the `did` in the address and by whether the schedule is paused now."""
 
 ROUTES = PageRoutes()
 
@@ -58,7 +58,7 @@ async def resume_schedule(request: InboxRequest) -> Response:
 
 @ROUTES.form("/schedules/{schedule_id}/run")
 async def run_schedule(request: InboxRequest) -> Response:
-    """Start a run as a tick at this moment would, once for the state that the page showed."""
+    """Start a run as a tick at this moment would, but only if the schedule has not changed since the page showed it."""
     version = request.form_value("version")
     if not (version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS):
         raise BadForm
@@ -93,7 +93,7 @@ async def _render_schedule(request: InboxRequest, remark: Remark | None = None) 
 
 
 def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
-    """Return what the button that led here did; None if the schedule is not in that state now."""
+    """Return what the button did that led to this address; None if the schedule is not in that state now."""
     did, is_paused = request.query("did"), card["paused_at"] is not None
     if did == "queued" and card["queued"]:
         return Remark("The last run is not finished; this one starts after it.", tone="plain")
@@ -108,14 +108,13 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
-    """Return the schedules of the inbox's store, for the person of this session. Raises `UsageError` if it cannot keep
-    any."""
+    """Return the store's schedules, for the person of this session. Raises `UsageError` if it cannot keep any."""
     service = request.service
     return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and why they cannot be read; none for a store that cannot keep any."""
+    """Return all schedules, oldest first, and a fault if they cannot be read. A store that cannot keep any has none."""
     store = service.store
     if not isinstance(store, HasRecords):
         return (), ""
@@ -154,7 +153,7 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
     try:
         view = book.build_view(schedule)
     except PlanwardenError as error:
-        # A zone that this machine does not know, so it never ticks here.
+        # This machine does not know the zone, so the schedule never ticks here.
         return {**card, "fault": escape_text(error.message)}
     ticks = list(view.recent[:shown_runs])
     if all(tick.execution_id is None for tick in ticks):

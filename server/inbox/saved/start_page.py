@@ -2,7 +2,7 @@
 
 The form carries the version that the page showed and a key of its own. The version is compared again when the run is
 created, so a file that has changed since then starts nothing. The key is stored with the run, so the same form sent
-twice starts one run, also in two processes.
+twice starts one run, even if two processes get it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
-"""A form that comes again within this time was pressed twice; later, the person wants another run."""
+"""If the same form comes again within this time, the button was pressed twice; later, the person wants another run."""
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 ROUTES = PageRoutes()
@@ -106,7 +106,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
     header = await store.header(start.execution_id)
     if header is None or store.clock.now() - header.created_at <= DOUBLE_S:
         return request.redirect(f"/executions/{start.execution_id}")
-    # A person who went back to an old page wants another run, and must not mistake the old one for it.
+    # A person who went back to an old page wants another run, and must not mistake the old run for the new one.
     text = "This form has started a run before; nothing more was started. The form below starts another."
     plan = await find_shown_plan(request.service, name)
     filled = keep_texts(plan.inputs, request.form_values()) if isinstance(plan, SavedPlan) else None
@@ -114,7 +114,7 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
 
 
 def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
-    """Return a sentence that says for which inputs the forecast is."""
+    """Return a sentence that says which inputs the forecast assumes."""
     if inputs is not None:
         return "With the inputs of the form, as tools and rules are now."
     if (plan.inputs or {}).get("required"):
@@ -131,7 +131,7 @@ async def _render_plan(
     inputs: Mapping[str, JsonValue] | None = None,
     started: str | None = None,
 ) -> Response:
-    """Return the page. `inputs` are those of the forecast; `started` is the run that an old form has started."""
+    """Return the page. The forecast is for `inputs`; `started` is the run that an old form has started."""
     name = request.path("name")
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]
@@ -160,7 +160,7 @@ async def _render_plan(
 
 
 async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> Values:
-    """Return what a run with these inputs would do and ask; without them, what is known of every run."""
+    """Return what a run with these inputs would do and ask; without inputs, what is known about every run."""
     empty: Values = {"summary": "", "steps": (), "left_out": 0, "warnings": (), "fault": ""}
     try:
         forecast = await service.forecast_plan(plan.document, inputs=inputs, principal=LOCAL)
@@ -180,7 +180,7 @@ async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, 
 
 
 def _build_preview(step: ForecastStep, forecast: Forecast, description: str) -> Values:
-    """Return a step before it has run: whom its calls will ask, what only the run will know, and what would fail."""
+    """Return what is known of a step before it runs: what it will ask, what only the run will know, what would fail."""
     return {
         "step_id": shorten_text(step.id, 200),
         "description": shorten_text(flow(description), LISTED_CHARS),

@@ -1,9 +1,9 @@
-"""What clients of older revisions of the protocol are told over their connection: changes of resources that they
-subscribed to, and, if they asked for a list, that lists changed.
+"""Tells clients of older protocol revisions, over their connection, which of the resources that they subscribed to have
+changed, and, if they asked for a list, that lists have changed.
 
-Clients may also subscribe to resources that planwarden does not change; events about these on the SDK's bus are passed
-on. Lists change when the file of a saved plan changes. Nothing announces that, so once a client has asked for a list or
-for changes, one task looks every few seconds. Clients of 2026-07-28 hear of it on `subscriptions/listen`.
+Clients may also subscribe to resources that planwarden does not change, and get the SDK's events about these. Lists
+change when the file of a saved plan changes. Nothing announces that, so once a client has asked for a list or for
+changes, one task looks every few seconds. Clients of protocol 2026-07-28 hear of it on `subscriptions/listen`.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """
@@ -54,7 +54,7 @@ def _find_connection(ctx: ServiceContext) -> Connection:
 
 
 def _send_until_closed(ctx: ServiceContext, send: Callable[[], Awaitable[None]], forget: Callable[[], object]) -> None:
-    """Run `send` in the background, again after a failure, until the request's connection closes; then `forget`."""
+    """Run `send` in the background, again after a failure; call `forget` when the request's connection closes."""
     scope = anyio.CancelScope()
 
     async def run() -> None:
@@ -83,7 +83,7 @@ class LegacySubscriptions:
     def __init__(self, bus: SubscriptionBus) -> None:
         self._bus = bus
         self._subscribers: dict[int, _Subscriber] = {}
-        """By the identity of the connection; removed when it closes."""
+        """By the `id` of the connection; removed when the connection closes."""
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
         """Subscribe to a resource; subscribing twice is one subscription."""
@@ -99,7 +99,7 @@ class LegacySubscriptions:
         return EmptyResult()
 
     async def unsubscribe(self, ctx: ServiceContext, params: UnsubscribeRequestParams) -> EmptyResult:
-        """End a subscription; without one it does nothing."""
+        """End a subscription; do nothing if there is none."""
         subscriber = self._subscribers.get(id(_find_connection(ctx)))
         if subscriber is not None:
             subscriber.remove(str(params.uri))
@@ -138,19 +138,19 @@ class _Subscriber:
 
 
 class PlanListWatch:
-    """Watches the saved plans for the clients of one server; as a middleware it sees who wants to hear of changes."""
+    """Watches the saved plans for the clients of one server. This middleware sees who wants to hear of changes."""
 
     def __init__(self, list_plans: Callable[[], Awaitable[tuple[SavedPlan, ...]]], bus: SubscriptionBus) -> None:
         self._list_plans = list_plans
         self._bus = bus
         self._fingerprint: object = None
         self._run_of: LazyService | None = None
-        """The running server for which the task looks."""
+        """The running server whose task looks for changes."""
         self._changed: dict[int, anyio.Event] = {}
-        """By the identity of the connection; changes that a client has not read yet are one."""
+        """By the `id` of the connection; an event is set when lists changed and the client has not been told yet."""
 
     async def __call__(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
-        """Look for changes from now on, and notify the client of the request if it speaks an older revision."""
+        """Start to look for changes when a client wants to hear of them, and notify clients of older revisions."""
         lazy_service = ctx.lifespan_context
         if ctx.method in METHODS and self._run_of is not lazy_service:
             self._run_of = lazy_service

@@ -3,7 +3,7 @@
 The response to the request is a stream. It begins with the subscriptions that the server accepts. Then it carries
 `notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the
 whole task, and other events of the SDK's bus. Each task is sent once at the beginning, so that no change is missed
-between the call that created it and this one. There is no replay: a client that lost the stream listens again.
+between the call that created the task and this one. There is no replay: a client that lost the stream listens again.
 
 The SDK's own handler ends the stream of a slow client, and knows neither owners nor tasks; this one replaces it.
 
@@ -43,7 +43,7 @@ TASK_IDS = "taskIds"
 
 
 class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks"]]):
-    """Its params are plain JSON, in which `ttlMs` may be null."""
+    """A change of a task. The params are plain JSON, in which `ttlMs` may be null."""
 
     method: Literal["notifications/tasks"] = "notifications/tasks"
     params: dict[str, Any]
@@ -60,13 +60,13 @@ class ListenMethod:
         tasks.on_answer = self._mark_task_changed
 
     def close(self) -> None:
-        """End every stream with a result, as the protocol asks of a server. Does not wait for the end."""
+        """End every stream with a result, as the protocol asks of a server; do not wait until they have ended."""
         self._is_closing = True
         for stream in self._streams:
             stream.watcher.close()
 
     def _mark_task_changed(self, task_id: str) -> None:
-        """Called for each answer, because one that decides nothing changes the task but not its execution."""
+        """Mark the task as changed after an answer: one that decides nothing changes the task but not its execution."""
         for stream in self._streams:
             stream.watcher.mark_changed(Topic("task", task_id))
 
@@ -94,8 +94,6 @@ class ListenMethod:
 
 
 class _Stream:
-    """One open stream."""
-
     def __init__(
         self, ctx: ServiceContext, service: Service, tasks: Tasks, bus: SubscriptionBus, filter_: SubscriptionFilter
     ) -> None:
@@ -114,17 +112,17 @@ class _Stream:
         self.watcher = TopicWatcher(service, self._principal, bus, accepts_event)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        """By task id, for tasks that change when a time runs out."""
+        """By task id; a timer marks its task as changed when the task changes by itself."""
 
     def stop(self) -> None:
-        """Send nothing more."""
+        """Cancel the timers."""
         for timer in self._timers.values():
             timer.cancel()
 
     async def run(self, task_ids: Sequence[str]) -> None:
-        """Watch before acknowledging, so that no change is missed; the acknowledgement is the first frame.
+        """Watch the topics before the first frame acknowledges them, so that no change is missed; then send changes.
 
-        Foreign and unknown tasks are not watched.
+        Do not watch foreign and unknown tasks.
         """
         for topic in map(find_topic, self._honored.resource_subscriptions or ()):
             if topic is not None:
@@ -145,7 +143,7 @@ class _Stream:
                     await self._send(event_to_notification(event, self._meta))
 
     async def _send_task(self, topic: Topic) -> None:
-        """Send the task as `tasks/get` would return it now; stop watching it after its end."""
+        """Send the task as `tasks/get` would return it now; stop watching a task that has ended."""
         task = await find_task(self._service, topic.name, self._principal)
         if task is None:
             self.watcher.remove(topic)
@@ -166,7 +164,7 @@ class _Stream:
 
 
 def _read_task_ids(ctx: ServiceContext, filter_: SubscriptionFilter) -> list[str]:
-    """Return the task ids in the filter. Raises `MCPError` without the extension, or when they are not strings."""
+    """Return the filter's task ids. Raises `MCPError` if one is not text, or the client does not declare tasks."""
     ids: object = (filter_.model_extra or {}).get(TASK_IDS)
     if ids is None:
         return []

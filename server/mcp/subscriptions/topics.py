@@ -1,4 +1,4 @@
-"""Watches the topics of one listener and yields those that changed since it last looked.
+"""Watches the topics of one listener, and yields those that have changed since the last look.
 
 A change puts the topic into a queue. A topic is in the queue only once however often it changes, so the queue is never
 longer than the subscription, and a slow listener misses only intermediate states. A topic is yielded only if its reader
@@ -31,8 +31,8 @@ class Topic(msgspec.Struct, frozen=True):
     """What a listener watches: a resource at an address, or an execution as a task."""
 
     kind: Kind
-    """`execution` is the newest of a thread, and `suspensions` are the principal's open questions. A `suspension` may
-    be open or not. The `tools` for plans, and a `tool`, are the same for every principal."""
+    """`execution`: the newest one of a thread. `suspensions`: the principal's open questions. `suspension`: one
+    question, open or not. `tools` and `tool`: all tools for plans, or one of them, the same for every principal."""
     name: str = ""
     """The id of the thread, the suspension or the execution, or the name of the tool."""
     uri: str = ""
@@ -67,7 +67,7 @@ class TopicWatcher:
         self._is_closed = False
 
     async def add(self, topic: Topic) -> bool:
-        """Watch the topic from now on; False when there are too many. Raises `StoreError`."""
+        """Watch the topic from now on. Return False if there are too many topics. Raises `StoreError`."""
         if topic not in self._fingerprints:
             if len(self._fingerprints) >= MAX_TOPICS:
                 return False
@@ -80,7 +80,7 @@ class TopicWatcher:
         self._changed.pop(topic, None)
 
     def mark_changed(self, topic: Topic) -> None:
-        """Yield the topic again if it is watched, although nothing stored has changed."""
+        """Yield the topic again if it is watched, even if nothing in the store has changed."""
         if topic in self._fingerprints:
             self._fingerprints[topic] = None
             self._changed[topic] = None
@@ -92,7 +92,7 @@ class TopicWatcher:
         self._wake()
 
     async def changes(self) -> AsyncGenerator[Change]:
-        """Yield changes from the first `__anext__` until `close`. Raises `StoreError`; the change stays queued."""
+        """Yield changes from the first `__anext__` until `close`. Raises `StoreError`, and keeps the change queued."""
         stop = self._service.listen(self._on_commit)
         stop_tools = self._service.tools.listen(
             partial(self._mark_changed_where, lambda topic: topic.kind in ("tool", "tools"))
@@ -116,8 +116,7 @@ class TopicWatcher:
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """Return True if the change is new. Take it off the queue before the look, so that a change during the look
-        queues it again."""
+        """Take the change off the queue, then return whether it is new. A change during this look is queued again."""
         self._changed.pop(change, None)
         if not isinstance(change, Topic):
             return True
@@ -165,7 +164,7 @@ class TopicWatcher:
         self._wakeup = anyio.Event()
 
     async def _fingerprint(self, topic: Topic) -> object:
-        """Return a value that differs when the topic's reader sees a difference; None if it is not the principal's."""
+        """Return a value that changes when the topic's reader sees a change; None if the principal does not own it."""
         match topic.kind:
             case "execution":
                 headers = await self._service.store.thread(topic.name)

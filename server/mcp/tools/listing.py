@@ -21,5 +21,5 @@ TOOLS: tuple[McpTool, ...] = (
     plans.cancel_execution,
 )
 APP_TOOLS = (suspensions.app_decide, plans.app_show)
-"""Only the app's view calls them."""
+"""Tools that only the app's view calls."""
 TOOLS_BY_NAME: Mapping[str, McpTool] = {tool.name: tool for tool in (*TOOLS, *APP_TOOLS)}

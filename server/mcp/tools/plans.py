@@ -166,8 +166,7 @@ async def get_execution(request: ToolRequest) -> CallToolResult:
     required=("threadId",),
 )
 async def app_show(request: ToolRequest) -> CallToolResult:
-    """Return the plan as the view shows it, with its questions; `_meta` has them only if the view shows another
-    version."""
+    """Return the thread's status; `_meta` carries the plan and its questions if the view has not seen this version."""
     execution = await request.service.load_newest(request.thread_id, request.principal)
     view = request.service.build_view(execution)
     result = build_result({"threadId": view.thread_id, "status": view.status}, lambda document: document["status"])

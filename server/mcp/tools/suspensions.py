@@ -84,7 +84,7 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
     required=("threadId", "suspensionId"),
 )
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
-    """The model's rejection counts. Its approval of a person's question is a proposal, and the person is asked."""
+    """Record the model's rejection; treat its approval of a person's question as a proposal, and ask the person."""
     request = await remember_before(request)
     answer = read_answer(request.context)
     if answer is not None and answer[0].suspension_id == request.suspension_id:
@@ -145,7 +145,7 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
 
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
-    """Return the request with the question as `resume_execution` would name it."""
+    """Return the request with the ids of the question as arguments, as in a call of `resume_execution`."""
     arguments = {**request.arguments, "threadId": thread_id, "suspensionId": suspension_id}
     return replace(request, arguments=arguments)
 
@@ -160,7 +160,7 @@ def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> 
     required=("threadId", "suspensionId", "nonce", "content"),
 )
 async def app_decide(request: ToolRequest) -> CallToolResult:
-    """Return the execution after the decision that a person made in the view of the MCP App.
+    """Record the decision that a person made in the view of the MCP App, and return the execution.
 
     Raises:
         InvalidArguments: the content decides nothing, or the nonce was not issued for this question.
@@ -180,7 +180,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
-    """Refuse a call without the nonce, which the model could have made; count it, and record an approval as a claim.
+    """Refuse a call without the nonce, since the model could have made it; count it, and record an approval as a claim.
 
     For a question that is already decided, return the recorded outcome, as every other channel does.
     """
@@ -202,7 +202,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
 async def _decide_as_client(
     request: ToolRequest, decision: Decision, channel: str, digest: str, rendered: str
 ) -> CallToolResult:
-    """Record what a person decided in the client: about this digest, with `rendered` on the screen."""
+    """Record what a person decided in the client; `digest` is that of the shown revision, `rendered` of its text."""
     authority = Authority(
         assurance="client",
         channel=channel,
@@ -217,7 +217,7 @@ async def _decide_as_client(
 async def _record_decision(
     request: ToolRequest, decision: Decision, authority: Authority, *, caller_only: bool = False
 ) -> Execution:
-    """Return the execution after the store has taken or refused the decision."""
+    """Record the decision, and return the execution; after a refusal, the execution says how to ask the person."""
     execution, is_accepted = await request.service.answer(
         request.thread_id,
         request.suspension_id,
@@ -238,9 +238,9 @@ async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult
 
 
 async def _apply_proposal(request: ToolRequest) -> Execution:
-    """Return the execution after what the model sent. A person's question stays open unless the model rejects it.
+    """Record what the model sent, and return the execution. A person's question stays open unless the model rejects it.
 
-    A model that sends no decision, or only part of one, is not told how to make one: the person is asked.
+    If the model sends no decision, or only part of one, do not tell it how to make one: the person is asked.
     """
     fields: Mapping[str, Any] = request.arguments.get("decision", {})
     decision = Decision(
@@ -265,8 +265,8 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
 
 
 async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolResult | InputRequiredResult | None:
-    """Ask the person at the client. Return the result of the call, or the question that it must return; None if the
-    client can neither show the question nor open its page."""
+    """Ask the person at the client. Return the result of the call, or the question that the call must return; None if
+    the client can neither show the question nor open its page."""
     elicitation = build_elicitation(suspension, find_usable_modes(request.context))
     if elicitation is None:
         return None
@@ -280,7 +280,7 @@ async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolR
 
 
 async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallToolResult:
-    """Record what a person decided in a form; for an address, wait for the page as long as the caller waits."""
+    """Record what a person decided in a form. For a page, wait for its decision as long as the caller waits."""
     reference, result = answer
     is_accepted = result.action == "accept"
     if reference.mode == "url" and not is_accepted:
@@ -297,7 +297,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
-    """Return what the person decided on the page, as the store says; `reason` explains why it is still open."""
+    """Return what the person decided on the page, as the store has it; `reason` says why the question is still open."""
     _, is_open = await request.read_question()
     if is_open:
         return await _show_undecided(request, reason)

@@ -1,9 +1,9 @@
-"""A person's login to a downstream server: OAuth's authorization code with PKCE, by the SDK, in the person's browser.
+"""Logs a person in to a downstream server: the SDK runs OAuth's authorization code flow with PKCE in a browser.
 
-https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: the server names its authorization server.
-We are a client there: one that the operator registered, one that the operator's document describes, or one that we
-register. The person agrees in the browser, which returns to an address of this machine. `tokens.py` stores the result
-and `transport.py` uses it.
+The protocol is https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization. The server names its
+authorization server, where we are a client: the operator registered it, a document of the operator describes it, or we
+register it ourselves. The person agrees in the browser, which then returns to an address of this machine. `tokens.py`
+stores the tokens, and `transport.py` uses them.
 """
 
 import logging
@@ -29,17 +29,17 @@ from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStora
 from planwarden.tools.downstream.tools import one_line
 
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
-"""For a provider that only refreshes tokens and opens no browser."""
+"""The redirect address of a provider that only refreshes tokens and opens no browser."""
 MAX_VISITS = 2
-"""Visits of the browser in one login; a server that asks more often would ask without end."""
+"""The most visits of the browser in one login, because a server could otherwise ask without end."""
 READ_TIMEOUT_S = 30.0
 MAX_ADDRESS_CHARS = 8_192
-"""Length of the address that the browser visits."""
+"""The longest address that the browser visits."""
 MAX_LISTING_BYTES = 8 * 1024 * 1024
 
 _HTTP_ERRORS = (httpx2.HTTPError, httpx2.StreamError)
 
-# The SDK quotes answers of token endpoints in this log.
+# The SDK writes answers of token endpoints to this log, and they can contain secrets.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
@@ -48,7 +48,7 @@ class LoginBrowser(Protocol):
 
     @property
     def redirect_uri(self) -> str:
-        """Where the browser returns to."""
+        """The address to which the browser returns."""
         ...
 
     async def visit(self, url: str) -> None:
@@ -56,14 +56,14 @@ class LoginBrowser(Protocol):
         ...
 
     async def wait_for_callback(self) -> AuthorizationCodeResult:
-        """Wait until the browser returns. Raises `ToolError` when the person or the server refused."""
+        """Wait until the browser returns. Raises `ToolError` if the person or the server refused the login."""
         ...
 
 
 def build_provider(
     login: LoginLocation, storage: LoginTokenStorage, browser: LoginBrowser | None = None
 ) -> OAuthClientProvider:
-    """Return the SDK's provider for the server. Without a browser it can only refresh a token."""
+    """Return the SDK's provider for the server. Without a browser, the provider can only refresh a token."""
     redirect_uri = AnyUrl(UNUSED_REDIRECT_URI if browser is None else browser.redirect_uri)
     provider = OAuthClientProvider(
         login.url,
@@ -93,8 +93,8 @@ class _LimitedBrowser:
     async def visit(self, url: str) -> None:
         before, _, after = url.rpartition("?")
         if "?" in before:
-            # Expected: the query of the endpoint's address is kept (https://www.rfc-editor.org/rfc/rfc6749#section-3.1).
-            # Actual: the SDK adds a second question mark. Until the SDK is fixed.
+            # A query in the address must be kept (https://www.rfc-editor.org/rfc/rfc6749#section-3.1), but the SDK adds
+            # its parameters behind a second question mark. Needed until the SDK is fixed.
             url = f"{before}&{after}"
         check_address(url, self.server_url)
         self.storage.check_issuer()
@@ -119,13 +119,13 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
     challenge: str | None
     error: Exception | None = None
     refusal: str | None = None
-    """The last refusal of an authorization server."""
+    """Describes the authorization server's last answer, if that was a refusal."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             return await self._run_flow(request)
         except (OAuthFlowError, PlanwardenError, *_HTTP_ERRORS, ValueError, ArithmeticError, OSError) as error:
-            # The SDK's connection would report another error, and log it with what was sent.
+            # Keep this error, because the SDK's connection would report another one, and log it with what was sent.
             self.error = self.error or error
             raise httpx2.ConnectError("the login failed") from None
 
@@ -145,16 +145,16 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
     async def _send(self, request: httpx2.Request, *, to_issuer: bool) -> httpx2.Response:
         if to_issuer:
             if request.headers.get("content-type") == "application/json":
-                # Only a registration is JSON.
+                # Of all requests to the authorization server, only a registration is JSON.
                 self.storage.check_pkce()
             answer = await self.issuer.send(request)
             self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
         if request.method == "GET":
-            # A GET would open a stream of messages, whose answer may not begin before the first message.
+            # A GET would open a stream of messages, and its answer may not begin before the first message.
             return httpx2.Response(405, request=request)
         if self.challenge is not None:
-            # The refusal of an earlier request is used here, so that the server need not repeat it.
+            # Repeat the stored refusal of an earlier request, so that the server does not have to send it again.
             challenge, self.challenge = self.challenge, None
             return httpx2.Response(403, headers={"www-authenticate": challenge}, request=request)
         request.headers["accept-encoding"] = ENCODINGS
@@ -165,9 +165,9 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
 
 
 async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
-    """Ask the server for its tools, and let the person log in if it wants that. Returns False if it did not.
+    """List the server's tools. If the server wants a login, let the person log in. Return whether it wanted one.
 
-    Raises `ToolError`: the login failed, or the server cannot be reached; the stored login is unchanged.
+    Raises `ToolError`: the login failed, or the server cannot be reached. Only new tokens change the stored login.
     """
     stored, redirect_uri = await StoredLogin.load(login), browser.redirect_uri
     storage = LoginTokenStorage(login, stored, ignore_tokens=stored.challenge is None, redirect_uri=redirect_uri)
@@ -178,7 +178,7 @@ async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
         flow = _LoginFlowTransport(inner, issuer, provider, storage, stored.challenge)
         try:
             await _list_tools(login.config, flow)
-        # The SDK and a stranger's servers can raise anything, in groups; the first error of the login itself counts.
+        # The SDK and foreign servers can cause any error, even in groups. The first error of the login itself counts.
         except Exception as error:  # noqa: BLE001
             why = _describe(flow.error or error, flow.refusal or "its answer is not valid OAuth")
             # The SDK's message may quote secrets.
@@ -187,7 +187,7 @@ async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
 
 
 async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> None:
-    """Send requests that make every server that wants a login ask for it."""
+    """Connect and list the tools, because every server that wants a login asks for it at one of these requests."""
     streams = connect_streams(config, transport, MAX_LISTING_BYTES, read_s=READ_TIMEOUT_S)
     client_info = Implementation(name="planwarden", version="1")
     async with Client(streams, cache=None, client_info=client_info) as client:
@@ -195,7 +195,7 @@ async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport
 
 
 def _describe(error: BaseException, answer: str) -> str:
-    """Return what failed; `answer` is the last answer of the authorization server."""
+    """Return what failed. `answer` describes the last answer of the authorization server."""
     match error:
         case BaseExceptionGroup():
             return _describe(error.exceptions[0], answer)

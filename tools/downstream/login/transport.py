@@ -1,9 +1,9 @@
-"""Sends requests to a server that wants a login with the stored token, and refreshes the token in time.
+"""Adds the stored token to each request to a server that wants a login, and refreshes the token when it expires.
 
-A process that runs plans never starts a login. When a server refuses a token, it opens no address, registers no client
-and looks nothing up; the request fails with the command that a person must run. The SDK implements the steps of OAuth
-(https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization). Its provider holds a lock until a
-request is answered, so only the token comes from it; requests run concurrently.
+A process that runs plans never starts a login. When a server refuses a token, this process opens no browser, registers
+no client and looks up nothing. The request fails, and its error names the command that a person must run. The SDK
+implements the steps of OAuth (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization). Its
+provider holds a lock until a request is answered, so it only refreshes the token, and our requests run concurrently.
 """
 
 import logging
@@ -39,12 +39,12 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._use(StoredLogin(server_url=login.url))
         self._lock = anyio.Lock()
         self._is_known = False
-        """The server has answered a request without asking for a login."""
+        """Whether the server has answered a request of this connection with anything but HTTP status 401."""
         self._refusal: str | None = None
-        """Why no more requests are sent on this connection."""
+        """Why this connection sends no more requests; None if it still does."""
 
     async def _load(self) -> None:
-        # Read before the login: what changes in between is loaded again.
+        # Read the version before the login, so that a change in between is noticed and loaded later.
         version = await self._location.version()
         self._use(await StoredLogin.load(self._location))
         self._version = version
@@ -54,11 +54,11 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._provider = build_provider(self._location, self._storage)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raise `AccessError` when the server wants a login and there is none."""
+        """Raise `AccessError` if the server wants a login and there is none that it accepts."""
         if self._refusal is not None:
             raise AccessError(self._refusal)
         if _origin(str(request.url)) != _origin(self._location.url):
-            # A redirect to an address that no person has logged in to.
+            # A redirect leads to another origin, and no person has logged in there.
             return await self._inner.handle_async_request(request)
         sent_with = await self._authorize(request)
         response = await self._inner.handle_async_request(request)
@@ -73,7 +73,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         await self._issuer.aclose()
 
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
-        """Add the token to the request and return it. Refreshes a `refused` token, unless another task already did."""
+        """Add the token to the request and return the token. Refresh a `refused` one, unless another task did so."""
         async with self._lock:
             try:
                 await self._reload_if_changed()
@@ -97,7 +97,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             await self._load()
 
     def _needs_refresh(self, refused: str | None) -> bool:
-        """Return whether the token can be refreshed and was refused or has expired by this machine's clock."""
+        """Return whether the token can be refreshed, and either was refused or has expired by this machine's clock."""
         login = self._storage.login
         if login.tokens is None or login.tokens.refresh_token is None:
             return False
@@ -109,7 +109,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._provider.context.token_expiry_time = 1.0
         why: str | None = None
         try:
-            # If the answer were not read, the new token would be lost and the old one no longer valid.
+            # Shielded: without the answer, the new token would be lost, and the old one might no longer be valid.
             with anyio.fail_after(REFRESH_S, shield=True):
                 await self._request_token(request)
         except AccessError as error:
@@ -117,7 +117,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         except TimeoutError:
             why = "its authorization server did not answer in time"
         except PlanwardenError as error:
-            # The new token is in memory, so this process can use it until it ends.
+            # The new token is in memory, so this process can still use it.
             logger.warning("the login to server %r cannot be stored: %s", self._location.config.name, error.message)
         except (OAuthFlowError, httpx2.HTTPError, ValidationError, ArithmeticError) as error:
             why = type(error).__name__
@@ -130,13 +130,13 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             raise AccessError(self._advice("its login has expired"))
 
     async def _request_token(self, request: httpx2.Request) -> None:
-        """Run the provider's steps up to the point at which it would send the request itself."""
+        """Run the provider's steps until it would send `request` itself."""
         async with aclosing(self._provider.async_auth_flow(request)) as flow:
             outgoing = await anext(flow)
             while outgoing is not request:
                 response = await self._issuer.send(outgoing)
                 if response.status_code == 429 or response.status_code >= 500:
-                    # The SDK would treat this as the end of the login.
+                    # The SDK would conclude from this answer that the login has ended.
                     raise AccessError(f"its authorization server answered with {describe_refusal(response)}")
                 outgoing = await flow.asend(response)
 
@@ -147,7 +147,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             why = "it refuses the stored login" if has_token else "it wants a login"
             text = self._advice(why) + ("" if has_token else ", or give it an Authorization header under headers")
             if not self._is_known:
-                # The next attempts, in other versions of the protocol, would fail for other reasons.
+                # Keep this reason, because the next attempts, in other versions of the protocol, would fail for others.
                 self._refusal = text
             raise AccessError(text)
         self._is_known = True
@@ -163,6 +163,6 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    """https://www.rfc-editor.org/rfc/rfc6454#section-4"""
+    """Return scheme, host and port of the URL (https://www.rfc-editor.org/rfc/rfc6454#section-4)."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -1,6 +1,6 @@
-"""A downstream server as a child process: its start, its lines within a limit, its log and its end.
+"""Runs a downstream server as a child process: starts it, limits the lines that it writes, keeps its log and ends it.
 
-What it says is read elsewhere: `stdio.py` speaks MCP to it with the SDK, and the gate passes its lines on.
+Other modules read its messages: `stdio.py` speaks MCP with it through the SDK, and the gate passes its lines on.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""What is kept of each end of an oversized line: either may hold the id of the request it answers."""
+"""Bytes kept of each end of an oversized line, because either may contain the id of the request that it answers."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
-"""The longest time between the end of a child's pipes and its own end, which a busy machine reports late."""
+"""How long to wait for the end of a child whose pipes are closed; a busy machine reports that end late."""
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
@@ -40,18 +40,18 @@ MAX_LINE_CHARS = 2_000
 _SDK_LOGGERS = ("client", "mcp.client.streamable_http")
 
 OnLost = Callable[[str], None]
-"""Takes the reason the connection is lost."""
+"""Takes the reason why the connection is lost."""
 
 
 class OversizedLine(msgspec.Struct, frozen=True):
-    """The two ends of a line beyond the limit."""
+    """The beginning and the end of a line beyond the limit."""
 
     head: bytes
     tail: bytes
 
     @property
     def request_id(self) -> int | None:
-        """The id of the request that it answers, if one of its ends contains it."""
+        """The id of the request that the line answers, if the head or the tail contains that id."""
         result = _RESULT.search(self.head)
         match = _ID.search(self.head[: result.start()] if result else b"")
         if match is None:
@@ -60,13 +60,13 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
 
 class LineReader:
-    """Splits a stream of bytes into lines; buffers at most `limit` bytes."""
+    """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished one."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
         self._head: bytes | None = None
-        """The head of the current line, if that is already too long."""
+        """The head of the current line, if the line is already too long."""
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ends, rest = chunk.split(b"\n")
@@ -89,13 +89,13 @@ class LineReader:
 
 
 def shorten_sdk_log() -> None:
-    """Keep what a server sends out of the tracebacks that the SDK logs; calling it again changes nothing."""
+    """Keep tracebacks of invalid messages, which quote the server, out of the SDK's log. May be called again."""
     for name in _SDK_LOGGERS:
         logging.getLogger(name).addFilter(_drop_traceback)
 
 
 def _drop_traceback(record: logging.LogRecord) -> bool:
-    """Take the traceback off a record about a message that does not validate: the fault is the server's."""
+    """Remove the traceback from a record about an invalid message, because the fault is the server's."""
     if record.exc_info and isinstance(record.exc_info[1], ValueError):
         record.exc_info = None
     return True
@@ -110,7 +110,7 @@ class ServerLog:
     _size: int = 0
 
     def write(self, line: bytes) -> None:
-        """Append one line, given without its end. Stops logging when the disk cannot be written to."""
+        """Append one line, given without its line break. Stop logging if the file cannot be written to."""
         if self.path is None:
             return
         data = f"{_escape(line[: MAX_LINE_CHARS * 4])}\n".encode()
@@ -153,7 +153,7 @@ class Child(msgspec.Struct, kw_only=True):
     on_lost: OnLost
 
     async def report_loss(self, why: str) -> None:
-        """Say why the connection is lost, before the session sees it; an exit code, if any, explains more."""
+        """Report why the connection is lost, before the session notices. If the process ends, report its exit code."""
         is_over = await self._ends_within(END_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
 
@@ -168,15 +168,15 @@ class Child(msgspec.Struct, kw_only=True):
                 await anyio.sleep(PAUSE_S)
 
     async def watch(self) -> None:
-        """Notice the end of the child even when its own child keeps the pipes open."""
+        """Report the end of the child, even if a child of its own keeps the pipes open."""
         await self._ends_within(math.inf, WATCH_S)
-        # Its last output is still in the pipe.
+        # Its last output may still be in the pipe, so let it be read first.
         await anyio.sleep(WATCH_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}")
         await self.close_inbox()
 
     async def close_inbox(self) -> None:
-        """Close what receives its messages, because no more will come."""
+        """Close the stream for its messages, because no more will come. A subclass that has one overrides this."""
 
     async def stop(self) -> None:
         """Close its input, wait, and end its process group, in bounded time."""
@@ -185,15 +185,15 @@ class Child(msgspec.Struct, kw_only=True):
         if not await self._ends_within(GRACE_S):
             self._signal(signal.SIGTERM)
             await self._ends_within(GRACE_S)
-        # Also ends children of a server that has ended.
+        # This also ends the children of a server that has ended itself.
         self._signal(signal.SIGKILL)
         await self._ends_within(GRACE_S)
-        # Its own children may hold its pipes open.
+        # Its own children may keep its pipes open.
         with suppress(PermissionError):
             self.transport.close()
 
     async def _ends_within(self, seconds: float, every_s: float = 0.01) -> bool:
-        """Poll, because `wait()` also waits for the pipes, which a grandchild may hold open."""
+        """Return whether the child ends in time. Poll, as `wait()` also waits for pipes that a grandchild may hold."""
         deadline = anyio.current_time() + seconds
         while True:
             if self.process.returncode is not None:
@@ -208,7 +208,7 @@ class Child(msgspec.Struct, kw_only=True):
 
 
 async def spawn(config: ServerConfig, environment: Mapping[str, str]) -> tuple[Process, asyncio.SubprocessTransport]:
-    """Do what `asyncio.create_subprocess_exec` does, and return the transport too, which closes the pipes."""
+    """Start the child like `asyncio.create_subprocess_exec`; also return the transport, which can close the pipes."""
     assert config.command is not None
     loop = asyncio.get_running_loop()
     try:

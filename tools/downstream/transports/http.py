@@ -1,8 +1,8 @@
-"""A downstream server behind an address: Streamable HTTP, with bounded answers and an error for each failed request.
+"""Connects to a downstream server behind a URL: Streamable HTTP, with limited answers and an error per failed request.
 
 The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without an error for the
-request. Here an answer has a limit, and a failure becomes an error of its own request that says whether the server may
-have carried out the request. The SDK follows redirects within the same origin only.
+request. `BoundedTransport` limits each answer, and turns each failure into an error of its request that says whether
+the server may have carried out the request. The SDK follows redirects within the same origin only.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -38,7 +38,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
                 return await self._inner.handle_async_request(request)
         check = send_check.get() if is_post else None
         if check is not None:
-            # Connecting and logging in can take long; this is called when the first byte of the request is about to go.
+            # Connecting and logging in can take long, so `check` is called when the request itself is about to be sent.
             request.extensions = {**request.extensions, "trace": _check_at_headers(check)}
         try:
             response = await self._inner.handle_async_request(request)
@@ -71,7 +71,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 def _check_at_headers(check: SendCheck) -> Callable[[str, Mapping[str, object]], Coroutine[object, object, None]]:
-    """Return a trace for httpcore (https://www.encode.io/httpcore/extensions/#trace)."""
+    """Return a trace function for httpcore (https://www.encode.io/httpcore/extensions/#trace)."""
 
     async def trace(event: str, info: Mapping[str, object]) -> None:
         if event.endswith("send_request_headers.started"):
@@ -95,19 +95,19 @@ def _error_response(code: int, message: str) -> httpx2.Response:
 
 
 @asynccontextmanager
-# The SDK's type of the pair has no public name.
+# `Any`, because the SDK's type for the pair of streams has no public name.
 async def http_transport(
     config: ServerConfig, login: LoginLocation | None, *, is_typed: bool = True
 ) -> AsyncGenerator[Any]:
-    """Yield the streams to the server's address; `login` is where a person's login to it is kept.
+    """Yield the streams to the server's URL. `login` is where a person's login to the server is kept.
 
-    Unless `is_typed`, results stay as they came, and the SDK cannot check them.
+    Without `is_typed`, results stay as the server sent them, and the SDK may refuse them.
     """
     async with httpx2.AsyncHTTPTransport() as inner:
         # An Authorization header of the operator takes precedence over a login.
         has_header = any(name.lower() == "authorization" for name in config.headers)
         outer = inner if login is None or has_header else LoginTransport(inner, login)
-        # Reading has no limit of its own: calls have theirs, and the message stream is silent most of the time.
+        # Reading has no time limit: calls have their own, and the stream of messages is silent most of the time.
         bounded = BoundedTransport(outer)
         async with connect_streams(config, bounded, MAX_BODY_BYTES, read_s=None, is_typed=is_typed) as streams:
             yield streams

@@ -1,9 +1,9 @@
-"""A downstream server as a child process: MCP over its standard input and output, with every line bounded.
+"""Speaks MCP with a downstream server that is a child process, over its standard input and output, in limited lines.
 
-The SDK's own transport accepts lines of any length and passes on every notification; a server could fill our memory
-with either. Here a line has a limit, lines other than messages are counted and dropped, and a flood is slowed down.
-The child gets the SDK's few safe variables and the configured ones, never ours. Shutting down closes its input, waits,
-and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
+The SDK's own transport accepts lines of any length and passes on every notification, so a server could fill our memory
+with either. Here a line has a limit, lines that are not messages are dropped, and a flood is slowed down. The child
+gets the few variables that the SDK considers safe and the configured ones, no others. Shutting down closes its input,
+waits, and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
 
 import logging
@@ -46,9 +46,9 @@ from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, V
 logger = logging.getLogger(__name__)
 
 BURST, PAUSE_S = 100, 0.01
-"""The reader pauses after this many unsolicited messages, so that the event loop can do other work."""
+"""After each `BURST` unsolicited lines the reader pauses for `PAUSE_S`, so that the event loop can do other work."""
 MAX_SERVER_REQUESTS = 16
-"""Requests of the server that may wait for our answer at the same time."""
+"""How many requests of the server may wait for our answer at the same time."""
 _WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 
@@ -57,8 +57,6 @@ Outgoing = tuple[JSONRPCMessage, SendCheck | None]
 
 
 class _McpChild(Child, kw_only=True):
-    """A child that speaks MCP with the SDK."""
-
     name: str
     on_tools_changed: Callable[[], None]
     inbox: MemoryObjectSendStream[Item]
@@ -71,7 +69,7 @@ class _McpChild(Child, kw_only=True):
     """Ids of our requests that wait for its answer."""
 
     async def read(self) -> None:
-        """Pass the server's messages on until its output ends or contains an oversized line that answers no request."""
+        """Pass on the server's messages until its output ends or has an oversized line that answers no request."""
         assert self.process.stdout is not None
         lines = LineReader(MAX_LINE_BYTES)
         async with self.inbox:
@@ -109,7 +107,7 @@ class _McpChild(Child, kw_only=True):
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Return True for answers, for notifications that we use, and for a limited number of requests."""
+        """Return True for answers, for notifications that we use, and for up to `MAX_SERVER_REQUESTS` open requests."""
         match message:
             case JSONRPCNotification(method=method):
                 if method == _TOOLS_CHANGED:
@@ -121,7 +119,7 @@ class _McpChild(Child, kw_only=True):
                 self.server_requests.add(request_id)
                 return True
             case JSONRPCResponse(result=result):
-                # Servers leave it out: https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype
+                # Some servers omit it: https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype
                 result.setdefault("resultType", "complete")
                 return True
             case _:
@@ -171,7 +169,7 @@ class _McpChild(Child, kw_only=True):
 
 
 async def _has_too_many_values(line: bytes) -> bool:
-    """Return whether parsing the line would hold the event loop for too long. Pauses while it counts a long one."""
+    """Return whether parsing the line would block the event loop for too long. Let other tasks run while counting."""
     if len(line) <= MAX_VALUES:
         return False
     counter = ValueCounter()
@@ -183,7 +181,7 @@ async def _has_too_many_values(line: bytes) -> bool:
 
 
 class _Outbox:
-    """What the SDK writes to: it keeps with each message the check that the sending task has set."""
+    """Takes messages from the SDK, and adds to each one the check that the sending task has set."""
 
     def __init__(self, stream: MemoryObjectSendStream[Outgoing]) -> None:
         self._stream = stream
@@ -199,12 +197,12 @@ class _Outbox:
 
 
 @asynccontextmanager
-# The SDK's type of the pair has no public name.
+# `Any`, because the SDK's type for the pair of streams has no public name.
 async def stdio_transport(
     config: ServerConfig, log: ServerLog, on_lost: OnLost, on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Any]:
-    """Start the server and yield the child's streams. `on_lost` and `on_tools_changed` are called from its tasks."""
-    # No cancellation before the task group can stop the child: it would leave the child behind.
+    """Start the server and yield its streams. Tasks of this transport call `on_lost` and `on_tools_changed`."""
+    # A cancellation before the task group can stop the child would leave the child behind.
     with anyio.CancelScope(shield=True) as scope:
         process, transport = await spawn(config, {**get_default_environment(), **config.env})
         inbox, received = anyio.create_memory_object_stream[Item](0)

@@ -21,7 +21,7 @@ def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: flo
         raise IllegalTransition(f"execution {execution.execution_id!r} has begun: 'rehearse' can no longer change")
     changes: FieldChanges = {
         "options": options,
-        # An execution that starts again without a plan still stops when it has one, which nobody has seen.
+        # If there is no plan yet, the execution still stops when it gets one, because nobody has seen that plan.
         "plan_only": execution.plan_only and execution.plan is None,
         "exhausted": None,
         "outage": None,

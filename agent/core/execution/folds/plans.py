@@ -32,7 +32,7 @@ def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float)
 
 
 def _begin_state(step: PlanStep) -> StepState:
-    """Return a step that has not begun, with the calls of the plan; those of a loop come with its items."""
+    """Return a step that has not begun, with its planned calls; a loop gets its calls when its items are known."""
     return StepState(step=step, calls=() if step.loop is not None else tuple(make_planned_calls(step)))
 
 
@@ -60,7 +60,7 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     lost = [name for name, state in execution.steps.items() if name not in steps and state.has_begun]
     if lost or execution.plan is None:
         raise IllegalTransition(f"a revision cannot remove {', '.join(map(repr, lost)) or 'a plan that is not there'}")
-    # A pin of the accepted plan stays: a revision must not renew what a person relied on.
+    # Earlier pins stay: a revision must not replace the definitions that a person relied on.
     pins = {**map_pins(event.plan, event.pins), **{name: pin for name, pin in execution.pins.items() if pin}}
     earlier = {**{result.reference: result for result in event.earlier}, **execution.earlier}
     return {
@@ -81,7 +81,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps; pending ones also wait for the unfinished steps before those that were taken over."""
+    """Return the steps; a pending one after steps that were taken over also waits for unfinished steps before those."""
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}
@@ -134,11 +134,11 @@ def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
-    """Return the loop as completed; one that did not complete keeps its calls until its items are known again."""
+    """Return the loop as completed; if it did not complete, keep its calls in `reuse` until its items are known."""
     if not reused.is_completed:
         return replace(state, reuse=reused)
     began = begin_loop(replace(state, reuse=reused), reused.items or ())
-    # A call that has no result belongs to an item that a person left out, or that failed in an advisory step.
+    # A person left out the item of a call without a result, or the item failed in an advisory step.
     calls = tuple(call if call.origin else replace(call, status="rejected") for call in began.calls)
     return replace(
         began,
@@ -151,7 +151,7 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
 
 
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
-    """Return the step with the calls of all items; calls that were made for the same item before are taken over."""
+    """Return the step with the calls of all items; a call in `reuse` that was made for the same item is taken over."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {call.call_id: call for call in state.reuse.calls} if state.reuse is not None else {}
     earlier_items = state.reuse.items or () if state.reuse is not None else ()
@@ -173,7 +173,7 @@ def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
 
 
 def make_planned_calls(step: PlanStep) -> list[Call]:
-    """Return the calls that the plan makes in the step, those of a loop for its first item."""
+    """Return the calls that the plan lists in the step; for a loop, those of its first item."""
     return [make_call(step, number, call.tool_name, call.arguments) for number, call in enumerate(step.tool_calls, 1)]
 
 
@@ -186,10 +186,10 @@ def make_call(
 
 
 def take_over_call(step_id: str, reused: ev.TakenCall) -> Call:
-    """Return the call as its execution left it.
+    """Return the call as the earlier execution left it.
 
     Raises:
-        IllegalTransition: it belongs to another step.
+        IllegalTransition: the call belongs to another step.
     """
     if reused.step_id != step_id:
         raise IllegalTransition(f"call {reused.call_id!r} does not belong to step {step_id!r}")

@@ -67,7 +67,7 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
 
 
 def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None) -> Call:
-    """Return the call after its step was rejected in answer to a question about it, or with a row for it."""
+    """Return the call after its step was rejected; it changes only if the question was about it or had a row for it."""
     if call.status == "proposed" and row is not None:
         call = replace(call, suspension_id=event.suspension_id, arguments=row.arguments)
     if call.suspension_id != event.suspension_id or call.status in CALL_SETTLED:
@@ -123,7 +123,7 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
     )
     is_continued = suspension is not None and (suspension.question.asker or suspension.question.kind == "wait")
     if not (is_continued and call.status == "decided"):
-        # A call that continues counts once: its server or agent has the answer, or it looks again at what it waits for.
+        # A call that continues, after an answer to its server or agent or after its tool's wait, is not counted again.
         changes["usage"] = replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)
     return changes
 
@@ -159,7 +159,7 @@ def apply_call_rejected(execution: ExecutionState, event: ev.CallRejected, at: f
 
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
-    """Return what the person saw in the row that they left out; rows are in the order of their calls."""
+    """Return the arguments in the row that the person left out; rows are in the order of their calls."""
     suspension = execution.suspensions.get(event.suspension_id)
     rows = suspension.question.covers if suspension is not None else ()
     index = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))

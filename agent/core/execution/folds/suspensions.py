@@ -51,7 +51,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
     current, decision = _find_open(execution, event.suspension_id), event.decision
     if event.assurance == "claimed" and not decision.approved:
-        # A reason that a model claims stays in the log: everywhere else it would pass for a person's reason.
+        # A reason that only a model claims stays in the log: elsewhere it would pass for the reason of a person.
         decision = replace(decision, reason=None)
     answered = replace(
         current,
@@ -72,7 +72,7 @@ def apply_endorsed(execution: ExecutionState, event: ev.SuspensionEndorsed, at: 
     endorsement = copy_fields(EndorsementState, event, at=at)
     if any(replace(earlier, at=at) == endorsement for earlier in current.endorsements):
         raise IllegalTransition(f"{event.principal!r} has approved suspension {event.suspension_id!r} before")
-    # Somebody who answers differently now withdraws their earlier answer.
+    # If the same principal answers differently now, that replaces the earlier answer.
     others = (earlier for earlier in current.endorsements if earlier.principal != event.principal)
     return _record(execution, event, replace(current, endorsements=(*others, endorsement)))
 
@@ -110,7 +110,7 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 
 
 def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
-    """Return the changes of an event about a suspension, and of its call or else its step, with these fields."""
+    """Return the changes after the event: the suspension and, with these fields, its call or else its step."""
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:

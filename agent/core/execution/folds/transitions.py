@@ -1,6 +1,6 @@
-"""How an event moves a step or a call through the tables, for the folds of every subject.
+"""Moves steps and calls through the tables of transitions, for the other modules of this package.
 
-A function raises `IllegalTransition` if the event cannot follow, and changes nothing itself.
+The functions only return the changes. They raise `IllegalTransition` for an event that cannot follow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from planwarden.agent.core.execution.state import (
 )
 
 FieldChanges = dict[str, Any]
-"""Fields of the execution that an event changes, with their new values."""
+"""The fields of an `ExecutionState` that an event changes, with their new values."""
 
 Value = TypeVar("Value")
 
 PART = 128
-"""Values in one part of a `LongTuple`. With 10,000 values a change copies about 200 references."""
+"""The number of values in one part of a `LongTuple`. With 10,000 values, a change copies about 200 references."""
 
 
 def find_step(execution: ExecutionState, step_id: str | None) -> StepState:
@@ -38,12 +38,12 @@ def find_step(execution: ExecutionState, step_id: str | None) -> StepState:
 
 
 def put_step(execution: ExecutionState, state: StepState) -> FieldChanges:
-    """Return the changes with `state` in the place of its step."""
+    """Return the changes that replace the state of this one step."""
     return {"steps": {**execution.steps, state.step.step_id: state}}
 
 
 def move_step(execution: ExecutionState, event: ev.Event, state: StepState, **fields: Any) -> FieldChanges:
-    """Return the changes after `event` moved the step, with these fields."""
+    """Return the changes by which `event` moves the step to its next status and sets `fields` of the step."""
     status = STEP_TRANSITIONS[state.status].get(type(event))
     if status is None:
         raise IllegalTransition(f"{type(event).__name__} cannot follow: step {state.step.step_id!r} is {state.status}")
@@ -59,7 +59,7 @@ def next_call_status(call: Call, event: ev.Event) -> CallStatus:
 
 
 def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields: Any) -> FieldChanges:
-    """Return the changes after `event` moved the call, with these fields, and its step."""
+    """Return the changes by which `event` moves the call and its step, and sets `fields` of the call."""
     call = execution.call(call_id)
     moved = replace(call, status=next_call_status(call, event), **fields)
     state = execution.steps[call.step_id]
@@ -71,7 +71,7 @@ def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields
 
 
 def pass_over_items(state: StepState) -> StepState:
-    """Return the step of a loop past the items that are over; after the last one, the next wave has its turn."""
+    """Return the step of a loop with `items_over` counted anew; if all items are over, the next wave begins."""
     items, over, last = len(state.items or ()), state.items_over, len(state.item_order.ends) - 1
     while True:
         while over < items and state.find_next_call(over) is None:
@@ -82,30 +82,30 @@ def pass_over_items(state: StepState) -> StepState:
 
 
 def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:
-    """Raise `IllegalTransition` for an execution whose plan a person has to approve first."""
+    """Raise `IllegalTransition` if a person still has to approve the plan."""
     if execution.options.review is not None and not execution.is_reviewed:
         name = type(event).__name__
         raise IllegalTransition(f"{name} cannot follow: nobody approved the plan of {execution.execution_id!r} yet")
 
 
 def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, is_rehearsal: bool) -> None:
-    """Raise `IllegalTransition` unless the execution is a rehearsal, or with `is_rehearsal` False, is not one."""
+    """Raise `IllegalTransition` if the execution is not a rehearsal, or, with `is_rehearsal` False, if it is one."""
     if execution.options.rehearse is not is_rehearsal:
         what = "is a rehearsal" if execution.options.rehearse else "is not a rehearsal"
         raise IllegalTransition(f"{type(event).__name__} cannot follow: execution {execution.execution_id!r} {what}")
 
 
 class LongTuple(Sequence[Value]):
-    """A tuple in parts, for the calls of a loop: a copy with another value in one place shares all parts but one.
+    """An immutable tuple in parts, for the calls of a loop: a copy with one changed value shares all parts but one.
 
-    A loop of 10,000 items changes its calls 20,000 times. Copying all of them each time would take longer than the
-    calls. It is immutable, and compared by value with others of its kind.
+    A loop of 10,000 items changes its calls 20,000 times. Copying all calls each time would take longer than making
+    them. A `LongTuple` is compared by value, and only with another `LongTuple`.
     """
 
     __slots__ = ("parts",)
 
     parts: tuple[tuple[Value, ...], ...]
-    """Each of `PART` values, the last one perhaps of fewer."""
+    """Each part has `PART` values; the last one may have fewer."""
 
     def __init__(self, parts: tuple[tuple[Value, ...], ...]) -> None:
         self.parts = parts
@@ -133,7 +133,7 @@ class LongTuple(Sequence[Value]):
 
 
 def replace_at(values: Sequence[Value], index: int, value: Value) -> Sequence[Value]:
-    """Return the values with another one in that place: a tuple if they are few, else a `LongTuple`."""
+    """Return the values with `value` at `place`; a tuple of more than `PART` values becomes a `LongTuple`."""
     if isinstance(values, tuple) and len(values) <= PART:
         return (*values[:index], value, *values[index + 1 :])
     if not isinstance(values, LongTuple):

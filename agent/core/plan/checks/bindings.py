@@ -1,6 +1,6 @@
-"""Whether the bindings of a plan can lead to a value, and which values were meant as bindings but are not.
+"""Finds bindings that can never lead to a value, and values that other languages write in place of a binding.
 
-A binding is a fault here only if no run could resolve it. What only the run can know is left to the run.
+A binding is a fault here only if no run could resolve it. What depends on the run is checked during the run.
 """
 
 import json
@@ -19,18 +19,18 @@ from planwarden.agent.core.plan.shapes import Shapes
 MAX_QUOTED = 100
 MAX_TEXT_CHARS = 200
 _MARKED = ("$item", "$itemIndex", "$index", "$input", "$inputs", "$step", "$result", "$output", "$var", "$get", "$path")
-"""Keys with which other languages take a value."""
+"""Keys with which other languages refer to a value."""
 _SOURCES = ("from", "step", "stepId", "fromStep", "$step", "$ref", "ref")
 _POINTERS = ("pointer", "path", "jsonPointer", "field", "parse", "default")
 _EXPRESSION = re.compile(r"\{\{([^{}]+)\}\}|\$\{([^{}]+)\}|<<([^<>]+)>>|\$(?=[A-Za-z])(\S+)")
-"""Text that is nothing but an expression of another language."""
+"""Text that consists only of an expression of another language, such as `{{find.id}}`."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
 _RESULTS = ("result", "results", "output", "outputs")
-"""How other languages name the result itself, for which a binding needs no name."""
+"""Names of the result itself in other languages; a binding has no name for it."""
 
 
 def find_unresolvable(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> list[str]:
-    """Return why bindings and conditions of the steps can work in no run, at most `MAX_LISTED` sentences."""
+    """Return why bindings and conditions of the steps cannot work in any run, in at most `MAX_LISTED` sentences."""
     shapes = Shapes(plan, tools)
     faults = (f"step {step.step_id!r}: {fault}" for step in steps for fault in _find_step_faults(step, shapes))
     return list(islice(faults, MAX_LISTED))
@@ -47,7 +47,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
     for binding in find_bindings(list[JsonValue](before)):
         if binding.reference.step_id in own:
             yield f"{_quote(binding.source)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items"
-    # Many calls may take the same value.
+    # Check the same binding only once, because many calls may contain it.
     different = {(binding.reference, binding.has_default): binding for binding in step.list_bindings()}
     for binding in different.values():
         fault = shapes.find(binding.reference, step).fault
@@ -55,7 +55,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
             yield f"the pointer of {_quote(binding.source)} {fault}"
     for number, condition in enumerate(step.when):
         binding = _read_one(condition.value)
-        # The default that replaces the result of a skipped step may match.
+        # If the step is skipped, the default replaces its result, and the default may match.
         schema = None if binding.has_default else shapes.find(binding.reference, step).schema
         for fault in find_type_faults(condition.matches, schema) if schema is not None else ():
             yield f"when[{number}] never matches: {fault}"
@@ -67,7 +67,7 @@ def _read_one(value: dict[str, JsonValue]) -> Binding:
 
 
 def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, str]:
-    """Return, by the id of a step, a sentence about its values in another language and the bindings to write."""
+    """Return, by step id, a sentence about a step's values in another language and the bindings to write instead."""
     ids = {step.step_id for step in plan.steps}
     faults: dict[str, str] = {}
     for step in steps:
@@ -80,7 +80,7 @@ def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, st
 
 
 def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each value that names something in another language, with the binding that was probably meant."""
+    """Yield each value that is written in another language, quoted, with the binding that was probably meant."""
     if isinstance(value, list):
         for child in value:
             yield from _find_foreign_values(child, names)
@@ -118,7 +118,7 @@ def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | 
 
 
 def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str | None:
-    """Return the binding for a path such as `steps.find.result.id`; None if it begins with no name in `names`."""
+    """Return the binding for a path such as `steps.find.result.id`; None unless it begins with one of `names`."""
     text = text.strip()[:MAX_TEXT_CHARS]
     bare = text[prefix.end() :] if (prefix := _PREFIX.match(text)) is not None else text
     for start in dict.fromkeys((text.lstrip("#/$@."), bare)):

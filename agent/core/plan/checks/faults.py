@@ -1,4 +1,4 @@
-"""The faults of a plan: how many of them are told, and those that a step has whatever the other steps are."""
+"""How many faults of a plan are told, and the faults in its ids, conditions, loops and item calls."""
 
 import json
 import unicodedata
@@ -12,29 +12,29 @@ from planwarden.agent.core.plan.plan import DEFAULT_ITEMS, MAX_ID_CHARS, PlanSte
 from planwarden.agent.core.plan.plan_input import StepInput
 
 MAX_LISTED = 50
-"""Faults in the details of one error."""
+"""The most faults in the details of one error."""
 MAX_QUOTED = 10
-"""Names in one fault."""
+"""The most names in one fault."""
 MAX_TOLD = 20
-"""Faults in one message."""
+"""The most faults in one message."""
 _LOOP_KEYS = ("maxItems", "maxConcurrent", "onItemFailure")
 _BINDING = '{"$from": "find", "pointer": "/ids"}'
 _ITEM_CALL = json.dumps(Reference(ITEM, "/email", call=0).to_json())
 
 
 def join_faults(problems: list[str]) -> str:
-    """Return the first faults as one text, and how many more there are."""
+    """Return the first `MAX_TOLD` faults as one text, followed by the number of the others."""
     more = f"; and {len(problems) - MAX_TOLD} more" if len(problems) > MAX_TOLD else ""
     return "; ".join(problems[:MAX_TOLD]) + more
 
 
 def quote_some(names: Iterable[str]) -> str:
-    """Return the first names, quoted and cut, because there may be many long ones."""
+    """Return the first `MAX_QUOTED` names, quoted and cut, because there may be many, and long ones."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
 
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs"})
-"""Controls such as NUL, formats such as bidirectional and zero-width characters, and halves of characters
+"""Categories of characters: controls such as NUL, formats such as bidirectional and zero-width characters, surrogates
 (https://www.unicode.org/reports/tr36/)."""
 
 
@@ -49,7 +49,7 @@ def find_id_faults(steps: Sequence[PlanStep]) -> Iterator[str]:
 
 
 def list_look_alikes(steps: Sequence[PlanStep]) -> Iterator[str]:
-    """Yield a sentence for each id with characters, such as full-width ones, that look like usual ones."""
+    """Yield a sentence for each id with variants of usual characters, such as full-width letters."""
     ids = dict.fromkeys(step.step_id for step in steps)
     for step_id in ids:
         usual = step_id if step_id.isascii() else unicodedata.normalize("NFKC", step_id)
@@ -87,7 +87,7 @@ def _find_condition_faults(value: dict[str, JsonValue], matches: dict[str, JsonV
 
 
 def find_item_call_faults(step: PlanStep) -> Iterator[str]:
-    """Yield a sentence for each binding of the step whose `call` cannot be taken there."""
+    """Yield a sentence for each binding of the step that names a `call` whose result it cannot take."""
     outside: list[JsonValue] = [condition.value for condition in step.when]
     if step.loop is not None:
         outside.append(step.loop.items)

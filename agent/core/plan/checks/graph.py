@@ -1,4 +1,4 @@
-"""Whether the steps of a plan fit together: names, references, bindings, and no circle."""
+"""Checks that the steps of a plan fit together: names, references and bindings, and that no steps form a circle."""
 
 from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -18,13 +18,13 @@ from planwarden.agent.core.plan.checks.faults import find_item_call_faults, quot
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_own_names
 
 MAX_BOUND = 1_000
-"""Bindings of one plan to earlier executions."""
+"""The most bindings of one plan to earlier executions."""
 MAX_EARLIER_BYTES = 1024 * 1024
-"""The most bytes that the values of these bindings have together."""
+"""The most bytes of the values of these bindings together."""
 
 
 def find_reserved_names(plan: Plan) -> list[str]:
-    """Return which steps have a name that means something else in this plan, one sentence each."""
+    """Return a sentence for each step whose id means something else in this plan, such as `item`."""
     own = list_own_names(plan)
     if any(step.when for step in plan.steps):
         own.add(WHEN)
@@ -35,10 +35,10 @@ def find_reserved_names(plan: Plan) -> list[str]:
 def find_graph_faults(
     steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> list[str]:
-    """Return a sentence for each step that is named and does not exist, exists twice, or waits for itself.
+    """Return a sentence for each unknown or duplicate step id, malformed binding, and circle of waiting steps.
 
-    `foreign` are bindings to steps that the plan does not have, and `names` what its bindings can name. Raises
-    `EarlierNeeded` if `earlier` lacks some of them.
+    `foreign` has the bindings to steps outside the plan, and `names` what bindings can name within the plan. Raises
+    `EarlierNeeded` if `earlier` lacks some of the foreign bindings.
     """
     ids = [step.step_id for step in steps]
     unique_ids = set(ids)
@@ -69,7 +69,7 @@ def find_graph_faults(
 
 
 def _find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
-    """Return why steps wait for each other, in one sentence or none."""
+    """Return a sentence about steps that wait for each other in a circle; none if there is no circle."""
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()
     except CycleError as error:
@@ -91,10 +91,10 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
 def _find_foreign_faults(
     foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> Iterator[str]:
-    """Yield why bindings to earlier executions have no value; `names` are what bindings of this plan can name.
+    """Yield why bindings to earlier executions have no value; `names` is what bindings can name within the plan.
 
     Raises:
-        EarlierNeeded: some were not looked up yet.
+        EarlierNeeded: some of the bindings were not looked up yet.
     """
     if earlier is None:
         for reference, step_id in foreign.items():

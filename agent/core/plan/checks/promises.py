@@ -1,6 +1,6 @@
-"""What a plan seems to promise and does not: confirmations that cover nothing, steps that speak of what no tool does.
+"""Warns of a plan that promises more than it does: a confirmation covers unknown calls, a step lacks a tool to act.
 
-Such a plan is accepted, because it may be meant as it is. Its writer gets a warning for each.
+Such a plan is accepted, because its writer may mean it that way. The writer gets a warning for each such step.
 """
 
 import re
@@ -31,21 +31,21 @@ EFFECTS: Mapping[str, tuple[str, str]] = {
     "transfer": ("transferring", "transferred"),
     "upload": ("uploading", "uploaded"),
 }
-"""Verbs with which a description asks for a change outside; each with the two forms that a warning uses."""
+"""Verbs with which a description asks for a change in the world, each with the two forms that a warning uses."""
 _CLAUSE = r"(?:^|[.,:;!?\n]\s*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
 _NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|status|text|total|value)s?\b"
-"""After these words, a word of the table is part of a name: `Refund amount: compute it`."""
+"""Before these words, a verb of the table is part of a name: `Refund amount: compute it`."""
 _EFFECT = rf"(?i){_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})"
 _INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+)*"
-"""`Decide whether to send it`: the step only thinks about it."""
+"""Phrases such as `to send it` in `Decide whether to send it`: the step only thinks about doing so."""
 _TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))"
 _NAME = r"[_./-]|[a-z][A-Z]"
-"""Only a name with such a part can be told from a common word."""
+"""Only a tool's name that contains this can be told from a common word."""
 MAX_WARNINGS = 10
 
 
 def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
-    """Yield a warning for each step without tools whose description says that something is done outside."""
+    """Yield a warning for each step without tools whose description asks for a change or for a call of a tool."""
     for step in steps:
         if step.required_tools or step.tool_calls:
             continue
@@ -62,7 +62,7 @@ def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFact
 
 
 def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
-    """Yield a warning for each confirmed step whose calls are not known when the confirmation asks."""
+    """Yield a warning for each confirmed step with calls that may ask, but are not known when the confirmation asks."""
     by_id = {step.step_id: step for step in steps}
     for step in steps:
         before = find_steps_before(steps, step.step_id) if step.confirms else set[str]()

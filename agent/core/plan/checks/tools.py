@@ -1,7 +1,7 @@
-"""Whether a plan fits the tools: their names, who asks a person, and literal arguments.
+"""Checks that a plan fits the tools: their names, which tools ask a person, and literal arguments.
 
-Literal values are checked by their tools' schemas, within a limit of work, because planwarden does nothing else during
-the check. What a binding will bring is not known yet: everything around it is checked.
+The tools' schemas check literal values. The work is limited, because everything else in the process waits for it. The
+value of a binding is not known yet, so only the values around it are checked.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
 from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, ArgumentCheck, PlanStep, ToolFacts, list_step_tools
 
 CHECK_LIMIT = 2_500_000
-"""Units of `schema_cost` for the literal arguments of one plan. Calls beyond it are checked when their turn comes."""
+"""The most work, in units of `schema_cost`, for one plan. Calls beyond it are checked when their turn comes."""
 
 
 class WrittenCall(NamedTuple):
@@ -60,7 +60,7 @@ def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
 def check_tools(
     steps: tuple[PlanStep, ...], calls: list[WrittenCall], tools: Mapping[str, ToolFacts], problems: list[str]
 ) -> None:
-    """Raise `InvalidPlan` with the `problems` and what does not fit the tools."""
+    """Raise `InvalidPlan` if there are `problems` or if something does not fit the tools; the error tells both."""
     unknown: dict[str, list[str]] = {}
     for step in steps:
         step_tools = list_step_tools(step)

@@ -1,6 +1,6 @@
-"""Keys that no field of a plan has: faults in the plan of a caller, dropped from the plan of a model.
+"""Checks a plan for unknown keys: they are faults if a caller wrote the plan, and are dropped if a model did.
 
-A key is a fault in the plan of a model too if the step would do something else without it.
+In a model's plan too, an unknown key is a fault if the plan would probably do something else without it.
 """
 
 import re
@@ -28,7 +28,7 @@ _MISSING = re.compile(r"(\S+) has no ('\w+')")
 
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
-    """Return the faults of a plan's keys, and the warnings about keys that were dropped."""
+    """Return the faults of a plan's keys, and the warnings about keys that are dropped."""
     problems: list[str] = []
     warnings: list[str] = []
     faulty = (
@@ -47,7 +47,7 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
 
 
 def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
-    """Yield each place, its value, and the keys that it may have."""
+    """Yield each place in the plan with its value and the keys that an object there may have."""
     yield "plan", document, PLAN_KEYS
     for index, entry in enumerate(entries):
         if not isinstance(entry, dict):
@@ -64,7 +64,7 @@ def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:
-    """Return whether the problems already say what to write for the key that the fault calls missing."""
+    """Return whether a fault says that a key is missing, and the problems already say what to write for it."""
     missing = _MISSING.match(fault)
     if missing is None:
         return False
@@ -77,5 +77,5 @@ def is_told(fault: str, problems: Iterable[str]) -> bool:
 
 
 def _have_meaning(unknown: Collection[str], absent: Iterable[str]) -> bool:
-    """Return whether one of the keys names a saved plan, or was probably meant as one of the `absent` keys."""
+    """Return whether one of the unknown keys is `use`, or was probably meant as one of the `absent` keys."""
     return _USE in unknown or any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
