@@ -33,9 +33,8 @@ from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.model import CallerModel, Model
 from planwarden.server.api.warden import Warden
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.execution import Execution

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 
 import planwarden
 from benchmarks.harness import README, write_result
-from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanwardenServer

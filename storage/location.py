@@ -11,6 +11,10 @@ from planwarden.agent.common.paths import expand_home
 POSTGRES = ("postgresql", "postgres")
 SQLITE = "sqlite"
 FORMS = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
+MARKED = 1_000_000
+"""The version of the schema of a marked store."""
+MARK_TABLE = "move_mark"
+"""The table that holds the mark in its only row."""
 
 
 class StoreLocation(msgspec.Struct, frozen=True):
@@ -81,3 +85,22 @@ def read_location(text: str, control: str = "") -> StoreLocation:
     if control and control.partition("://")[0] not in POSTGRES:
         raise InvalidArguments(f"the control URL of the store is not one of PostgreSQL; use {FORMS}")
     return StoreLocation(url=text, control_url=control)
+
+
+class MoveMark(msgspec.Struct, frozen=True):
+    """The mark of one of the two stores of a move."""
+
+    move_id: str
+    is_source: bool
+    """True if this store was moved away; False if it was filled by a move that is not finished."""
+    location: str
+    """The other store, as a URL without a password."""
+
+    def explain(self, name: str) -> str:
+        """Return why nobody may use the store of that name, and what to do."""
+        if self.is_source:
+            return f"{name} was moved to {self.location}; set PLANWARDEN_STORE to that"
+        return (
+            f"a move from {self.location} to {name} is under way or interrupted; run `planwarden --store URL move --to "
+            "URL` with these two again"
+        )

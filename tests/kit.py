@@ -23,8 +23,8 @@ from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import CallContext
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import StartOptions

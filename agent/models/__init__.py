@@ -1,1 +1,1 @@
-"""Models that answer prompts: the caller, a script, and `provider/` for models behind an API."""
+"""Models that answer prompts: a script, and `provider/` for models behind an API."""

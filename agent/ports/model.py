@@ -14,6 +14,13 @@ class AskCaller(msgspec.Struct, frozen=True):
     """The calling model answers: the prompt becomes a suspension that is addressed to the caller."""
 
 
+class CallerModel:
+    """Answers every prompt with `AskCaller`: the model for callers that are models themselves."""
+
+    async def reply(self, prompt: Prompt, tools: Sequence[ToolDefinition]) -> Reply | AskCaller:
+        return AskCaller()
+
+
 class Model(Protocol):
     """Answers planning, step and synthesis prompts."""
 

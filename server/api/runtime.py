@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from planwarden.agent.common.task_groups import run_beside
-from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine

@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions

@@ -17,7 +17,7 @@ from planwarden.agent.common.errors import StoreError, UnknownSuspension
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, SuspensionState
-from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import SuspensionRow, SuspensionRowPage
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service

@@ -16,10 +16,9 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint
 from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
+from planwarden.agent.ports.model import AskCaller, CallerModel, Model, StreamingModel
 from planwarden.server.settings.configuration import CALLER
 
 

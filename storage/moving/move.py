@@ -21,8 +21,7 @@ from secrets import token_hex
 import msgspec
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
-from planwarden.storage.location import StoreLocation
-from planwarden.storage.moved_marker import MoveMark
+from planwarden.storage.location import MoveMark, StoreLocation
 from planwarden.storage.moving.sqlite import open_sqlite_side
 from planwarden.storage.moving.tables import FIXED, OWNED, TABLES, Row, StoreSide
 

@@ -13,8 +13,7 @@ import psycopg
 from psycopg import errors
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.location import StoreLocation
-from planwarden.storage.moved_marker import MoveMark
+from planwarden.storage.location import MoveMark, StoreLocation
 from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row, StoreSide
 from planwarden.storage.postgres.connection import (
     IN_USE,

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.location import StoreLocation
+from planwarden.storage.location import MoveMark, StoreLocation
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.moved_marker import MoveMark
 from planwarden.storage.moving.tables import PARTS, TABLES, Row, StoreSide
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.database import SQL, clear_mark, read_mark, write_mark

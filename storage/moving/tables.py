@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from planwarden.agent.core.execution.audit import GENESIS
-from planwarden.storage.moved_marker import MoveMark
+from planwarden.storage.location import MoveMark
 from planwarden.storage.sql.records import LOCAL_KINDS
 
 Value = int | float | str | bytes | None

@@ -15,7 +15,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
+from planwarden.storage.location import MARK_TABLE, MARKED, MoveMark
 from planwarden.storage.sql.schema import load_migrations, load_statements, refuse_unreplayable
 
 DIALECT = (
@@ -227,16 +227,16 @@ _FUNCTION = f"""
 CREATE FUNCTION {_TRIGGER}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '{REFUSED}', MESSAGE = (
-        SELECT CASE WHEN is_source THEN 'was moved to ' ELSE 'is being filled from ' END || place FROM {TABLE}
+        SELECT CASE WHEN is_source THEN 'was moved to ' ELSE 'is being filled from ' END || place FROM {MARK_TABLE}
     );
 END $$"""
 
 
 def read_mark(connection: Connection) -> MoveMark | None:
     """Return the mark, or None for a store that can be used."""
-    if connection.execute(f"SELECT to_regclass('{TABLE}')".encode()).fetchone() == (None,):
+    if connection.execute(f"SELECT to_regclass('{MARK_TABLE}')".encode()).fetchone() == (None,):
         return None
-    row = connection.execute(f"SELECT move_id, is_source, place FROM {TABLE}".encode()).fetchone()
+    row = connection.execute(f"SELECT move_id, is_source, place FROM {MARK_TABLE}".encode()).fetchone()
     return None if row is None else MoveMark(*row)
 
 
@@ -246,9 +246,9 @@ def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) ->
     A process whose control connection is broken may have the store open unnoticed. So the mark comes with triggers that
     refuse what such a process writes next.
     """
-    connection.execute(f"CREATE TABLE {TABLE} (move_id text, is_source boolean, place text)".encode())
+    connection.execute(f"CREATE TABLE {MARK_TABLE} (move_id text, is_source boolean, place text)".encode())
     values = (mark.move_id, mark.is_source, mark.location)
-    connection.execute(f"INSERT INTO {TABLE} VALUES ($1, $2, $3)".encode(), values)
+    connection.execute(f"INSERT INTO {MARK_TABLE} VALUES ($1, $2, $3)".encode(), values)
     connection.execute("INSERT INTO schema_versions VALUES ($1)", (MARKED,))
     connection.execute(_FUNCTION.encode())
     for table in tables:
@@ -261,5 +261,5 @@ def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) ->
 def clear_mark(connection: Connection) -> None:
     """Remove the mark in the open transaction."""
     connection.execute(f"DROP FUNCTION {_TRIGGER} CASCADE".encode())
-    connection.execute(f"DROP TABLE {TABLE}".encode())
+    connection.execute(f"DROP TABLE {MARK_TABLE}".encode())
     connection.execute("DELETE FROM schema_versions WHERE version = $1", (MARKED,))

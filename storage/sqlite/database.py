@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
-from planwarden.storage.moved_marker import MARKED, TABLE, MoveMark
+from planwarden.storage.location import MARK_TABLE, MARKED, MoveMark
 from planwarden.storage.sql.schema import load_migrations, load_statements, refuse_unreplayable
 
 DIALECT = (
@@ -283,7 +283,7 @@ def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
     """Return the mark, or None for a store that can be used."""
     if int(connection.execute("PRAGMA user_version").fetchone()[0]) != MARKED:
         return None
-    move_id, is_source, location, _ = connection.execute(f"SELECT * FROM {TABLE}").fetchone()
+    move_id, is_source, location, _ = connection.execute(f"SELECT * FROM {MARK_TABLE}").fetchone()
     return MoveMark(move_id, bool(is_source), location)
 
 
@@ -291,17 +291,17 @@ def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
     """Mark an unmarked store in the open transaction."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.execute(
-        f"CREATE TABLE {TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT",
+        f"CREATE TABLE {MARK_TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT",
     )
     values = (mark.move_id, mark.is_source, mark.location, version)
-    connection.execute(f"INSERT INTO {TABLE} VALUES (?, ?, ?, ?)", values)
+    connection.execute(f"INSERT INTO {MARK_TABLE} VALUES (?, ?, ?, ?)", values)
     connection.execute(f"PRAGMA user_version = {MARKED}")
 
 
 def clear_mark(connection: sqlite3.Connection) -> None:
     """Remove the mark in the open transaction; the store gets back the version that it had."""
-    version = int(connection.execute(f"SELECT version FROM {TABLE}").fetchone()[0])
-    connection.execute(f"DROP TABLE {TABLE}")
+    version = int(connection.execute(f"SELECT version FROM {MARK_TABLE}").fetchone()[0])
+    connection.execute(f"DROP TABLE {MARK_TABLE}")
     connection.execute(f"PRAGMA user_version = {version}")
 
 

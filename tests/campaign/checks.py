@@ -107,7 +107,6 @@ class Checker:
             yield f"unapproved: {len(granted)} calls ran by grants for {self.testimony.granted}: {keys}"
 
     def _used_too_often(self) -> Iterator[str]:
-        """More calls were dispatched by a grant than it allows."""
         calls = [
             (call.grant_id, f"{execution_id}:{call.call_id}")
             for execution_id, state in self._ended.items()
@@ -199,7 +198,6 @@ class Checker:
                 yield f"fault: {path.name} says {news[max(0, found.start() - 200) :][:1500]!r}"
 
     async def _command(self, arguments: list[str]) -> list[str]:
-        """What a command says that finds damage."""
         process = self.stage.launcher.without_input(*arguments, "--json")
         try:
             code = await process.wait(COMMAND_S)

@@ -53,7 +53,6 @@ class Chaos:
         await mishap(self)
 
     def _victim(self) -> Process | None:
-        """Any planwarden process that runs now, commands included."""
         running = [process for process in self.stage.launcher.started.values() if not process.has_ended]
         return self.chance.choice(running) if running else None
 

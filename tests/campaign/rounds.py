@@ -120,7 +120,6 @@ class Round:
         self.outcome.seconds = round(time.monotonic() - began, 2)
 
     async def _start_plan(self, plan: dict[str, Any]) -> None:
-        """Through any server, at any moment of the round."""
         await anyio.sleep(self.chance.random() * CHAOS_S / 2)
         living = [server for server in self.stage.living() if server.kind != "worker"]
         if not living:
@@ -154,7 +153,6 @@ class Round:
                 self.stage.testimony.cancelled.append(execution_id)
 
     async def _settle(self) -> None:
-        """Everything works again, until nothing is left to do or the patience ends."""
         self.people.is_hasty = True
         self.chaos.calm()
         end_some(self.stage)

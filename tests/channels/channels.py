@@ -272,7 +272,6 @@ def _type(page: Page, name: str, value: JsonValue) -> str:
 
 
 def _list_inputs(page: Page) -> str:
-    """Return the values in the inputs, which a person sees too."""
     return "\n".join(
         text for form in page.forms for name, texts in form.fields.items() for text in texts if "." in name
     )
@@ -322,7 +321,6 @@ class TerminalDialogue(Channel):
 
 
 def _type_lines(question: kit.Suspension, answer: Answer) -> list[str]:
-    """Return the lines that say so, to a terminal that shows this question."""
     if answer.approves is None:
         return [""]
     if question.kind == "reconcile":

@@ -152,7 +152,6 @@ def _build_request(http_request: wires.HttpRequest, number: int, tools: dict[str
 
 
 def _find_functions(tools: list[Body], namespace: str = "") -> Iterator[tuple[str, Body]]:
-    """Yields names and schemas; a name in a namespace becomes `namespace/name`."""
     for tool in tools:
         if tool["type"] == "namespace":
             yield from _find_functions(tool["tools"], f"{tool['name']}/")

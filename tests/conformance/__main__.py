@@ -127,7 +127,6 @@ async def _run_shipped(suite: Suite, home: Path) -> list[Run]:
 
 @asynccontextmanager
 async def _command(home: Path) -> AsyncGenerator[str]:
-    """The address of `planwarden serve --http`, a process of its own."""
     command = [sys.executable, "-m", "planwarden.server.main", "serve", "--http", "--port", "0"]
     environment = {**os.environ, "PLANWARDEN_HOME": str(home)}
     async with await anyio.open_process(command, env=environment, stderr=subprocess.STDOUT) as process:
@@ -147,7 +146,6 @@ async def _command(home: Path) -> AsyncGenerator[str]:
 
 
 async def _run_clients(suite: Suite, home: Path) -> list[Run]:
-    """Runs all client scenarios, the requirement sets first."""
     await anyio.Path(home).mkdir()
     async with run_relay(home) as command:
         runs = [(revision, await suite.run_client(command, "--requirements", revision)) for revision in (OLD, NEW)]
@@ -211,7 +209,6 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
 
 
 def _table(rows: Iterable[Row]) -> str:
-    """Return a row for each revision, and one for each scenario that is offered and did not pass as a whole."""
     lines = ["| revision | scenarios | passed | failed | warnings | skipped |\n", "|---" * 6 + "|\n"]
     counts: dict[str, dict[str, tuple[int, ...]]] = {}
     for revision, found in rows:

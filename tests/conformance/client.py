@@ -92,7 +92,6 @@ async def run_relay(home: Path) -> AsyncGenerator[str]:
 
 
 async def _play_and_report(task: Task, homes: Path) -> str:
-    """Returns the problem; empty when there is none."""
     try:
         with TemporaryDirectory(dir=homes) as home, anyio.fail_after(WAIT_S):
             return await play(task, Path(home))
@@ -141,7 +140,6 @@ async def _log_in(settings: Settings) -> str:
 
 
 async def _run(task: Task, settings: Settings) -> str:
-    """What went wrong with a plan that calls the server's tools."""
     async with planwarden.Warden(settings=settings, store=MemoryStore()) as warden:
         steps = await _steps(warden, task)
         [health] = warden.downstream.health()
@@ -156,7 +154,6 @@ async def _run(task: Task, settings: Settings) -> str:
 
 
 async def _steps(warden: planwarden.Warden, task: Task) -> list[dict[str, JsonValue]]:
-    """One for each call that the scenario asks for, else for each tool of the server."""
     page = await warden.search_tools(None, limit=100)
     names = [tool.name for tool in page.tools if tool.source == SERVER]
     if not names:

@@ -172,7 +172,6 @@ def test_prompt_with_image() -> list[UserMessage]:
 
 
 def _register_changes(server: PlanwardenServer) -> None:
-    """Registers tools that change the lists and notify the listeners."""
 
     async def test_trigger_tool_change(ctx: Context[Any, Any]) -> str:
         """Changes the list of tools."""
@@ -347,7 +346,6 @@ def _answers(ctx: AnyContext) -> Mapping[str, Any]:
 
 
 def _filled(ctx: AnyContext, key: str) -> Mapping[str, Any]:
-    """The content of an accepted form; empty when there is none."""
     answer = _answers(ctx).get(key)
     return (answer.content or {}) if isinstance(answer, types.ElicitResult) else {}
 

@@ -180,7 +180,6 @@ class Mutator:
     """Makes one input. Everything random about it comes from the seed."""
 
     def __init__(self, seed: str, on_made: Callable[[], None] = lambda: None) -> None:
-        """`on_made` is called when the input is made, and before it is sent."""
         self.random = random.Random(seed)
         self._on_made = on_made
         self._sent: object = None

@@ -203,7 +203,6 @@ async def _run_input(part: Part, entrance: Entrance, log: LogWatch) -> None:
 
 
 async def _send(part: Part, entrance: Entrance, mutator: Mutator, watch: LoopWatch) -> float:
-    """The longest stall in seconds, since the input was made."""
     try:
         with anyio.fail_after(ANSWER_S):
             part.outcomes[await entrance.send(mutator)] += 1

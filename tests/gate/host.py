@@ -121,7 +121,6 @@ class Home:
     """A home, the folder of the peer, and the ledger of what the peer really did."""
 
     def __init__(self, folder: Path, *, hold_s: float = 120.0, more: str = "") -> None:
-        """`more` are further settings."""
         self.folder = folder / "home"
         self.peer = folder / "peer"
         self.folder.mkdir(parents=True)

@@ -203,7 +203,6 @@ async def test_server_that_says_what_only_planwarden_may_or_turns_into_another_i
 
 
 def _find_processes(folder: Path) -> list[Path]:
-    """Return what still runs with the folder in its command."""
     running: list[Path] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

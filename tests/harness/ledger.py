@@ -102,7 +102,6 @@ def is_stopped(pid: int) -> bool:
 
 
 def _find_state(pid: int) -> str:
-    """Return the kernel's letter for the state of the process; empty when there is none."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:

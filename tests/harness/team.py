@@ -20,8 +20,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.tool import Effect
-from planwarden.agent.models.caller import CallerModel
-from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.model import CallerModel, Model
 from planwarden.agent.ports.store import Changes, Header, Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import load_execution

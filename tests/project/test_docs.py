@@ -233,7 +233,6 @@ def _leads_somewhere(document: Path, target: str) -> bool:
 
 
 def _anchors(document: Path) -> set[str]:
-    """Returns the anchors of its headings, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.+)$", _prose(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 

@@ -103,7 +103,6 @@ def _expanded(value: str, variables: dict[str, str]) -> str:
 
 
 def _launch(manifest: dict[str, Any], folder: Path, filled_in: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Returns command and environment as a host builds them from the manifest and from what a person filled in."""
     defaults = {name: entry["default"] for name, entry in manifest["user_config"].items() if "default" in entry}
     variables = {"__dirname": str(folder)} | {f"user_config.{k}": v for k, v in (defaults | filled_in).items()}
     config = manifest["server"]["mcp_config"]

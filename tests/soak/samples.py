@@ -113,7 +113,6 @@ def draw(samples: Sequence[Sample], servers: Sequence[str], title: str) -> str:
 def _draw_panel(
     samples: Sequence[Sample], measure: Measure, series: Sequence[tuple[str, str]], top: int
 ) -> Iterator[str]:
-    """`series` are labels and names."""
     limit = max(sample[name] for sample in samples for _, name in series) / measure.scale * 1.1 or 1.0
     last, right, bottom = samples[-1]["minute"] or 1.0, WIDTH - RIGHT, top + PANEL
     yield f'<text x="{LEFT}" y="{top - 6}">{escape(measure.name)} ({measure.unit})</text>'

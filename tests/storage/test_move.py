@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, StoreError, StoreReplaced
 from planwarden.server.api.audit import AuditVerdict, verify_audit
 from planwarden.storage.keys import KeyStore
-from planwarden.storage.location import StoreLocation, read_location
-from planwarden.storage.moved_marker import MoveMark
+from planwarden.storage.location import MoveMark, StoreLocation, read_location
 from planwarden.storage.moving.move import move
 from planwarden.storage.moving.tables import TABLES
 from planwarden.storage.opening import open_store

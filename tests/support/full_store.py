@@ -91,7 +91,6 @@ async def intend(store: CompleteStore, scribe: Scribe, **fields: Any) -> None:
 
 
 async def _add_access(store: CompleteStore, tag: str, now: float) -> None:
-    """Everything about who may answer."""
     entry = AuditEntry(kind="refused", facts={"of": "Łódź"})
     step = GrantedStep(plan_name="weekly", plan_digest="p", step_id="send")
     for name in ("g3", "g2", "g1"):

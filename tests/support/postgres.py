@@ -183,7 +183,6 @@ class Pooler:
     """One PgBouncer before one server, on a port of this machine."""
 
     def __init__(self, server: Server, files: Mapping[str, str] | None = None, **settings: str) -> None:
-        """`files` are texts by name that the settings may name."""
         self.folder = Path(tempfile.mkdtemp(prefix="planwarden-pool-"))
         self.port = take_port()
         options = {

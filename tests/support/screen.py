@@ -132,7 +132,6 @@ class Screen:
         return PAGE.format(ground=GROUND, ink=INK, title=html.escape(title), rows="\n".join(rows[start : len(lines)]))
 
     def _read(self, seconds: float) -> bool:
-        """Returns False when nothing came in time or the process has closed its side."""
         if not select.select([self.descriptor], [], [], seconds)[0]:
             return False
         try:
@@ -176,7 +175,6 @@ def _map_faint_to_blink(attrs: tuple[int, ...]) -> list[int]:
 
 
 def _render_row(emulator: Emulator, y: int, *, has_cursor: bool) -> str:
-    """Returns one line as HTML, with neighbours of the same style in one element."""
     cells = [emulator.buffer[y][x] for x in range(emulator.columns)]
     if has_cursor and emulator.cursor.x < len(cells):
         at = emulator.cursor.x

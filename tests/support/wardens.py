@@ -10,9 +10,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden import Execution, Warden
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
-from planwarden.agent.ports.model import Model
+from planwarden.agent.ports.model import CallerModel, Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.engine import Engine
 from planwarden.server.api.service import Service

@@ -97,7 +97,6 @@ def mend(patch: Patch, tree: Path) -> Patch | None:
 
 
 def _list_changed(part: str) -> list[str]:
-    """Return the lines that each hunk of a file wants to find, as one text."""
     hunks = re.split(r"^@@.*\n", part, flags=re.MULTILINE)[1:]
     return ["".join(f"{line[1:]}\n" for line in hunk.splitlines() if line[:1] in (" ", "-")) for hunk in hunks]
 
@@ -151,7 +150,6 @@ def _mend(patches: Sequence[Patch]) -> int:
 
 
 def _copy_tree(tree: Path) -> None:
-    """Copy what git knows and what is new, as it is on the disk; links stay links."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in filter(None, names):
@@ -170,7 +168,6 @@ def _make_python(tree: Path) -> None:
 
 
 def _try(patch: Patch, tree: Path, *, is_wide: bool) -> Sequence[str]:
-    """Plant the bug, say on a line what became of it, and return the tests that failed."""
     began = time.monotonic()
     state, tests = _plant(patch, tree, is_wide=is_wide)
     named = ", ".join(tests[:MAX_NAMED]) + (f" and {more} more" if (more := len(tests) - MAX_NAMED) > 0 else "")
@@ -204,7 +201,6 @@ def _change(patch: Patch, tree: Path, *options: str) -> str:
 
 
 def _run(tree: Path, tests: Collection[str], *, is_stopped: bool) -> Run:
-    """Run the tests in the copy; with `is_stopped` only until the first one fails."""
     journal = tree.parent / "journal"
     journal.write_text("")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

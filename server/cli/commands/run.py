@@ -9,7 +9,7 @@ from planwarden.agent.common.errors import ThreadBusy, UsageError
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import needs_model
-from planwarden.agent.models.caller import CallerModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_key

@@ -94,7 +94,6 @@ def _tools(ran: list[str]) -> Registry:
 
 
 def _answer(data: st.DataObject, question: ev.Question) -> Decision | None:
-    """A random answer; None lets the deadline pass."""
     if question.addressee == "clock" or (question.expires_at is not None and data.draw(st.booleans())):
         return None
     if not data.draw(st.integers(0, 3)):

@@ -163,7 +163,6 @@ async def test_a_damaged_artifact_fails_the_call_that_needs_it_and_reading_it(tm
 
 
 async def _mentioned_and_stored(path: Path) -> tuple[set[str], set[str]]:
-    """Artifacts that logs mention, and those that are in the file."""
     store = kit.SqliteStore.open(path)
     mentioned: set[str] = set()
     for header in await store.executions(None, 10):

@@ -47,7 +47,6 @@ class Table:
 
 
 def _join_outcomes(row: dict[str, str]) -> str:
-    """Return the outcome, or each with the hosts that had it."""
     labels: dict[str, list[str]] = {}
     for host in HOSTS:
         labels.setdefault(row.get(host.name, "not run"), []).append(host.label)

@@ -22,7 +22,6 @@ BODY = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
 
 
 def _status(url: str, headers: list[tuple[str, str]], *, method: str = "POST", path: str = "/mcp") -> int:
-    """Returns the status of a request with exactly these headers, `{port}` filled in."""
     port = urlsplit(url).port
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:

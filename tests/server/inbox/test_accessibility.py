@@ -184,7 +184,6 @@ async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(home: P
 
 
 async def _press(tour: Tour, button: str, then: str) -> None:
-    """Presses a button of the page's content, and looks at what follows."""
     async with tour.page.expect_navigation():
         await tour.page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
     await tour.page.locator(then).first.wait_for()

@@ -142,7 +142,6 @@ async def test_over_http_the_inbox_is_beside_the_protocol(home: Path) -> None:
 
 
 async def _list_inboxes(home: Path) -> tuple[str, ...]:
-    """The addresses of the inboxes of the home, as its processes wrote them down."""
     store = SqliteStore.open(home / "planwarden.db")
     inboxes = await RunningInboxes(store).list_urls()
     await store.close()

@@ -161,7 +161,6 @@ async def test_an_open_page_gets_news_when_there_are_some_and_nothing_before(tmp
 
 
 def _titles(page: Page) -> list[str]:
-    """The titles of the rows, in their order, with their markup."""
     return re.findall(r'<a class="open" href="[^"]+">(.*?)</a>', page.text)
 
 

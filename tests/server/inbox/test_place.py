@@ -83,7 +83,6 @@ async def _ask(client: Client) -> dict[str, Any]:
 
 
 async def _wait_for_answer(person: Person, url: str) -> httpx2.Response:
-    """The page, as a tab that tries again gets it."""
     while True:
         try:
             return await person.client.get(url)

@@ -31,7 +31,6 @@ async def _visit_run(
     schema: JsonValue = None,
     inputs: dict[str, JsonValue] | None = None,
 ) -> AsyncGenerator[tuple[Inbox, Browser, Execution]]:
-    """An inbox with a run of the steps, whose one question a person has answered, and the browser of that person."""
     async with visit() as (found, browser):
         document = {**plan(*steps), **({} if schema is None else {"inputs": schema})}
         run = await found.warden.execute_plan(document, inputs=inputs)
@@ -158,7 +157,6 @@ TOPIC, IDS, LIMIT = (f"arg.{derive_key(name)}" for name in ("topic", "ids", "lim
 
 @asynccontextmanager
 async def _visit_inputs(*, approved: bool) -> AsyncGenerator[tuple[Inbox, Browser, Execution, Form]]:
-    """An inbox with a run that a person approved or rejected, and the form of its inputs."""
     steps = (
         tool_step("find", "find", {"topic": _take("topic"), "limit": _take("limit")}),
         tool_step("erase", "erase", {"ids": _take("ids")}),
@@ -227,7 +225,6 @@ ADD = tool_step("add", "find", {"topic": "invoice", "limit": 30})
 
 @asynccontextmanager
 async def _visit_keeping(home: Path, goal: str = GOAL) -> AsyncGenerator[tuple[Inbox, Browser, Execution, Page]]:
-    """An inbox of the home with a finished run, and the page that keeps its plan."""
     async with visit(settings=Settings(home=home)) as (found, browser):
         run = await found.warden.execute_plan(plan(TELL, ADD), goal=goal, wait_seconds=60)
         yield found, browser, run, await browser.open(f"/inbox/executions/{run.execution_id}/keep")

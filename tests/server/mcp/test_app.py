@@ -38,7 +38,6 @@ async def host(tmp_path: Path, era: Era) -> AsyncGenerator[Desk]:
 
 
 def _questions(result: CallToolResult) -> list[Document]:
-    """What the view gets to see."""
     assert result.meta is not None
     found: list[Document] = result.meta[META_KEY]
     return found
@@ -235,7 +234,6 @@ async def drawing(
 
 
 async def _sent(drawn: browser.HostPage, method: str) -> list[Document]:
-    """The parameters of the messages with this method that the view sent to its host."""
     sent: list[Document] = await drawn.page.evaluate("window.sent")
     return [message["params"] for message in sent if message.get("method") == method]
 

@@ -375,7 +375,6 @@ async def test_a_mistake_is_understood_or_refused_before_anything_ran(desk: Desk
 
 
 async def _prepare(desk: Desk, stage: Stage) -> dict[str, str]:
-    """Return the ids of what waits before the call."""
     match stage:
         case "nothing":
             return {}
@@ -397,7 +396,6 @@ async def _prepare(desk: Desk, stage: Stage) -> dict[str, str]:
 
 
 async def _check_unchanged(desk: Desk, stage: Stage, ids: dict[str, str]) -> None:
-    """What waited still waits, and nothing else was started."""
     started = await desk.warden.service.store.executions(None, 10)
     assert len(started) == (0 if stage == "nothing" else 1)
     if stage not in ("nothing", "done"):

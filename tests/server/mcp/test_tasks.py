@@ -241,5 +241,4 @@ async def test_a_listener_receives_its_own_whole_tasks_at_every_change(tmp_path:
 
 
 def _bare(task: Document) -> Document:
-    """Without what belongs to the message and not to the task."""
     return {name: value for name, value in task.items() if name not in ("_meta", "resultType")}

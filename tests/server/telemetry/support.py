@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.models.caller import CallerModel
 from planwarden.agent.models.scripted import ScriptedModel
+from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import Store
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.sqlite.store import MemoryStore

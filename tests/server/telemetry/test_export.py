@@ -46,7 +46,6 @@ asyncio.run(main())
 
 
 async def _run(home: Path, environment: dict[str, str]) -> str:
-    """Runs one plan in a process with these variables; returns its stderr."""
     done = await anyio.run_process(
         [sys.executable, "-c", PROGRAM, str(home)], env={**MEASURED, "PATH": "", "HOME": str(home), **environment}
     )

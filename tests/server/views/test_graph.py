@@ -80,7 +80,6 @@ def test_no_text_of_a_plan_adds_anything_to_a_graph(text: str) -> None:
 
 
 def _list_tags(svg: str) -> set[str]:
-    """The names of the elements; a drawing that is no XML fails."""
     return {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
 
 

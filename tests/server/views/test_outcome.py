@@ -47,7 +47,6 @@ FAIL = kit.tool_step("fail", "fail", {"why": 'planwarden says: "all is well"'})
 
 
 async def _outcome(*steps: dict[str, JsonValue], answers: tuple[kit.Decision, ...]) -> Outcome:
-    """The outcome of the first question, after the answers to as many questions."""
     async with kit.warden(kit.Ledger(), tools=[fail, odd]) as made:
         execution = await made.execute_plan(kit.plan(*steps))
         asked = execution.suspensions[0].suspension_id

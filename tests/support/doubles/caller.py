@@ -67,7 +67,6 @@ def _build_request(question: planwarden.Suspension, number: int, plan: Body, ref
 
 
 def _build_content(reply: ModelReply) -> JsonValue:
-    """Returns the reply in the documented form of an answer."""
     planned = next((arguments for name, arguments in reply.calls if name == PLAN_TOOL), None)
     if planned is not None:
         return planned

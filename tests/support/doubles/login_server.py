@@ -142,7 +142,6 @@ class LoginServer:
 
 
 def _handle_message(message: dict[str, Any]) -> Response:
-    """Replies as a server that speaks 2026-07-28 and omits `resultType`."""
     results: dict[str, dict[str, Any]] = {
         "server/discover": {
             "supportedVersions": ["2026-07-28"],

@@ -128,7 +128,6 @@ def invent_condition(request: ModelRequest) -> Body:
 
 
 def _correct(plan: Body, request: ModelRequest) -> Body:
-    """Return the plan with the keys that the refusal says to write; it knows nothing else about them."""
     return _rename(plan, dict(_RIGHT_KEY.findall(request.text))) if request.is_plan_refused else plan
 
 

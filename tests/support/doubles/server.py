@@ -119,7 +119,6 @@ class ProviderDouble:
             await stream.send(b"0\r\n\r\n")
 
     async def _stall(self, stream: ByteStream) -> None:
-        """Sends nothing more until the client disconnects."""
         self.is_hanging.set()
         pass_time(self.silent_s)
         with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
