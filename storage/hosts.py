@@ -18,7 +18,7 @@ class RunningGate(Record, frozen=True, kw_only=True):
     owner: str
     server: str
     """The prefix of its tools' names. Empty if the gate wraps the servers of planwarden.json, which other processes
-    use too: then the gate makes only the calls of its own hosts."""
+    use too: then only the calls of its own hosts are reserved for it."""
     listing: str = ""
     """Digest of the tools that the server lists."""
 

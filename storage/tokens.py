@@ -1,7 +1,7 @@
 """planwarden's own bearer tokens: made at the terminal, shown once, stored as a hash.
 
-The secret itself is never stored. It has 256 random bits, so nobody can find it by trying values with a plain
-SHA-256, and the time of an index look-up reveals nothing about it.
+The secret itself is never stored. It has 256 random bits, so nobody can find it from a plain SHA-256 by trying
+values, and the time of an index look-up reveals nothing about it.
 """
 
 import hashlib

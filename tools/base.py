@@ -12,7 +12,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 _NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "is_gated", "digest"})
-"""Fields that a definition's digest leaves out: time limits, what follows them, availability, and the digest itself."""
+"""Fields that the digest leaves out: time limits, what follows them, who can call the tool now, and the digest."""
 MARK = "__planwarden_tool__"
 """The attribute of a function that holds the tool made from it."""
 
@@ -58,7 +58,7 @@ def as_tool(candidate: object) -> Tool:
 
 
 def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
-    """Return every tool among the values of a module's namespace, each only once, in the order of the namespace."""
+    """Return the tools of a module's decorated functions, each only once, in the order of the module's namespace."""
     marks = (getattr(value, MARK, None) for value in namespace.values())
     return list({id(marked): marked for marked in marks if isinstance(marked, Tool)}.values())
 

@@ -32,7 +32,7 @@ from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
 from planwarden.agent.ports.policy import Requirement
 
 MAX_ROWS = 1_000
-"""The most rows of one question; a longer loop asks again when the calls of these rows are over."""
+"""The most rows of one question; a longer loop asks again when the first call without a row is due."""
 MAX_ROWS_BYTES = 1024 * 1024
 MAX_RULES = 5
 """The most rules that a question about rows names."""
@@ -134,7 +134,7 @@ def _describe_rules(rows: list[_Row]) -> Iterator[str]:
 
 
 def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepState) -> Iterator[_Row | ev.ToolFailed]:
-    """Yield the row of each call that needs a person, and the failure of each call that cannot run. Raises `Needed`."""
+    """Yield the rows of calls that need a person, and the failures of due calls that cannot run. Raises `Needed`."""
     missing_lookups: list[Needed] = []
     for call, is_due in _list_proposed(state):
         try:
@@ -153,7 +153,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
-    """Yield each call that has not begun, and whether all that it takes is known; in a later wave it is not."""
+    """Yield each call that has not begun, and whether all values that it takes are known: False in a later wave."""
     for index in range(state.items_over, len(state.items or ())):
         if state.find_next_call(index) is not None:
             for number, call in enumerate(state.list_item_calls(index)):

@@ -33,12 +33,12 @@ class BudgetRoom(msgspec.Struct):
         return BudgetRoom(self.refused, dict(self.amounts))
 
     def take(self, shares: Iterable[ev.BudgetShare]) -> None:
-        """Count the shares that an intended call takes."""
+        """Count the shares that a call takes."""
         for share in shares:
             self.amounts[share.budget] = self.amounts.get(share.budget, 0.0) + share.amount
 
     def apply_to(self, requirement: Requirement, policy: Policy, definition: ToolDefinition) -> Requirement:
-        """Return the requirement, or the one without its rule if too little is left of one of the rule's budgets."""
+        """Return the requirement; if a budget of its rule has too little left, return what the tool itself needs."""
         for share in requirement.shares if self.refused and requirement.needs is None else ():
             refusal = self.refused.get(share.budget)
             if refusal is not None and self.amounts.get(share.budget, 0.0) + share.amount > refusal.left * ROUNDING:

@@ -60,7 +60,7 @@ def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question lists it, with its risk; None if its tool asks, it is denied or cannot run yet."""
+    """Return the call as a question lists it, with its risk; None if it asks, has begun, is denied or cannot run."""
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
         return None

@@ -37,7 +37,7 @@ def revise_stale_question(
 ) -> tuple[ev.Question, str] | None:
     """Return the next revision and the reason, if the tool, a covered call or the policy is not as it was shown.
 
-    None if the question still shows what would run, or if it releases no call.
+    None if the question still shows what would run, if its tool is gone, or if it releases no call.
     """
     definition = context.tools.get(question.tool_name or "") if question.call_id is not None else None
     if question.traits.releases is None or (definition is None and not question.rows):
@@ -71,7 +71,7 @@ def _find_staleness(
     """Return why the question no longer shows what would run, or None. In `now`, the covered calls are up to date."""
     if definition is not None and definition.digest != question.definition_digest:
         if context.tools.complete(definition.name, question.arguments or {})[1]:
-            # The call cannot run as it was shown, whatever the answer is; the dispatcher fails it if it is approved.
+            # No revision could make the call run as it was shown; the dispatcher decides what follows from the answer.
             return None
         before = context.tools.find_former(question.definition_digest)
         return f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"

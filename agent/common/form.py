@@ -87,7 +87,7 @@ class SentForm:
         self._entry = SentForm(entry) if entry.get("type") in _NESTED else None
 
     def tidy(self, value: JsonValue) -> JsonValue:
-        """Return the value without nulls, and with text read as JSON where the schema has an object or a list.
+        """Return the value without null properties, and with text read as JSON where the schema has objects or lists.
 
         Text that is not such JSON stays, and so does everything under keys that the schema does not have.
 

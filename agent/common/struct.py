@@ -36,7 +36,7 @@ def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
 
 
 def plain_value(value: object) -> object:
-    """Return a plain `str` or `float` for a value of a subclass from a tool; msgspec calls this as `enc_hook`."""
+    """Return a tool's value of a subclass of `str` or `float` as the plain type; msgspec calls this as `enc_hook`."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float):

@@ -26,7 +26,7 @@ class Toolbox(Definitions, Protocol):
         """Wait, for a limited time, until `is_awaited` is False for all of these tools."""
 
     def definitions(self) -> Sequence[ToolDefinition]:
-        """Return all tools, even unavailable ones, sorted by name; it is the same object until something changes."""
+        """Return all tools, even unavailable ones, sorted by name: the same sequence object until something changes."""
         ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:

@@ -33,7 +33,7 @@ class ExecutionCache:
         self._sizes: dict[str, int] = {}
         """Encoded bytes of idle executions."""
         self._newest: dict[str, str] = {}
-        """The id of the idle execution of each thread that was cached last."""
+        """By thread id: the id of the thread's idle execution that was cached last."""
         self._elsewhere: set[str] = set()
         """Ids of executions that another process owned when their header was last read."""
 
@@ -43,7 +43,7 @@ class ExecutionCache:
         return any(run.is_busy for run in self.runs.values())
 
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
-        """Return the idle execution of the thread that was cached last; None if there is none."""
+        """Return the thread's idle execution that was cached last; None if there is none or it was dropped."""
         return self.idle.get(self._newest.get(thread_id, ""))
 
     def note_owner(self, execution_id: str, *, is_other: bool) -> None:

@@ -158,7 +158,7 @@ class Performer:
         return _end(call, ev.ToolReturned(call_id=call.call_id, value=result))
 
     def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> JobOutcome:
-        """Record the failure that the tool reported; if the step has a `retry` and it is safe, wait to call again."""
+        """Record the tool's failure; wait to call again if the step's `retry` allows that and it is safe."""
         retry = execution.steps[job.call.step_id].step.retry
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable

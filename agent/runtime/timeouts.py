@@ -46,7 +46,7 @@ def renew(suspension_id: str) -> BuildEvents:
 def wake(suspension_id: str, policy: Policy) -> BuildEvents:
     """Let an open question time out, or let its next alarm fire, whichever is due.
 
-    Silence approves only if the policy is still the one under which the question was asked.
+    Except for a wait for the clock, silence approves only if the policy is still the one of the question.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:

@@ -6,6 +6,7 @@ If the store no longer has an execution that the audit knows, a row must say tha
 """
 
 import hashlib
+import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import datetime
 from functools import reduce
@@ -162,7 +163,7 @@ class Verification:
             self._pruned.update(map(str, executions) if isinstance(executions, list) else ())
 
     async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
-        """Return how the execution's log, its rows and the audit differ. Other processes may continue it in between."""
+        """Return how the execution's log, its rows and the audit differ, even while other processes continue it."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:
@@ -201,7 +202,7 @@ class Verification:
         return differences
 
     async def _digest_rows(self, execution_id: str) -> bytes:
-        """Return the digest of the rows about the execution that the audit has now."""
+        """Return the digest of the rows that the audit now has about the execution."""
         audit_digest = b""
         async for row in read_rows(self._store, execution_id=execution_id):
             if row.entry.kind in LOG_KINDS:
@@ -280,8 +281,8 @@ async def read_audit_page(
 ) -> AuditPage:
     """Return rows, oldest first: of the stored executions of a thread, or of the whole audit."""
     check_limit(limit, PAGE)
-    after = 0 if cursor is None else int(cursor) if cursor.isascii() and cursor.isdigit() else -1
-    if after < 0:
+    after = 0 if cursor is None else _read_sequence(cursor)
+    if after is None:
         raise InvalidArguments(f"cursor {(cursor or '')[:64]!r} does not come from this audit; start without a cursor")
     ids = [None] if thread_id is None else [header.execution_id for header in await store.thread(thread_id)]
     rows = [row for name in ids for row in await store.audit_rows(after=after, execution_id=name, limit=limit + 1)]
@@ -299,11 +300,16 @@ def _parse_head(text: str | None) -> tuple[int, str] | None:
     if text is None:
         return None
     number, _, hash_ = text.strip().partition(":")
-    if not (number.isascii() and number.isdigit() and len(hash_) == 64):
+    sequence = _read_sequence(number)
+    if sequence is None or len(hash_) != 64:
         raise InvalidArguments(
             f"{text[:100]!r} is not a head; it looks like 12:5f0c…, as `planwarden audit verify` prints it"
         )
-    return int(number), hash_.lower()
+    return sequence, hash_.lower()
+
+
+def _read_sequence(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def build_audit_line(row: AuditRow) -> AuditLine:

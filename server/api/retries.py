@@ -86,7 +86,7 @@ async def _add_plan(
 
 
 async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValue) -> ParsedPlan:
-    """Return the plan as it would run now. `source` already has some results of the thread that the plan takes."""
+    """Return the plan as it would run now. Results of earlier executions that `source` has are not read again."""
     completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
     # A step that does not run again needs no tool, so the tools of completed steps may be missing.
     unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
@@ -125,7 +125,7 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
 def _choose_inputs(
     source: ExecutionState, plan: Plan, new_inputs: Mapping[str, JsonValue] | None
 ) -> Mapping[str, JsonValue] | None:
-    """Return `new_inputs`, and the other old ones if the plan takes the same; without `new_inputs`, all old ones."""
+    """Return `new_inputs`, plus old ones if the plan takes the same; if None, the old ones if the plan takes any."""
     if new_inputs is None:
         return source.inputs if plan.inputs is not None else None
     takes_same = source.plan is not None and source.plan.inputs == plan.inputs
@@ -133,6 +133,6 @@ def _choose_inputs(
 
 
 def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return who asks. The starter stays that of `source`, unless a person retries in a channel of the operator."""
+    """Return `requester`; a missing starter, and for the same plan `is_operator`, are those of `source`."""
     requester = replace(requester, is_operator=source.is_operators if is_same_plan else requester.is_operator)
     return requester if requester.starter is not None else replace(requester, starter=source.starter)

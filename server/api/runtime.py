@@ -1,6 +1,6 @@
 """Opens the runtime of a process: store, downstream servers and engine, and the background tasks of a server.
 
-This module imports most of planwarden. A process imports it only to open a runtime, a server in a worker thread.
+This module imports most of planwarden, so a process imports it only to open a runtime. `Warden` does so in a thread.
 """
 
 from collections.abc import AsyncGenerator

@@ -2,8 +2,8 @@
 
 Where requests need no token (stdio, and HTTP on a loopback address unless a setting or an existing token demands one),
 every caller is the operator, `local`. Elsewhere the principal is the name for which planwarden made the token, or the
-`ISSUER#SUBJECT` of an OAuth access token; a name has no `#`, so the two cannot collide. Only the token counts that the
-SDK's bearer middleware verified for this request with `TokenCheck`, not sessions or other claims of the client.
+`ISSUER#SUBJECT` of an OAuth access token; a name has no `#`, so the two cannot collide. The token is the one that the
+SDK's bearer middleware verified for this request with `TokenCheck`; the client's sessions and claims do not count.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 A token needs a signature by an allowed asymmetric algorithm that fits the key, and valid `sub`, `iss`, `aud`, `exp`
 and, if present, `nbf`. Its principal is `ISSUER#SUBJECT`. Keys are fetched when they are first needed, without
-following redirects, within limits of size, number and time. An unknown key id makes this happen again at most every
+following redirects, within limits of size, number and time. An unknown key id causes another fetch at most every
 `COOL_DOWN_S` seconds, so that invented tokens cause few requests. Opaque tokens and introspection are not supported.
 """
 

@@ -78,7 +78,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. A command passes `SUPPRESS`: its default would replace an option before its name."""
+        """Add the common options. A command passes `SUPPRESS`, because a default would overwrite an earlier option."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.add_argument("--home", type=Path, default=default, metavar="DIR", help=text)
         text = (

@@ -32,7 +32,7 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
-from planwarden.server.settings.configuration import find_home
+from planwarden.server.settings.configuration import build_home_option
 from planwarden.server.settings.toml_additions import quote, read_text, replace_text
 
 NAME = "planwarden"
@@ -155,9 +155,8 @@ CLIENTS: dict[str, HostInstructions] = {
 
 
 def build_hook_program(home: Path) -> tuple[str, ...]:
-    """Return the words that start planwarden on this home; `--home` names the home unless it is the default one."""
-    homes = () if home == find_home(None, {}) else ("--home", str(home))
-    return (*find_launch_command(), *homes)
+    """Return the words that start planwarden on this home, whatever the environment of the host is."""
+    return (*find_launch_command(), *build_home_option(home))
 
 
 class FileChange(msgspec.Struct, frozen=True):

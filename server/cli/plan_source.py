@@ -23,7 +23,7 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """A plan that the person named."""
 
     document: JsonValue
-    """As `execute_plan` takes it. None for a saved plan that is missing; a key may still find an earlier run of it."""
+    """As `execute_plan` takes it. None for a missing or unusable saved plan; a key may still find an earlier run."""
     name: str | None = None
     """Set for a saved plan."""
     goal: str | None = None
@@ -33,7 +33,7 @@ class GivenPlan(msgspec.Struct, frozen=True):
 
 
 def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
-    """Return the saved plan with that name, or otherwise the plan in that file; for `-`, the one on standard input.
+    """Return the saved plan named `word`, or else the plan in the file `word`; for `-`, the plan on standard input.
 
     Raises:
         UnknownPlan: the word can only be the name of a saved plan, and no usable one has it.
@@ -70,7 +70,7 @@ def _read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return the inputs from --inputs and --input. Those from --input win, and are read as the types of the plan."""
+    """Return the inputs from --inputs and --input. Those from --input win, and get the types that the plan declares."""
     inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")

@@ -120,7 +120,7 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
 
 
 def add_first_line(execution: ExecutionState, result: Result) -> Result:
-    """Return the result after a line that says when the call ran, for a host that asks for it again later."""
+    """Return the result with a first line that says when the call ran, for a host that makes the call again later."""
     when = datetime.fromtimestamp(execution.updated_at, UTC).astimezone().strftime("%H:%M")
     return _add_block(result, f"ran at {when} after a person approved it; not run again")
 

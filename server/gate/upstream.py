@@ -1,7 +1,7 @@
 """A wrapped server that is a process. It is started when a message needs it, and again after it has ended.
 
-It gets the gate's environment, which the host chose for it, without planwarden's own variables. A server of
-planwarden.json gets only the SDK's default variables and its own. `address.py` is for servers behind an address.
+A server that the gate's command line names gets the gate's environment, as the host chose it. One of planwarden.json
+gets the SDK's default variables and its own. Neither gets planwarden's. `address.py` is for servers behind an address.
 """
 
 import os

@@ -31,7 +31,7 @@ DECLINED = b"declined"
 SESSIONS = "sessions"
 """Below `FOLDER`: the folder with a file for each session of a host. A file has a line for each reported call."""
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""The limit for the file of one session. A file that exceeds it is kept under another name, and a new one begins."""
+"""The limit for a session's file. A larger file is renamed to `.old`, replacing the last one; a new file begins."""
 CUT_CHARS = 2_000
 """How many characters at the beginning, and how many at the end, are kept of a long text in a result."""
 MAX_ITEMS = 20
@@ -39,7 +39,7 @@ MAX_ITEMS = 20
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
-"""Events about what a host did. If planwarden fails, they block at most one stop, so that no session is trapped."""
+"""Events about what a host did. If planwarden fails, they never block two stops in a row, so no session is trapped."""
 
 
 def set_deadline() -> None:
@@ -97,7 +97,7 @@ def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
     names = ("hook_event_name", "tool_name", "tool_input", "tool_response", "cwd", "session_id")
     path = find_record(home, host, session)
     try:
-        # Not cut: the id of the execution that a planwarden tool started may be anywhere in its result.
+        # A result of planwarden's own tool stays whole: the id of the execution that it started may be anywhere in it.
         if "planwarden" not in str(call.get("tool_name")):
             call["tool_response"] = _shorten(call.get("tool_response"))
         line = json.dumps({"at": time.time(), **{name: call[name] for name in names if name in call}})
@@ -161,13 +161,15 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the answer; None if nobody listens or the server declines. A broken answer becomes `{}`, which blocks."""
+    """Return the answer; None if nobody listens or the server declines. A broken answer is `{}`: it blocks a call."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:
             connection.connect(path)
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             _remove(path)
+            return None
+        except OSError:
             return None
         text = b""
         try:

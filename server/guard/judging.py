@@ -1,9 +1,9 @@
 """Judges a host's call by its tool and by the operator's rules, and checks whether the call was released to pass once.
 
-The store is not needed for calls of planwarden's own tools, calls that only read, and calls that a rule decides. The
-guard starts an execution about every other call. The host's call then passes if that execution made exactly this call,
-and a person, a grant or a rule released it within the last hour. A commit takes the pass before the host gets the
-answer, so the pass counts once over all processes.
+`Judge` needs no store for calls of planwarden's own tools, calls that it refuses, calls that only read, and calls
+that a rule without a budget allows. The guard starts an execution about every other call. The host's call then passes
+if that execution made exactly this call, and a person, a grant or a rule released it within the last hour. A commit
+takes the pass before the host gets the answer, so the pass counts once over all processes.
 """
 
 from collections.abc import Mapping

@@ -24,7 +24,7 @@ _OF_PROCESS = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(?=/|\Z)")
 
 
 class TooMuch(Exception):
-    """A text expands to more than the limits allow."""
+    """Expanding a text takes more than the limits allow."""
 
 
 class PathPatterns:

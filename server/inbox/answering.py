@@ -74,7 +74,7 @@ async def render_question(
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
         rows=rows,
-        # A rule that would have let this call and earlier approved ones through; no page writes the rule.
+        # A rule that would have let the newest approved calls of this tool through, or None; no page writes the rule.
         offer=await find_offer(service.store, record.execution, record.suspension, definition),
         whom=WHOM,
         is_news=False,

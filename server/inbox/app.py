@@ -1,7 +1,7 @@
 """The inbox as an ASGI application under `/inbox`, where a person reads a question and decides.
 
-JavaScript is needed only for signing keys; for the rest, it just refreshes pages and makes them easier to use. A GET
-request changes nothing. A decision needs a session, a form of this session, and the digest of what the page showed.
+Only signing keys and notifications need JavaScript; otherwise it just refreshes pages and makes them easier to use. A
+GET request changes nothing. A decision needs a session, a form of this session, and the digest of what the page showed.
 """
 
 from collections.abc import Callable

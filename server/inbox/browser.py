@@ -19,7 +19,7 @@ def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
     return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
 
 
-OPEN_PAGE_CODE = "import sys, webbrowser; webbrowser.open(sys.stdin.readline().strip())"
+OPEN_PAGE_CODE = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.readline().strip()))"
 
 
 def has_display(environment: Mapping[str, str]) -> bool:

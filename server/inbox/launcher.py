@@ -2,8 +2,8 @@
 
 Until a question needs a person, no process of the home listens and none imports the pages. From then on one process
 serves the inbox (see `inbox_port.py`), and every other process checks once a second whether it has to take over. An
-open page keeps working after that, because sessions, codes and everything else that a page needs are in the store. A
-check costs two system calls. A decision counts, whichever process serves the page.
+open page keeps working after a takeover, because sessions, codes and everything else that a page needs are in the
+store. A check costs two system calls. A decision counts, whichever process serves the page.
 """
 
 import logging

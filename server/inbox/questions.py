@@ -47,7 +47,7 @@ class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of questions, before cards are built of them."""
+    """A page of questions, before cards are built from them."""
 
     questions: tuple[tuple[ExecutionState, SuspensionState], ...]
     total: int

@@ -76,7 +76,7 @@ class SecurityMiddleware:
 
 
 def _is_same_origin(headers: Headers, own_origin: str) -> bool:
-    """Return whether our own page sent the change, or a client that is not a browser and so sends no cookie."""
+    """Return False if another site sent the change. A client that names no site is not a browser and has no cookie."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site")
     return all(origin == own_origin for origin in origins) and site in (None, "same-origin", "none")
 

@@ -78,7 +78,7 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Return whether this person can sign: the question is open, and their approval counts only with a signature."""
+    """Return whether this person can sign: the store keeps keys, the question is open, and only a signature counts."""
     has_keys = isinstance(request.service.store, HasRecords)
     return has_keys and record.card.is_open and find_counting_assurance(request, record) == "signed"
 

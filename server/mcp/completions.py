@@ -1,7 +1,7 @@
 """Completions of the arguments of prompts and of resource addresses.
 
 Thread ids and suspension ids are the caller's own, newest first. Tool names are those of the catalogue. An input of a
-saved plan is completed with the values that its schema lists. Any other argument has no completions, without an error.
+saved plan is completed with the values that its schema lists. Any other argument gets neither completions nor an error.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/completion.
 """

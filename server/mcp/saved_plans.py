@@ -93,7 +93,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
         MCPError: the arguments do not fit the plan's inputs.
     """
     if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
-        # Some hosts, such as opencode, send `$1` and `$2` once, and later replace them with what the person types.
+        # Some hosts, such as opencode, send `$1` and `$2` once, and later put what people type into the text instead.
         call = _write_template(plan, arguments)
     else:
         optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
@@ -114,7 +114,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Return the call for values that only the model will see: it omits empty ones, `run_plan` checks the others."""
+    """Return the call for values that only the model sees. The model omits empty ones; `run_plan` checks the rest."""
     inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "

@@ -73,13 +73,13 @@ class NotificationSender:
             tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
 
     async def deliver_all(self) -> None:
-        """Send one batch of the notifications that are due on every channel."""
+        """Send one batch of due notifications on each channel."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(self.deliver_due, channel)
 
     async def deliver_due(self, channel: NotificationChannel) -> bool:
-        """Send a batch of the notifications that are due on one channel; return False if there was nothing to send."""
+        """Send a batch of the notifications that are due on one channel; return False if none could be claimed."""
         now = self._store.clock.now()
         if now < self._paused_until.get(channel.name, now) or not await self._notifications.is_due(channel.name):
             return False

@@ -76,7 +76,7 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
 
 
 def check_keepable(execution: ExecutionState) -> Plan:
-    """Return the run's plan. Raises `UsageError` if a new run cannot repeat it."""
+    """Return the run's plan. Raises `UsageError` if the run has not finished, or a new run cannot repeat it."""
     if execution.plan is None or not execution.is_finished:
         raise UsageError(
             f"thread {execution.thread_id!r} has no finished run: its newest execution is {execution.status}"
@@ -154,7 +154,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
                 file.flush()
                 os.fsync(file.fileno())
             _check_written(Path(beside), path, document)
-            # A link makes only a complete file visible, and fails if there is one, so one of two writers is refused.
+            # A link makes only a complete file visible, and fails if the name is taken: one of two writers is refused.
             os.link(beside, path)
         finally:
             os.unlink(beside)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.prompts import DELEGATE
-from planwarden.server.settings.configuration import SERVERS_FILE, Settings, find_home
+from planwarden.server.settings.configuration import SERVERS_FILE, Settings, build_home_option
 from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.tools import list_builtin_tools
 from planwarden.tools.registry import Registry
@@ -82,10 +82,9 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
 
 
 def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:
-    """Return the words with which a command for this home and these servers begins, whatever its environment."""
-    homes = () if home == find_home(None, {}) else ("--home", str(home))
+    """Return the words that begin a command for this home and these servers."""
     is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
-    return ("planwarden", *homes, *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
+    return ("planwarden", *build_home_option(home), *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
 
 
 def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:

@@ -234,3 +234,9 @@ def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
     variable = environment.get(HOME_VARIABLE)
     folder = home or (Path(variable) if variable else user_data_path("planwarden", appauthor=False))
     return expand_home(folder).absolute()
+
+
+def build_home_option(home: Path) -> tuple[str, ...]:
+    """Return the option that names the home; nothing if every process of this user finds it without the option."""
+    is_moved = any(os.environ.get(name) for name in (HOME_VARIABLE, "XDG_DATA_HOME"))
+    return () if home == find_home(None, {}) and not is_moved else ("--home", str(home))

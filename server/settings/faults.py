@@ -103,7 +103,7 @@ def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
 
 
 def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
-    """Return the schema that the part refers to; for an optional part, the schema of a value that is not null."""
+    """Return the schema that the part refers to; of alternatives, such as those of an optional part, the first."""
     if "anyOf" in part:
         return _resolve(part["anyOf"][0], schema)
     if "$ref" in part:

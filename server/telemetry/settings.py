@@ -70,7 +70,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     """Messages to the operator about settings that planwarden does not support."""
     is_demanded: bool = False
-    """Whether the file names an endpoint: then a missing package is an error. Variables may be for other programs."""
+    """True if the file names an endpoint. Only then is a missing package an error: variables may be for others."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""
@@ -105,7 +105,7 @@ def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, li
 def _find_target(
     signal: Signal, otel: OtelTable, environment: Mapping[str, str], problems: list[str]
 ) -> ExportTarget | None:
-    """Return where the signal is sent, or None; add a message to `problems` for each setting that is not supported."""
+    """Return where the signal is sent, or None; add a message to `problems` if a setting is not supported."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
     if not (own or base):

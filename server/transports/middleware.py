@@ -141,7 +141,7 @@ class SessionCapMiddleware:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:
-        """Count the new session. Of too many, close the one used longest ago that is idle, or any if none is."""
+        """Count the new session. If there are too many, close the one used longest ago, an idle one if possible."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
         oldest = next((name for name, requests in sessions.items() if not requests), next(iter(sessions), ""))
@@ -156,7 +156,7 @@ def _read_session(headers: list[tuple[bytes, bytes]]) -> str | None:
 
 
 def _build_end(scope: Scope, session_id: str) -> Scope:
-    """Return a request that ends the session, with the headers of its client's own request."""
+    """Return a request that ends the session; its headers are those of `scope`, a request of the same caller."""
     headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-length", b"content-type")]
     return {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session_id.encode("latin-1"))]}
 

@@ -72,7 +72,7 @@ def describe_decision(
 ) -> str | None:
     """Return who decided, with assurance and channel as the log records them; None while the suspension is open.
 
-    With `is_left_out`, it is a rejection, even if the same answer approved other rows.
+    With `is_left_out`, a decision counts as a rejection, even if the same answer approved other rows.
     """
     if suspension is None or suspension.is_open:
         return None

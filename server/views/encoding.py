@@ -86,7 +86,7 @@ _SAID_ABOVE = ("threadId", "executionId", "createdAt")
 def describe_changes(after: Execution, before: Execution | None = None, answered: str | None = None) -> Document:
     """Return the execution as JSON: what is new since `before`, and what comes next.
 
-    `before` is the view that the caller has seen; None if it may have seen none. `answered` is the id of the question
+    `before` is a view that the caller has certainly seen, or None. `answered` is the id of the question
     that the call names; while that question is open, it is shown in full.
     """
     earlier = {suspension.suspension_id: suspension for suspension in before.suspensions} if before is not None else {}
@@ -131,7 +131,7 @@ def _find_plan_part(step: Step) -> tuple[object, ...]:
 
 
 def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
-    """Yield the changed steps, except pending ones, which the plan describes, and those that an open question is about.
+    """Yield the changed steps, except pending ones, which the plan describes, and suspended ones with a question.
 
     A successful call is left out if the plan or the caller wrote its arguments, or if a loop's result shows it.
     """

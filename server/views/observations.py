@@ -81,7 +81,7 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
 
 
 def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
-    """Return each name's camelCase key, in order, with its value or getter from `others`, or else a getter."""
+    """Return the camelCase key of each name, in order, with its value or getter in `others`, or else a field getter."""
     return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 

@@ -46,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     answer: ValueView | None
     """What a person filled in; None if the answer was only yes or no, or a choice of calls."""
     rows: str
-    """Which rows were approved; empty if the question has no rows or all were rejected."""
+    """Which rows were approved; empty if the question has no rows or none was approved."""
 
 
 def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Outcome | None:

@@ -1,4 +1,4 @@
-"""The card of a question as lines of text, with values cut to any limit, and the digest of that text.
+"""The card of a question as lines of text, with values cut to a given limit, and the digest of that text.
 
 Terminals, prompts and the view in hosts with MCP Apps show these lines; a decision records their digest. Values are
 JSON, so no value can start a new line or a new field. The same question always gives the same text.

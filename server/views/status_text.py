@@ -43,7 +43,7 @@ def build_title(execution: ExecutionState) -> str:
 
 
 def describe_state(execution: ExecutionState) -> str:
-    """Return the execution's state as a sentence without a subject and a full stop."""
+    """Return the execution's state as a sentence without its subject and full stop."""
     if execution.status in ("new", "running") and execution.plan is None:
         return "is being planned"
     if execution.status == "suspended":

@@ -1,4 +1,4 @@
-"""The tables of a store, what a move copies from them and what not, and what a move needs from each of its two stores.
+"""The tables of a store; what a move copies, what it leaves behind, and what it needs from each of its two stores.
 
 Both databases have these tables. A column moves if both databases have it and `OWNED` does not name it.
 """

@@ -1,4 +1,4 @@
-"""Business keys and shares of budgets that an append takes and gives back, in its own transaction.
+"""Business keys and shares of budgets that an append takes and gives back, in the append's transaction.
 
 Everything is checked before the first write; a refusal is `BudgetSpent` or `KeyHeld`. What a call gives back in an
 append is free for the append's other calls, and a call may take again what it has already.
@@ -45,7 +45,7 @@ class WantedKey(msgspec.Struct, frozen=True):
 
     row: HeldKey
     free: tuple[str, ...]
-    """Holders that may have the key now: the call itself, and those that gave theirs back in this append."""
+    """The call may take the key from these holders: itself, and those that give it back in this append."""
 
 
 class Holdings(msgspec.Struct, frozen=True):

@@ -72,7 +72,7 @@ class NotificationQueue:
         await self._database.execute("delete_notification", (notification_id,))
 
     async def postpone(self, notification: Notification, until: float) -> bool:
-        """Let no claim get the notification before `until`; return False if the present claim is outdated."""
+        """Let no claim get the notification before `until`; return False if the caller's claim is outdated."""
         values = (until, notification.notification_id, notification.attempts)
         return await self._database.execute("postpone_notification", values) == 1
 

@@ -37,7 +37,7 @@ def merge_tools(living: Sequence[ProcessFacts]) -> dict[str, str]:
 
 
 FORGOTTEN_S = 60.0
-"""Seconds since a process announced itself after which it is forgotten if it is dead."""
+"""A dead process is forgotten if it announced itself more than this many seconds ago."""
 
 
 class ProcessRegistry:

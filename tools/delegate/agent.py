@@ -49,7 +49,7 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         return self.connection.config.settings
 
     async def connect(self) -> None:
-        """Start the agent if necessary, and wait until it has listed its tools. Raises `AgentNotAsked` otherwise."""
+        """Start the agent if necessary, and wait until it has listed its tools. Raises `AgentNotAsked` if it fails."""
         try:
             await self.connection.connect(self.settings.start_timeout_s)
         except ToolError as error:
@@ -71,8 +71,8 @@ class RemoteAgent(msgspec.Struct, frozen=True):
 
         Raises:
             AgentNotAsked: the request was certainly not sent.
-            AgentUnreachable: the request was sent but not answered.
-            AgentRefused: the agent refused, or asked `MAX_TRIES` times without a result.
+            AgentUnreachable: the request may have been sent, and there is no usable answer.
+            AgentRefused: it refused, asked for what it was not offered, or asked `MAX_TRIES` times without a result.
         """
         answers: dict[str, Answer] = {}
         state: str | None = None

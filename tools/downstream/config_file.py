@@ -2,7 +2,7 @@
 
 Hosts put different keys into an entry, so an unknown key becomes a note. A wrong value of a known key is refused, and
 the error names the server and the key. `${NAME}` and `${NAME:-default}` take their values from the environment. A
-variable that is not set makes only the servers that use it unavailable. Reading the file starts no server.
+variable that is not set and has no default makes only the servers that use it unavailable. Reading starts no server.
 """
 
 import re
@@ -66,7 +66,7 @@ class _UnsetVariable(Exception):
 def read_servers(
     path: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Return the servers in the file. If there is no file and `must_exist` is False, return none.
+    """Return the servers in the file; an empty list if there is no file and `must_exist` is False.
 
     Raises `InvalidArguments`: the file cannot be read, is not an `mcpServers` object, or an entry has a wrong value.
     """
@@ -148,7 +148,7 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server with all references replaced by values. If one has none, replace nothing and set `problem`."""
+    """Return the server with its references replaced. If one has no value, set `problem` and omit args, env etc."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(

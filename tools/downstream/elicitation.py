@@ -2,8 +2,8 @@
 
 A server may ask with a form or with an address to open
 (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation). A form keeps only the keywords that the
-specification allows, so planwarden never runs a server's pattern and never follows a server's reference. planwarden
-offers servers neither sampling nor roots, so a server that asks for them is at fault.
+specification allows, so no pattern in a form is run, and no reference in it is followed. planwarden offers servers
+neither sampling nor roots, so a server that asks for them is at fault.
 """
 
 from urllib.parse import urlsplit
@@ -142,7 +142,7 @@ def _read_field(name: str, entry: JsonValue) -> JsonValue:
 
 
 def _read_text(what: str, text: str, limit: int) -> str:
-    """Return the whole text on one line. Raises `BadElicitation` if that line is longer than `limit`."""
+    """Return the whole text on one line. Raises `BadElicitation` if the text or that line is longer than `limit`."""
     if len(text) > limit or len(line := one_line(text, limit * 12)) > limit:
         raise BadElicitation(f"its {what} has more than {limit} characters, so it cannot be shown whole")
     return line

@@ -47,7 +47,7 @@ def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonVal
 def read_whole_result(name: str, result: dict[str, JsonValue]) -> JsonValue:
     """Return the result of a gated call as its server sent it.
 
-    Raises `ToolError`: it is not a tool's result, or reports a failure. The error then contains it, unless it is large.
+    Raises `ToolError`: it is not a tool's result, or reports a failure; the latter error has it unless it is large.
     """
     content = result.get("content")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):

@@ -2,7 +2,7 @@
 
 Names are `<server>_<tool>`, with a hash if necessary. They do not depend on the listings of other servers. Each
 description becomes one line of limited length with invisible characters escaped. If the operator does not trust the
-server, its annotations change nothing, and every tool is dangerous. The digest covers the whole definition.
+server, its hints lower no risk: every tool is dangerous. The digest covers the whole definition.
 See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#data-types.
 """
 

@@ -1,6 +1,6 @@
 """Counts the values of JSON before it is parsed.
 
-The SDK parses a message on the event loop, in native code. That parses hundreds of megabytes of text a second, but each
+The SDK parses a message on the event loop, in native code that parses hundreds of megabytes of text a second. But each
 value becomes an object that is checked and copied several times afterwards. Eight megabytes can have four million
 values, and then nothing else runs for several seconds.
 """
@@ -15,7 +15,7 @@ _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
 class ValueCounter:
-    """Counts the values in a text that arrives in pieces. The count is a little too high: each empty list adds one."""
+    """Counts the values in a text that arrives in pieces. The count can be too high: empty lists and objects add 1."""
 
     def __init__(self) -> None:
         self.start()

@@ -1,7 +1,7 @@
 """Conditions: which schemas `when` takes, and why a value does not match one.
 
-Conditions fail closed: a keyword implies the type that it applies to, and what `properties` names must be there. JSON
-Schema accepts other values. A condition cannot judge them, so they do not match, not even under `not`.
+Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must be there. JSON
+Schema would accept a value that breaks this; a condition cannot judge it, so it does not match, not even under `not`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """What to do next, as a value: `decide(execution)` reads the folded log and nothing else.
 
-If there is no action, the execution waits for a result or an answer, or it is over.
+If there is no action, the execution waits for a result, an answer or its start, or it is over.
 """
 
 import math
@@ -75,7 +75,7 @@ def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
 
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
-    """Return what still follows from the log; start nothing, and end the execution once nothing runs or is asked."""
+    """Return what still follows from the log; start nothing, and end the execution once no call or question is open."""
     free = tuple(action for action in actions if not isinstance(action, Order | ev.StepStarted))
     if free or _has_running_call(execution):
         return free

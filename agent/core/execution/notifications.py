@@ -1,7 +1,7 @@
 """Notifications, which tell people and programs outside about a question, by push or webhook; and alarms.
 
 The store saves a notification in the transaction of its event, so that none is lost and none reports what did not
-happen. It holds only ids and names: no arguments, no text of the agent, nothing with which its reader could decide.
+happen. Each has ids, names and facts such as the risk: no arguments, no agent's text, nothing that lets anyone decide.
 
 An alarm reminds a person of an open question, or escalates it to others, by the operator's schedule. The times of the
 alarms are stored with the question, so that all processes see the same ones even after a change of policy. An alarm

@@ -13,7 +13,7 @@ class Requester(FrozenStruct, frozen=True, kw_only=False):
     principal: str
     """The owner of the execution."""
     client_id: str | None = None
-    """The OAuth client; None if the request came through another channel, or if the issuer does not name the client."""
+    """The OAuth client; None if the request came without OAuth, or if the issuer does not name the client."""
     host: str | None = None
     """The program, as it names itself, or planwarden's name for a hook, schedule or page; None if there is none."""
     chain: tuple[str, ...] = ()

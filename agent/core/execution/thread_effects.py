@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
 MAX_EFFECTS = 100
-"""The most effects of its thread that an execution knows. If there are more, those that a person let run are kept."""
+"""The most effects of its thread that an execution knows; those that a person let run are kept before all others."""
 MAX_SHOWN_CHARS = 80
 """The most characters of an effect's arguments to show."""
 MAX_TOLD = 5

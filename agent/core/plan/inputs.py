@@ -41,7 +41,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
     `additionalProperties` allows it.
 
     Raises:
-        InvalidArguments: the inputs have faults; the error tells all of them.
+        InvalidArguments: the inputs have faults; `details.problems` has at most `schema.MAX_FAULTS` of them.
         LimitExceeded: the inputs are nested too deeply.
     """
     values = dict(inputs or {})

@@ -35,7 +35,7 @@ MAX_ANSWER_BYTES = 4_000_000
 """The most bytes of an answer, far more than any model writes: 64,000 tokens are about 300,000 bytes."""
 
 MAX_STREAM_BYTES = 20_000_000
-"""The most bytes of such an answer as server-sent events, with some hundred extra bytes per word; none are kept."""
+"""The most bytes of such an answer as server-sent events, which add some hundred bytes per word that are not kept."""
 
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")

@@ -12,6 +12,7 @@ be forced gets only the tools that it should call, and a free choice; the log sh
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, count
 
 import msgspec
 from msgspec.structs import replace
@@ -39,7 +40,7 @@ _REVISE_DEFINITION = SentTool(
     },
     strict=False,
 )
-"""Not a real tool: a call of it becomes the `revise` of the reply, because such models are used to calling tools."""
+"""Not a real tool: a call of it becomes the `revise` of the reply. Models with tool calling are used to this form."""
 MAX_OUTPUT_TOKENS = 16_000
 """Sent only to Anthropic's API, which has no default; a plan of fifty steps needs less than half of it."""
 
@@ -59,7 +60,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tools: tuple[SentTool, ...] = ()
     forced: tuple[str, ...] = ()
-    """The names, in the form that is sent, of the tools among which the model must call one."""
+    """The model must call one of these tools; they have the names that are sent."""
     names: Mapping[str, str]
     """The tools' own names, by the names that are sent."""
     can_revise: bool = False
@@ -164,8 +165,7 @@ def _choose_sent_names(own: Iterable[str]) -> dict[str, str]:
     """Return for each tool's own name, which may contain dots, a name that every provider accepts."""
     names: dict[str, str] = {}
     for name in own:
-        sent_name = _ILLEGAL.sub("_", name)
-        while sent_name in names.values():
-            sent_name = f"{sent_name[:60]}_{len(names)}"
-        names[name] = sent_name
+        legal = _ILLEGAL.sub("_", name)
+        numbered = (f"{legal[:60]}_{number}" for number in count(len(names)))
+        names[name] = next(each for each in chain([legal], numbered) if each not in names.values())
     return names

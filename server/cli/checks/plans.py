@@ -20,7 +20,7 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
-"""The most hooks, and the most plans, that a message names."""
+"""The most hooks that a message without problems names, and the most plans that a message names."""
 
 
 def _list_plan_names(settings: Settings) -> list[str]:

@@ -1,7 +1,7 @@
 """`config print` writes the block that a host needs to start planwarden, and `completion` writes a script for a shell.
 
 The scripts are static, so a key press never starts Python. They do not complete ids: reading the ids takes as long as
-`planwarden list`, and every command accepts the beginning of an id.
+`planwarden list`, and most commands accept the beginning of an id.
 """
 
 import os

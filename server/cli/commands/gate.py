@@ -1,4 +1,4 @@
-"""The command `gate`: runs between a host and its servers, and asks a person before dangerous calls."""
+"""The command `gate`: runs between a host and its servers, and asks a person before calls that need approval."""
 
 import os
 from argparse import Namespace

@@ -1,6 +1,6 @@
 """The commands `guard hook`, `guard install`, `guard status` and `guard uninstall`.
 
-`guard install` and `guard uninstall` show the change of a host's file, ask, and write it.
+`guard install` and `guard uninstall` show the changes to a host's files, ask, and write them.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The command `list`, which only reads: open questions, or executions, the newest activity first.
 
-It lists those of every principal. Executions are listed without reading their logs, unless `--calls` is given.
+The operator sees those of every principal. Executions are listed without reading their logs, unless `--calls` is given.
 """
 
 from argparse import Namespace

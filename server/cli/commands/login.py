@@ -65,7 +65,7 @@ def handle_login(arguments: Namespace) -> int:
 
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
-    """Log in to the named server. Return False if it asks for no login. A `ToolError` leaves an old login as it is."""
+    """Log in to the server. Return False if it asks for none. Raises `ToolError`; only new tokens change a login."""
     find_login(home.downstream, name)
     if not terminal.can_ask:
         raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")

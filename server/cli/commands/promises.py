@@ -1,4 +1,4 @@
-"""The commands `promises`, `promises check`, `receipt`, `guard trust-folder`: what a host must do before it stops."""
+"""The commands `promises`, `promises check`, `receipt` and `guard trust-folder`: what a host owes before it stops."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -107,7 +107,8 @@ def write_launchd(installation: Installation) -> str:
 def write_docker(installation: Installation) -> str:
     """Return `deploy/compose.yaml` with the options added. The container has its own home, not `installation.home`."""
     command = ["serve", "--http", "--host", "0.0.0.0"]
-    return _read("compose.yaml").replace(json.dumps(command), json.dumps([*command, *installation.options]))
+    words = json.dumps([*command, *installation.options]).replace("$", "$$")
+    return _read("compose.yaml").replace(json.dumps(command), words)
 
 
 def _read(name: str) -> str:

@@ -69,20 +69,20 @@ def add_show(parser: CommandParser) -> None:
 
 def handle_show(arguments: Namespace) -> int:
     if arguments.artifact is not None:
-        others = (arguments.observations, arguments.at, arguments.step, arguments.items_from)
+        others = (arguments.observations, arguments.at, arguments.step, arguments.items_from, arguments.graph)
         if arguments.json or any(value is not None for value in others):
             raise UsageError("--artifact writes the artifact as it is; it goes with no other option of show")
         home, is_terminal = open_home(arguments), sys.stdout.isatty()
         sys.stdout.buffer.write(read_artifact(home, arguments.thread, arguments.artifact, for_terminal=is_terminal))
         return DONE
     home = open_home(arguments)
+    if arguments.step is None and arguments.items_from is not None:
+        raise UsageError("--items-from needs --step, which names the loop")
     if arguments.graph is not None:
         if arguments.json or arguments.observations is not None or arguments.step is not None:
             raise UsageError("--graph writes the graph alone; leave --json, --observations and --step out")
         print(_draw_graph(home, arguments), end="")
         return DONE
-    if arguments.step is None and arguments.items_from is not None:
-        raise UsageError("--items-from needs --step, which names the loop")
     if arguments.step is not None:
         check_limit(arguments.limit, MAX_PAGE_ITEMS)
     if arguments.observations is not None and arguments.observations < 0:

@@ -1,8 +1,8 @@
 """The command `trust`: lets tools of a downstream server run without asking, if the server says that they only read.
 
 A person confirms the list of tools. For each, the command writes `risk`, and `effect` if it is missing, into
-`planwarden.toml`, where the operator sees them. It never lowers the risk of another tool, even if the command line
-names it: only the operator writes that.
+`planwarden.toml`, where the operator sees them. It never lowers the risk of a tool for which the server makes no
+such claim, even if the command line names the tool: only the operator lowers it.
 """
 
 from argparse import Namespace

@@ -1,6 +1,6 @@
 """Asks a person for values: at a prompt for each field of a form if its JSON Schema is flat, otherwise as JSON.
 
-A person types JSON in the editor that VISUAL or EDITOR names, or without an editor at prompts of the terminal. Each
+A person edits JSON in the editor that VISUAL or EDITOR names, or without an editor at prompts of the terminal. Each
 answer is checked against the schema of its field at once, and the content against the form. The engine checks it again.
 """
 
@@ -164,7 +164,7 @@ def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> J
 
 
 def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
-    """Return a tuple with the replacement of the value: text if it is text (`""` is empty), otherwise JSON."""
+    """Return the replacement in a tuple: text if the value is text (`""` is empty), else JSON; None if not JSON."""
     if isinstance(value, str):
         return ("" if typed == '""' else typed,)
     try:

@@ -1,6 +1,6 @@
 """Adds values to JSON files as people write them, with comments and trailing commas, and removes values from them.
 
-All other characters stay as they are. A function that changes the text reads the result before it returns it.
+All other characters stay as they are. A function returns a changed text only if that text can be read again.
 """
 
 import json
@@ -42,7 +42,7 @@ def read_json_text(text: str) -> JsonNode:
     """
     if len(text) > MAX_CHARS:
         raise InvalidArguments("it is larger than 4 MiB")
-    if not text.strip():
+    if _skip(text, 0) == len(text):
         return JsonNode(kind="object", start=0, end=0, value={})
     node = _read(text, _skip(text, 0), 0)
     if _skip(text, node.end) != len(text):
@@ -74,7 +74,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
-    """Return the text with the member, unless something is there or in the way. Raises as `read_json_text`."""
+    """Return the text with the member, or unchanged if something is there or in the way. Raises as `read_json_text`."""
     node, remaining = _descend(text, path)
     if not remaining or node.kind != "object":
         return text
@@ -110,6 +110,8 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
         begin, end = parent.start + 1, parent.end - 1
         if re.search(r"//|/\*", text[begin:start] + text[target.end : end]):
             begin, end = start, target.end
+            comma = _skip(text, end)
+            text = text[:comma] + text[comma:].removeprefix(",")
     changed = text[:begin] + text[end:]
     read_json_text(changed)
     return changed

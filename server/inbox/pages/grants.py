@@ -70,7 +70,7 @@ async def show_grant_form(request: InboxRequest) -> Response:
 
 @ROUTES.form("/suspensions/{suspension_id}/grant/make")
 async def make_grant(request: InboxRequest) -> Response:
-    """Approve the call in the question, and allow calls like it from now on."""
+    """Approve the call in the question, and allow calls like it up to the chosen number and time."""
     record = await _find_grantable_question(request)
     uses, minutes = read_number(request.form_value("uses")), request.form_value("minutes")
     if record.card.is_open and (uses is None or minutes not in DURATIONS):

@@ -110,8 +110,9 @@ def _read_filter(request: InboxRequest) -> dict[str, str]:
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return each value once, sorted, with the text that the page shows for it."""
-    return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(set(filter(None, values)))[:MAX_OPTIONS])
+    """Return each value once, sorted, with the text that the page shows for it; of too many, the first ones given."""
+    offered = [*dict.fromkeys(filter(None, values))][:MAX_OPTIONS]
+    return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(offered))
 
 
 def _build_row(line: ExecutionLine, now: float) -> Values:

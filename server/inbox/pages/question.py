@@ -220,7 +220,7 @@ async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: s
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(picks)
-    # If the question is decided, the same decision again gets the recorded one as the answer.
+    # A decided question needs no second step: the same decision again returns the recorded outcome.
     if verdict in APPROVING and (not record.card.is_open or not (unseen or edited)):
         return await _approve_rows(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:

@@ -1,7 +1,7 @@
 """The page of one schedule: when it ticks, what each tick did, and the buttons that pause, resume, run and remove it.
 
-After a button, the page says what the button did, but only while that is still true: the page has an address, which
-anybody with a session can open later. Other pages list schedules with the same cards.
+After somebody presses a button, the page says what the button did, but only while that is still true: anybody with a
+session can open the same address later. Other pages list schedules with the same cards.
 """
 
 from collections.abc import Sequence

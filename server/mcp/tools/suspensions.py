@@ -280,7 +280,7 @@ async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolR
 
 
 async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallToolResult:
-    """Record what a person decided in a form. For a page, wait for its decision as long as the caller waits."""
+    """Record what a person decided in a form. For a page, wait for the decision there as long as the caller waits."""
     reference, result = answer
     is_accepted = result.action == "accept"
     if reference.mode == "url" and not is_accepted:
@@ -297,7 +297,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
-    """Return what the person decided on the page, as the store has it; `reason` says why the question is still open."""
+    """Return what the person decided on the page, as the store has it. If it is still open, `reason` says why."""
     _, is_open = await request.read_question()
     if is_open:
         return await _show_undecided(request, reason)

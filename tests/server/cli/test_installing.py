@@ -214,7 +214,7 @@ def test_what_is_printed_starts_a_server_of_this_home(cli: Cli, kind: str) -> No
     else:
         assert "restart: unless-stopped" in result.out
         [line] = re.findall(r"^    command: (\[.+\])$", result.out, re.MULTILINE)
-        words = ["/usr/bin/planwarden", *json.loads(line)]
+        words = ["/usr/bin/planwarden", *json.loads(line.replace("$$", "$"))]
     assert Path(words[0]).is_absolute()
     arguments = build_parser().parse_args(words[1:])
     assert arguments.http and arguments.store == "sqlite:////srv/a b$c.db"

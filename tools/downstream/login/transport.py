@@ -1,6 +1,6 @@
-"""Adds the stored token to each request to a server that wants a login, and refreshes the token when it expires.
+"""Adds the stored token to each request to a server that wants a login, and refreshes an expired or refused token.
 
-A process that runs plans never starts a login. When a server refuses a token, this process opens no browser, registers
+A process that runs plans never starts a login. If the server accepts no token, the process opens no browser, registers
 no client and looks up nothing. The request fails, and its error names the command that a person must run. The SDK
 implements the steps of OAuth (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization). Its
 provider holds a lock until a request is answered, so it only refreshes the token, and our requests run concurrently.

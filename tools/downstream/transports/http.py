@@ -1,8 +1,8 @@
 """Connects to a downstream server behind a URL: Streamable HTTP, with limited answers and an error per failed request.
 
 The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without an error for the
-request. `BoundedTransport` limits each answer, and turns each failure into an error of its request that says whether
-the server may have carried out the request. The SDK follows redirects within the same origin only.
+request. `BoundedTransport` limits each answer, and turns failures of a POST into errors of its request that say
+whether the server may have carried it out. The SDK follows redirects within the same origin only.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping

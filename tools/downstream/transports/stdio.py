@@ -1,7 +1,7 @@
-"""Speaks MCP with a downstream server that is a child process, over its standard input and output, in limited lines.
+"""Speaks MCP with a downstream server in a child process, over its standard input and output, and limits its lines.
 
 The SDK's own transport accepts lines of any length and passes on every notification, so a server could fill our memory
-with either. Here a line has a limit, lines that are not messages are dropped, and a flood is slowed down. The child
+with either. Here a line has a limit, all but messages that we use is dropped, and floods are slowed down. The child
 gets the few variables that the SDK considers safe and the configured ones, no others. Shutting down closes its input,
 waits, and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """

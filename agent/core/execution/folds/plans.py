@@ -138,7 +138,7 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
     if not reused.is_completed:
         return replace(state, reuse=reused)
     began = begin_loop(replace(state, reuse=reused), reused.items or ())
-    # A person left out the item of a call without a result, or the item failed in an advisory step.
+    # If a call has no result, a person left out its item, or the item failed in an advisory step.
     calls = tuple(call if call.origin else replace(call, status="rejected") for call in began.calls)
     return replace(
         began,

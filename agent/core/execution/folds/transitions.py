@@ -71,7 +71,7 @@ def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields
 
 
 def pass_over_items(state: StepState) -> StepState:
-    """Return the step of a loop with `items_over` counted anew; if all items are over, the next wave begins."""
+    """Return the step of a loop with `items_over` brought up to date; once all items are over, the next wave begins."""
     items, over, last = len(state.items or ()), state.items_over, len(state.item_order.ends) - 1
     while True:
         while over < items and state.find_next_call(over) is None:
@@ -133,7 +133,7 @@ class LongTuple(Sequence[Value]):
 
 
 def replace_at(values: Sequence[Value], index: int, value: Value) -> Sequence[Value]:
-    """Return the values with `value` at `place`; a tuple of more than `PART` values becomes a `LongTuple`."""
+    """Return the values with `value` at `index`; a tuple of more than `PART` values becomes a `LongTuple`."""
     if isinstance(values, tuple) and len(values) <= PART:
         return (*values[:index], value, *values[index + 1 :])
     if not isinstance(values, LongTuple):

@@ -55,7 +55,7 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
             yield f"the pointer of {_quote(binding.source)} {fault}"
     for number, condition in enumerate(step.when):
         binding = _read_one(condition.value)
-        # If the step is skipped, the default replaces its result, and the default may match.
+        # If the step that the binding names is skipped, the default replaces its result, and the default may match.
         schema = None if binding.has_default else shapes.find(binding.reference, step).schema
         for fault in find_type_faults(condition.matches, schema) if schema is not None else ():
             yield f"when[{number}] never matches: {fault}"
@@ -118,7 +118,7 @@ def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | 
 
 
 def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str | None:
-    """Return the binding for a path such as `steps.find.result.id`; None unless it begins with one of `names`."""
+    """Return the binding for a path such as `steps.find.result.id`, if `find` is one of `names`; else None."""
     text = text.strip()[:MAX_TEXT_CHARS]
     bare = text[prefix.end() :] if (prefix := _PREFIX.match(text)) is not None else text
     for start in dict.fromkeys((text.lstrip("#/$@."), bare)):

@@ -35,7 +35,7 @@ def find_reserved_names(plan: Plan) -> list[str]:
 def find_graph_faults(
     steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> list[str]:
-    """Return a sentence for each unknown or duplicate step id, malformed binding, and circle of waiting steps.
+    """Return sentences about unknown and duplicate step ids, bindings at fault, and a circle of waiting steps.
 
     `foreign` has the bindings to steps outside the plan, and `names` what bindings can name within the plan. Raises
     `EarlierNeeded` if `earlier` lacks some of the foreign bindings.

@@ -37,7 +37,7 @@ _NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|st
 """Before these words, a verb of the table is part of a name: `Refund amount: compute it`."""
 _EFFECT = rf"(?i){_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})"
 _INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+)*"
-"""Phrases such as `to send it` in `Decide whether to send it`: the step only thinks about doing so."""
+"""Phrases such as `to send` in `Decide whether to send it`: the step only thinks about doing so."""
 _TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))"
 _NAME = r"[_./-]|[a-z][A-Z]"
 """Only a tool's name that contains this can be told from a common word."""
