@@ -32,7 +32,7 @@ NOT_ALLOWED = "the operator does not allow it"
 """Why a rule without `because` denies."""
 
 FOLDER = "cwd"
-CHANGING_FOLDER = ("cd", "pushd", "popd")
+CHANGING_FOLDER = ("cd", "chdir", "pushd", "popd")
 """Commands after these run in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"

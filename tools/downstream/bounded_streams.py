@@ -10,7 +10,7 @@ would give a successful call an unknown outcome. So `_TypedResults` adds it.
 
 import math
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
+from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventCounter, ValueCounter
 
 CONNECT_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 30.0
@@ -42,23 +42,28 @@ class _BoundedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in self._inner:
-            data = self._decompress(chunk, size)
-            size += len(data)
-            if size > self._max_bytes:
-                raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
-            if self._counter.feed(data):
-                # After another error in a stream of events, the SDK may reconnect instead of failing the request.
-                kind = httpx2.SSEError if isinstance(self._counter, EventCounter) else httpx2.StreamError
-                raise kind(f"the answer has more than {MAX_VALUES} values")
-            yield data
+            for data in self._decompress(chunk):
+                size += len(data)
+                if size > self._max_bytes:
+                    raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
+                if self._counter.feed(data):
+                    # After another error in a stream of events, the SDK may reconnect instead of failing the request.
+                    kind = httpx2.SSEError if isinstance(self._counter, EventCounter) else httpx2.StreamError
+                    raise kind(f"the answer has more than {MAX_VALUES} values")
+                yield data
 
-    def _decompress(self, chunk: bytes, size: int) -> bytes:
+    def _decompress(self, chunk: bytes) -> Iterator[bytes]:
         if self._decompressor is None:
-            return chunk
-        try:
-            return self._decompressor.decompress(chunk, int(self._max_bytes) + 1 - size)
-        except zlib.error:
-            raise httpx2.StreamError("the answer cannot be decompressed") from None
+            yield chunk
+            return
+        has_more = True
+        while has_more:
+            try:
+                data = self._decompressor.decompress(chunk, SLICE_BYTES)
+            except zlib.error:
+                raise httpx2.StreamError("the answer cannot be decompressed") from None
+            yield data
+            chunk, has_more = self._decompressor.unconsumed_tail, len(data) == SLICE_BYTES
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -66,19 +71,27 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 def bound_body(response: httpx2.Response, max_bytes: int) -> None:
     """Limit the body of an answer that is not read yet. Raises `StreamError` for an encoding that we do not accept."""
+    _bound(response, ValueCounter(), max_bytes)
+
+
+def bound_events(response: httpx2.Response) -> None:
+    """Limit the values of each event of an answer. Reading an event that has more raises `SSEError`.
+
+    Raises:
+        StreamError: the answer has an encoding that we do not accept.
+    """
+    _bound(response, EventCounter(), math.inf)
+
+
+def _bound(response: httpx2.Response, counter: ValueCounter, max_bytes: float) -> None:
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise httpx2.StreamError("the answer has a content encoding that was not accepted")
     is_compressed = encoding != "identity"
-    response.stream = _BoundedStream(response, ValueCounter(), max_bytes, is_compressed=is_compressed)
+    response.stream = _BoundedStream(response, counter, max_bytes, is_compressed=is_compressed)
     if is_compressed:
         del response.headers["content-encoding"]
         response.headers.pop("content-length", None)
-
-
-def bound_events(response: httpx2.Response) -> None:
-    """Limit the values of each event of an answer. Reading an event that has more raises `SSEError`."""
-    response.stream = _BoundedStream(response, EventCounter(), math.inf)
 
 
 class _TypedResults:

@@ -41,16 +41,24 @@ class ValueCounter:
 
 
 class EventCounter(ValueCounter):
-    """Counts the values of each event of a stream of server-sent events. An empty line ends an event."""
+    """Counts the values of each event of a stream of server-sent events. An empty line ends an event.
+
+    A line ends with CR, LF or both (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream).
+    """
 
     _line_is_empty = True
+    _is_after_cr = False
 
     def feed(self, data: bytes) -> bool:
-        for number, part in enumerate(data.replace(b"\r", b"").split(b"\n")):
+        data = data.removeprefix(b"\n") if self._is_after_cr else data
+        self._is_after_cr = data.endswith(b"\r")
+        for number, part in enumerate(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")):
             if number:
                 if self._line_is_empty:
                     self.start()
                 self._line_is_empty = True
+                # No string of JSON goes on in the next line, and a quote in a comment begins none.
+                self._is_in_string = self._is_escaped = False
             self._line_is_empty &= not part
             if super().feed(part):
                 return True

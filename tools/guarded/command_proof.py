@@ -170,6 +170,12 @@ def _unwrap(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
+def _strip(command: ShellCommand) -> Sequence[str]:
+    """Return the words without `!`, which `_explain` writes as `not`, and without what `_unwrap` leaves out."""
+    words = _unwrap(command.words)
+    return _unwrap(words[1:]) if words[0] == "not" and len(words) > 1 else words
+
+
 def _find_script(words: Sequence[str]) -> str | None:
     """Return the line that a group or a shell runs, after a `set` of the shell's options; None for other words."""
     if words[0] in _GROUPS:
@@ -208,12 +214,12 @@ def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: boo
 
 
 def _is_blind(command: ShellCommand, root: str) -> bool:
-    words = _unwrap(command.words)
+    words = _strip(command)
     if words[0] in ("source", ".") and len(words) == 2 and re.fullmatch(_ACTIVATE, words[1]):
         return not _is_in(root, frozenset({root}), words)
     if words[0] in _EXPORTS:
         return not all(re.fullmatch(_ASSIGNMENT, word) for word in words[1:])
-    return words[0] in _BLIND or words[:2] == ("printf", "-v")
+    return words[0] in _BLIND or tuple(words[:2]) in (("printf", "-v"), ("command", "-p"))
 
 
 def _fails(command: ShellCommand) -> bool:
@@ -232,9 +238,9 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
     """Return the shell options that are certainly set; None if a `set` may change what runs."""
     options: set[str] = set()
     for index, command in enumerate(before):
-        if command.words[0] != "set":
+        if _strip(command)[0] != "set":
             continue
-        if not all(re.fullmatch(_SET, word) for word in command.words[1:]):
+        if command.words[0] != "set" or not all(re.fullmatch(_SET, word) for word in command.words[1:]):
             return None
         previous, ends = before[index - 1].end if index else ";", [each.end for each in before[index:]]
         is_last_waited_for = next((end for end in ends if end in (";", "\n", "&")), ";") != "&"
@@ -250,10 +256,11 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
 def _find_folders(before: Sequence[ShellCommand], folders: frozenset[str]) -> frozenset[str]:
     """Return the folders in which the command after `before` may run; the empty set if that is unknown."""
     for index, command in enumerate(before):
-        if command.words[0] in ("pushd", "popd"):
+        mover = _strip(command)[0]
+        if mover in ("pushd", "popd", "chdir"):
             return frozenset()
-        if command.words[0] == "cd":
-            if len(command.words) != 2 or command.words[1].startswith("-"):
+        if mover == "cd":
+            if command.words[0] != "cd" or len(command.words) != 2 or command.words[1].startswith("-"):
                 return frozenset()
             moved = _follow(folders, command.words[1:])
             # If the line can continue after a failed `cd`, the next command may run in the earlier folder.

@@ -43,7 +43,7 @@ def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> Reco
     [
         *("make test", "cd /r && make test", "make test > log 2>&1", "CI=1 make test -j4", "timeout 600 make test"),
         *("uv run pytest -q", "bash -lc 'make test'", "set -o pipefail; make test | tail", "make test || exit 1"),
-        *("set -e; make test; echo ok", "git add . && make test && git commit -m x"),
+        *("set -e; make test; echo ok", "git add . && make test && git commit -m x", "! grep x y; make test"),
     ],
 )
 def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: str) -> None:
@@ -60,6 +60,12 @@ def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: s
         ("cd ../elsewhere && make test", "in another folder"),
         ("true || make test", "only if what comes before"),
         ("exit 0; make test", "keep it from running"),
+        ("! exit 0; make test", "keep it from running"),
+        ("! cd /tmp; make test", "in another folder"),
+        ("command cd /tmp && make test", "in another folder"),
+        ("chdir /tmp && make test", "in another folder"),
+        ("set -e; command set +e; make test; echo x", "keep it from running"),
+        ("command -p cd /tmp; make test", "keep it from running"),
         ("make test -n", "its options"),
         ("bash -c 'make test || true'", "swallowed by `||`"),
         ("make test || exit 0", "swallowed by `||`"),

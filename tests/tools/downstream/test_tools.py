@@ -4,11 +4,13 @@ No server can take over a name or lower a risk without trust; every kind of cont
 """
 
 import base64
+import gzip
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from pathlib import Path
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,12 +21,13 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.downstream import value_counter
+from planwarden.tools.downstream.bounded_streams import bound_events
 from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from planwarden.tools.downstream.gated_servers import build_gated_config, save_gated_server
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
-from planwarden.tools.downstream.value_counter import EventCounter, ValueCounter
+from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
 from tests.requirements import requirement
 from tests.tools.downstream.support import build_entry
 
@@ -328,3 +331,23 @@ def test_events_are_counted_apart_and_cannot_hide_values_behind_line_ends(
 
     assert not is_refused(b"data: [1,2,3]\r\n\r\ndata: [1,2,3]\n\n" * 5)
     assert is_refused(b"data: [1,2,3,\ndata: 4,5,6]\n\n")
+    assert not is_refused(b"data: [1,2,3]\r\rdata: [1,2,3]\r\n\r\n" * 5)
+    for line_end in (b"\n", b"\r", b"\r\n"):
+        assert is_refused(b': a quote "' + line_end + b"data: [1,2,3,4,5,6]" + line_end * 2)
+        assert is_refused(b"data: [1,2,3," + line_end + b"data: 4,5,6]" + line_end * 2)
+
+
+@requirement("downstream:bounded")
+async def test_events_that_come_compressed_are_counted_as_they_are_read() -> None:
+    async def read(text: bytes) -> bytes:
+        async def send() -> AsyncIterator[bytes]:
+            yield gzip.compress(text)
+
+        response = httpx2.Response(200, headers={"content-encoding": "gzip"}, content=send())
+        bound_events(response)
+        return b"".join([piece async for piece in response.aiter_bytes()])
+
+    most = b"data: [" + b"1," * (MAX_VALUES - 1) + b"1]\n\n"
+    assert await read(most * 3) == most * 3
+    with pytest.raises(httpx2.SSEError, match="values"):
+        await read(most.replace(b"[", b"[1,"))

@@ -114,7 +114,7 @@ class _McpChild(Child, kw_only=True):
                     self.on_tools_changed()
                 return method in _WANTED
             case JSONRPCRequest(id=request_id):
-                if len(self.server_requests) >= MAX_SERVER_REQUESTS:
+                if request_id in self.server_requests or len(self.server_requests) >= MAX_SERVER_REQUESTS:
                     return False
                 self.server_requests.add(request_id)
                 return True
