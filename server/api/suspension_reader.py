@@ -1,15 +1,19 @@
 """Lists open suspensions page by page, for callers, people and commands that start no engine."""
 
+import logging
 from collections.abc import Awaitable, Callable
 
 import anyio.lowlevel
 
 from planwarden.agent.common.canonical import measure_encoded
+from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.ports.store import Lookups
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.suspension import Suspension, SuspensionPage
+
+logger = logging.getLogger(__name__)
 
 
 async def list_open_suspensions(
@@ -40,7 +44,12 @@ async def list_open_suspensions(
         if max_bytes is not None:
             # A server answers other requests here. A command, which sets no limit, may have no event loop.
             await anyio.lowlevel.checkpoint()
-        execution = await find(row.execution_id)
+        try:
+            execution = await find(row.execution_id)
+        except LogUnreadable as error:
+            # One damaged log must not hide the questions of all others; `planwarden doctor` says what to do.
+            logger.error("question %s is left out: %s", row.suspension_id, error.message)
+            continue
         suspension = execution.suspensions.get(row.suspension_id)
         if suspension is not None and suspension.is_open:
             view = build(execution, suspension)

@@ -84,7 +84,8 @@ def _parse_retry_after(text: str | None, now: float) -> float | None:
     else:
         try:
             at = parsedate_to_datetime(text[:100])
-        except ValueError:
+        # A number in the date may be too large.
+        except (ValueError, OverflowError):
             return None
         seconds = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp() - now
     return min(max(seconds, 0.0), LONGEST_WAIT_S)

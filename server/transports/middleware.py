@@ -117,8 +117,7 @@ class SessionCapMiddleware:
                 status, opened = message["status"], _read_session(message.get("headers", []))
                 if session_id is None and status == 200 and opened is not None:
                     await self._make_room(scope, opened)
-                # The SDK no longer knows the session, or its client has ended it.
-                elif status == 404 or (scope["method"] == "DELETE" and 200 <= status < 300):
+                elif scope["method"] == "DELETE" and 200 <= status < 300:
                     self._forget(session_id)
             await send(message)
 

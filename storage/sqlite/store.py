@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 
-from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Append, Changes, Lease
 from planwarden.storage.clock import LEASE_S, SystemClock
@@ -142,9 +142,11 @@ class SqliteStore(SqlStore):
         copy = database.open_copy(target)
         try:
             await self._reader.copy_into(copy)
-        except StoreError:
+        # Also when it is cancelled: half a copy would be in the way of the next one.
+        except BaseException:
             copy.close()
-            await anyio.Path(target).unlink(missing_ok=True)
+            with anyio.CancelScope(shield=True):
+                await anyio.Path(target).unlink(missing_ok=True)
             raise
         copy.close()
 

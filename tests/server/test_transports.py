@@ -12,6 +12,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.server.transports.middleware import MAX_SESSIONS, CutOffMiddleware
+from tests.harness.clients import build_headers, build_meta
 from tests.kit import Settings, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, serving, token_for
 
@@ -86,6 +87,13 @@ class Caller:
     async def use(self, session: str) -> int:
         return (await self.client.post("/mcp", json=LIST, headers=self.headers(session))).status_code
 
+    async def miss(self, session: str) -> int:
+        """Asks for what does not exist, in a request of the newer protocol, which names a session for nothing."""
+        own = {name.encode(): value.encode() for name, value in self.headers(session).items() if name not in HEADERS}
+        body = {**LIST, "method": "no/such", "params": {"_meta": build_meta({})}}
+        headers = {**own, **build_headers("no/such", None)}
+        return (await self.client.post("/mcp", json=body, headers=headers)).status_code
+
     async def end(self, session: str) -> int:
         return (await self.client.delete("/mcp", headers=self.headers(session))).status_code
 
@@ -105,6 +113,7 @@ async def test_a_caller_that_opens_too_many_sessions_closes_its_own_oldest_idle_
         for _ in range(3):
             assert await eve.end(await eve.open()) == 200
         sessions = [first, *[await eve.open() for _ in range(MAX_SESSIONS - 1)]]
+        assert [await eve.miss(session) for session in sessions] == [404] * MAX_SESSIONS
         assert await eve.use(first) == 200, "it was used last"
         more = [await eve.open() for _ in range(3)]
         assert [await eve.use(session) for session in sessions[1:5]] == [404, 404, 404, 200]

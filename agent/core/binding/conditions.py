@@ -227,30 +227,35 @@ def _combine(verdicts: list[Verdict]) -> Verdict:
     return next(ordered, _MATCHES)
 
 
-def find_type_faults(matches: JsonSchema, shape: JsonSchema, path: str = "") -> Iterator[str]:
-    """Yield why no value that fits `shape`, the value's own schema, can match."""
+def find_type_faults(
+    matches: JsonSchema, shape: JsonSchema, path: str = "", *, is_negated: bool = False
+) -> Iterator[str]:
+    """Yield why no value that fits `shape`, the value's own schema, can match.
+
+    With `is_negated`, for what `not` excludes, another type or a name that never occurs under `required` is no fault.
+    """
     kinds, wanted_types = list_types(shape), list_types(matches)
     for keyword in matches:
         kind = KEYWORDS.get(keyword)
         if kind and kinds and not _overlap(kinds, (kind,)):
             yield f"{_point(path)} is {_name_types(kinds)}, and {keyword} is for {_NAMES[kind][1]}"
-    if kinds and wanted_types and not _overlap(kinds, wanted_types):
+    if kinds and wanted_types and not is_negated and not _overlap(kinds, wanted_types):
         yield f"{_point(path)} is {_name_types(kinds)}, never {_quote(matches['type'])}"
     wanted_properties, shape_properties = read_properties(matches), read_properties(shape)
     if is_closed(shape):
-        for name in dict.fromkeys([*wanted_properties, *map(str, _read_list(matches.get("required")))]):
+        required = list(map(str, _read_list(None if is_negated else matches.get("required"))))
+        for name in dict.fromkeys([*wanted_properties, *required]):
             if name not in shape_properties:
                 yield f"{_point(path)} never has {name[:MAX_QUOTED]!r}; it has {_list_names(shape_properties)}"
     parts = [(child, shape_properties.get(name), f"{path}/{name}") for name, child in wanted_properties.items()]
     parts += [(matches.get(keyword), shape.get("items"), f"{path}/0") for keyword in ("contains", "items")]
-    parts += [
-        (child, cast("JsonValue", shape), path) for child in (matches.get("not"), *_read_list(matches.get("allOf")))
-    ]
+    excluded = matches.get("not")
+    parts += [(child, cast("JsonValue", shape), path) for child in (excluded, *_read_list(matches.get("allOf")))]
     for child, part, child_path in parts:
         if isinstance(child, dict) and isinstance(part, dict):
-            yield from find_type_faults(child, part, child_path)
+            yield from find_type_faults(child, part, child_path, is_negated=is_negated or child is excluded)
     choices = [child for child in _read_list(matches.get("anyOf")) if isinstance(child, dict)]
-    branches = [next(find_type_faults(child, shape, path), None) for child in choices]
+    branches = [next(find_type_faults(child, shape, path, is_negated=is_negated), None) for child in choices]
     if branches and all(branches):
         yield str(branches[0])
 

@@ -24,7 +24,7 @@ from planwarden.server.api.audit import (
 )
 from planwarden.server.cli.arguments import read_settings
 from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import use_store
+from planwarden.server.cli.home import open_home, use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
@@ -50,10 +50,15 @@ def add_audit(parser: CommandParser) -> None:
 
 
 def handle_show(arguments: Namespace) -> int:
-    page = _read(
-        read_settings(arguments),
-        partial(read_audit_page, thread_id=arguments.thread, limit=arguments.limit, cursor=arguments.cursor),
-    )
+    home = open_home(arguments)
+
+    async def read(store: Store) -> AuditPage:
+        thread_id = None
+        if arguments.thread is not None:
+            thread_id = (await home.find_thread(store, arguments.thread))[0].thread_id
+        return await read_audit_page(store, thread_id=thread_id, limit=arguments.limit, cursor=arguments.cursor)
+
+    page = _read(home.settings, read)
     return write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
 
 

@@ -2,10 +2,11 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
-from planwarden.agent.common.errors import UsageError
-from planwarden.agent.core.execution.state import ExecutionState, StepStatus
+from planwarden.agent.common.errors import LogUnreadable, UsageError
+from planwarden.agent.core.execution.state import FINISHED, ExecutionState, StepStatus
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.server.api.home import Home
@@ -82,8 +83,12 @@ async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
     """Return executions with an open question, oldest first, then other unfinished ones; at most `MAX_LISTED`."""
     rows = (await store.suspensions(limit=MAX_LISTED)).rows
     headers = await store.executions(None, NEWEST)
-    ids = dict.fromkeys([*(row.execution_id for row in rows), *(header.execution_id for header in headers)])
-    executions = [await find_execution(store, execution_id) for execution_id in ids]
+    unfinished = [header.execution_id for header in headers if header.status not in FINISHED]
+    executions: list[ExecutionState] = []
+    for execution_id in dict.fromkeys([*(row.execution_id for row in rows), *unfinished]):
+        # An execution with a damaged log cannot be described, and `planwarden doctor` names it.
+        with suppress(LogUnreadable):
+            executions.append(await find_execution(store, execution_id))
     return [execution for execution in executions if not execution.is_finished][:MAX_LISTED]
 
 

@@ -3,6 +3,7 @@
 import secrets
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import anyio
@@ -43,11 +44,7 @@ def add_hook(parser: CommandParser) -> None:
 def handle_send(arguments: Namespace) -> int:
     home = open_home(arguments)
     hook = _find_hook(home.settings.hooks, arguments.hook)
-    server: str = arguments.url
-    parts = urlsplit(server)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidArguments(f"--url {server[:200]!r} is not the address of a server, such as http://127.0.0.1:8765")
-    url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/hooks/{hook.name}"
+    url = f"{_read_server(arguments.url)}/hooks/{hook.name}"
     try:
         read_json(arguments.event)
     except PlanwardenError as error:
@@ -61,6 +58,16 @@ def handle_send(arguments: Namespace) -> int:
         lambda terminal: draw_answer(terminal, home, hook, url, receipt, document),
     )
     return DONE if receipt.is_delivered else FAILED
+
+
+def _read_server(url: str) -> str:
+    """Return the URL without a slash at its end. Raises `InvalidArguments` if it is not the address of a server."""
+    # `urlsplit` and `port` check the host and the port.
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isprintable():
+            return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+    raise InvalidArguments(f"--url {url[:200]!r} is not the address of a server, such as http://127.0.0.1:8765")
 
 
 def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:

@@ -241,6 +241,7 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
         (judge("find", "/ids", {"exclusiveMinimum": 5}), "when[0] never matches: the value is a list"),
         (judge("find", "/text", {"anyOf": [{"minimum": 1}, {"minItems": 5}]}), "text, and minimum is for numbers"),
         (judge("find", "", {"properties": {"idz": {}}}), "the value never has 'idz'; it has 'ids'"),
+        (judge("find", "", {"not": {"properties": {"idz": {}}}}), "the value never has 'idz'; it has 'ids'"),
         (judge("list", "", {"contains": {"required": ["dept"]}}), "'/0' never has 'dept'; it has 'name', 'debt'"),
     ],
 )
@@ -265,6 +266,15 @@ def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> N
 )
 def test_what_may_be_meant_as_it_is_written_is_not_refused(value: JsonValue) -> None:
     parse_plan(plan(FINDS, LISTS, tool_step("note", "note"), noting(value)), author="caller", tools=TYPED)
+
+
+@requirement("references:never")
+@pytest.mark.parametrize(
+    "excluded", [{"type": "null"}, {"required": ["error"]}, {"anyOf": [{"type": "string"}]}], ids=str
+)
+def test_what_not_excludes_may_be_what_the_value_never_is(excluded: Json) -> None:
+    step = judge("list", "/0", {"not": excluded})
+    parse_plan(plan(FINDS, LISTS, step), author="caller", tools=TYPED)
 
 
 def refuse_typed(document: JsonValue) -> str:

@@ -343,6 +343,16 @@ def test_the_command_shows_verifies_and_exports(stored: Stored, capsys: pytest.C
     cli = Cli(home=stored.folder, capture=capsys)
     shown = cli.main("audit", "show", "--json", "--limit", "3").json
     assert [row["kind"] for row in shown["rows"]] == ["policy", "asked", "decided"] and shown["nextCursor"] == "3"
+    of_thread = cli.main("audit", "show", "--json", "--thread", stored.thread_id[:8])
+    assert of_thread.json == cli.main("audit", "show", "--json", "--thread", stored.thread_id).json
+    assert of_thread.json["rows"]
+    for words, why in (
+        (("show", "--thread", "nowhere"), "nowhere"),
+        (("show", "--cursor", "9" * 5_000), "does not come from this audit"),
+        (("verify", "--head", f"{'9' * 5_000}:{'0' * 64}"), "is not a head"),
+    ):
+        refused = cli.main("audit", *words)
+        assert refused.code == 2 and why in refused.err, refused
     verdict = cli.main("audit", "verify", "--json").json
     assert verdict["isWhole"] is True and verdict["rows"] == 4 + len(KINDS)
     target = stored.folder / "audit.jsonl"

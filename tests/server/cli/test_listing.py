@@ -2,6 +2,8 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,18 @@ def test_list_shows_open_questions_and_is_the_wires_page_as_json(cli: Cli) -> No
     assert 'erase(ids=[1], note="none")' in shown and "and 2 more calls" in shown
     assert f"Step 2 of 2 · thread {thread_id[:8]}" in shown
     assert asked not in shown and thread_id not in shown
+
+
+@requirement("engine:one-bad-row")
+def test_a_damaged_execution_hides_no_question_of_others(cli: Cli) -> None:
+    damaged, whole = cli.run_to_question(ERASE), cli.run_to_question(ASK_FORM)
+    with closing(sqlite3.connect(cli.home / "planwarden.db", isolation_level=None)) as connection:
+        connection.execute("UPDATE events SET body = 'x' WHERE execution = (SELECT min(number) FROM executions)")
+    listed = cli.main("list", "--json")
+    assert [asked["suspensionId"] for asked in listed.json["suspensions"]] == [whole]
+    refused = cli.main("cancel")
+    assert refused.code == 2 and cli.newest_thread[:8] in refused.out and "name the one to cancel" in refused.err
+    assert damaged not in listed.out
 
 
 @requirement("terminal:executions")
@@ -299,6 +313,8 @@ def test_a_step_alone_and_the_graph_are_shown_as_options_ask_and_what_does_not_f
     for words, said in (
         ("show --graph --json", "--graph writes the graph alone; leave --json, --observations and --step out"),
         ("show --items-from 1", "--items-from needs --step, which names the loop"),
+        ("show --graph --items-from 1", "--items-from needs --step, which names the loop"),
+        ("show --artifact x --graph", "--artifact writes the artifact as it is; it goes with no other option of show"),
         ("show --step nothing", "the plan has no step 'nothing'; it has 'last', 'find', 'skip', 'sum'"),
         ("show --graph --at 1", "has no plan yet"),
         ("show --step last --limit 0", "'limit' must be between 1 and 1000"),

@@ -265,6 +265,7 @@ async def test_what_went_wrong_is_said_without_the_address_no_redirect_is_follow
         (reply_with(503, retry_after="-5"), "answered 503", None),
         (reply_with(503, retry_after="soon"), "answered 503", None),
         (reply_with(503, retry_after=past), "answered 503", 0.0),
+        (reply_with(503, retry_after=past.replace("01", "9" * 20)), "answered 503", None),
         (send_garbage, "closed the connection, or does not speak HTTP", None),
         (never_reply, "did not answer within 20 s", None),
     ):
