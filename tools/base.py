@@ -58,9 +58,9 @@ def as_tool(candidate: object) -> Tool:
 
 
 def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
-    """Return the tools of a module's decorated functions, each only once, in the order of the module's namespace."""
-    marks = (getattr(value, MARK, None) for value in namespace.values())
-    return list({id(marked): marked for marked in marks if isinstance(marked, Tool)}.values())
+    """Return a module's tools and those of its decorated functions, each only once, in the order of its namespace."""
+    tools = (value if isinstance(value, Tool) else getattr(value, MARK, None) for value in namespace.values())
+    return list({id(tool): tool for tool in tools if isinstance(tool, Tool)}.values())
 
 
 def first_line(error: BaseException) -> str:

@@ -109,7 +109,8 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
         base = self.find_requirement(definition, arguments)
         risk = highest_risk("confirm", definition.risk, base.risk)
         decides = base.needs is not None and risk == base.risk
-        return replace(self.policy.for_risk(risk), rule=base.rule if decides else None, denied=base.denied)
+        full = replace(self.policy.for_risk(risk), rule=base.rule if decides else None, denied=base.denied)
+        return replace(full, found=base.found, has_no_key=base.has_no_key)
 
 
 class CallRequest(msgspec.Struct, frozen=True, gc=False):

@@ -131,8 +131,10 @@ class HostGuard:
         if await anyio.to_thread.run_sync(self._judge.is_released, execution, call, now):
             if await take_pass(self._executions.store, execution, call):
                 decisions = [each.decision for each in execution.suspensions.values() if each.decision is not None]
-                person = decisions[-1].reason or "" if decisions else None
-                return Verdict(then="allow", reason="A person approved this call, once.", person=person)
+                if not decisions:
+                    return Verdict(then="allow", reason="A standing approval or a rule let this call pass, once.")
+                reason = "A person approved this call, once."
+                return Verdict(then="allow", reason=reason, person=decisions[-1].reason or "")
             return None
         return _find_rejection(execution, now)
 

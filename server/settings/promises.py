@@ -77,9 +77,12 @@ def read_folder_file(folder: str) -> str:
     path = Path(folder, PROMISES_FILE)
     try:
         with path.open(encoding="utf-8") as file:
-            return file.read(MAX_FILE_CHARS)
+            text = file.read(MAX_FILE_CHARS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from None
+    if len(text) > MAX_FILE_CHARS:
+        raise InvalidArguments(f"{str(path)!r} has more than {MAX_FILE_CHARS} characters")
+    return text
 
 
 def read_promises(text: str, source: str) -> tuple[Promise, ...]:

@@ -44,7 +44,9 @@ class SqlLookups:
         return read_header(rows[0]) if rows else None
 
     async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
-        return tuple(map(read_header, await self._reads.fetch("headers", (json.dumps([*execution_ids]),))))
+        # No id has another character, and PostgreSQL refuses some of them in JSON.
+        ids = [name for name in execution_ids if name.isascii() and name.isprintable()]
+        return tuple(map(read_header, await self._reads.fetch("headers", (json.dumps(ids),))))
 
     async def log(self, execution_id: str) -> Log | None:
         rows = await self._reads.fetch("log", (execution_id,))

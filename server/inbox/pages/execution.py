@@ -258,7 +258,7 @@ def _build_step(
         "calls": listed,
         "left_out": len(calls) - len(listed),
         # What a model wrote for this step.
-        "text": budget.show(answer) if answer else None,
+        "text": (budget.show(answer) or budget.show(f"{answer[:DETAIL_CHARS]} …")) if answer else None,
         "is_open": state.status in ("failed", "rejected", "suspended"),
     }
 
