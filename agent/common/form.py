@@ -25,8 +25,8 @@ MAX_QUOTED_CHARS = 60
 MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
-_FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}\s*\n(.*)\n\s*```\s*", re.DOTALL)
-"""A fence of Markdown around a whole text."""
+_FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}[ \t\r]*\n(.*)```\s*", re.DOTALL)
+"""A fence of Markdown around a whole text. No two parts of it match the same characters, so that it ends soon."""
 
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]

@@ -31,9 +31,11 @@ UNCOUNTED_BYTES = 64 * 1024
 EDGE_BYTES = 1_024
 """How many bytes at each end of a message are searched for its id."""
 
-_HEAD = r'\s*\{\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*,\s*)*'
-_TAIL = r',\s*((?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*[^,{}\[\]]{1,210})\s*(?:,\s*|(?=\})))+\}\s*\Z'
-_FOUND_ID = r'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,200}")\s*(?:,|\}|\Z)'
+_ID = r'-?\d{1,18}|"[^"\\]{0,200}"'
+_MEMBER = rf'(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*(?:{_ID}|null))'
+_HEAD = rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*"
+_TAIL = rf",\s*(?:{_MEMBER}\s*(?:,\s*|(?=\}})))+\}}\s*\Z"
+_FOUND_ID = rf'"id"\s*:\s*({_ID})\s*(?:,|\}}|\Z)'
 
 _TRACE_CONTEXT = {
     "traceparent": r"(?=.{55,256}\Z)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?",

@@ -170,6 +170,8 @@ def _list_steps(table: Table) -> None:
     table.step(many, "/topic: 5 is not", "'limits' was unexpected", "it takes 'topic', 'limit'")
     table.call("execute_plan", {"steps": [STEP]}, "'steps' (write 'plan.steps')")
     table.call("execute_plan", {"goal": "x"}, "run_goal takes a goal alone")
+    # A fence that never ends is not looked for in every way that its lines could be divided.
+    table.plan("```" + "\n" * 100_000 + "x", "the plan is not an object")
     both: Arguments = {**THOUGHT, "colour": "red", "requiredTools": ["calculater"]}
     table.step(both, "2 fault(s)", "no key 'colour'", "there is no tool 'calculater' (did you mean 'calculator'?)")
     table.step({**STEP, "onReject": "abort"}, "'skip', 'stop' or 'continue'", '"abort"')
