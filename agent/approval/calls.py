@@ -5,6 +5,8 @@ definitions of its tools. If a tool changed since, approvals of its old definiti
 even about calls that need nobody otherwise, until somebody approves a call of the tool as it is now.
 """
 
+from collections.abc import Sequence
+
 from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
@@ -27,12 +29,13 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
         PartsNeeded: parts of artifacts have to be read first.
     """
     context, execution, call, state = request.context, request.execution, request.call, request.state
-    faults: list[str] = []
     if call.by_model:
         # The arguments in a plan were checked when the plan was accepted.
-        faults += [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
+        faults = [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
         results = tuple(execution.steps[name].result for name in state.step.dependencies)
         faults.extend(find_empty_lists(call.proposed, results))
+        # Only bindings without a fault can be resolved.
+        _raise_faults(request, faults)
     resolved = call.proposed
     if not execution.options.is_literal and has_bindings(resolved):
         item = state.find_item(call)
@@ -40,13 +43,16 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
         resolved = resolve(resolved, list_sources(execution, context.parts, item, item_calls))
     _check_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
-    faults.extend(invalid)
-    if faults:
-        raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": request.definition.input_schema})
+    _raise_faults(request, invalid)
     if execution.options.is_literal or completed is resolved:
         return resolved
     _check_size(completed)
     return completed
+
+
+def _raise_faults(request: CallRequest, faults: Sequence[str]) -> None:
+    if faults:
+        raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": request.definition.input_schema})
 
 
 def _check_size(arguments: dict[str, JsonValue]) -> None:

@@ -167,7 +167,8 @@ class Adoption:
             self._skipped_with = (definitions, generation)
         self._skipped = {name: until for name, until in self._skipped.items() if until > now}
 
-    def _skip(self, execution_id: str) -> None:
+    def skip(self, execution_id: str) -> None:
+        """Do not take the execution over for `SKIPPED_S`."""
         if len(self._skipped) < MAX_SKIPPED:
             self._skipped[execution_id] = self.store.clock.steady() + SKIPPED_S
 
@@ -191,7 +192,7 @@ class Adoption:
                     self.start(execution, lease, True)
         finally:
             if not is_mine:
-                self._skip(execution_id)
+                self.skip(execution_id)
                 await self.store.release(lease)
 
     def next_look(self, late: Collection[str], looked_at: float) -> float:
@@ -243,11 +244,11 @@ class Adoption:
         try:
             execution = await load_execution(self.store, header)
         except LogUnreadable:
-            self._skip(execution_id)
+            self.skip(execution_id)
             raise
         await self.look_for_owner(execution)
         if not self.may_run(execution) or self._leaves_first(execution):
-            self._skip(execution_id)
+            self.skip(execution_id)
             return
         # `is_own`: this process owns the execution but does not run it, because the answer to its claim was lost.
         is_own = header.owner == self.owner

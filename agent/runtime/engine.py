@@ -151,6 +151,7 @@ class Engine:
             is_closing=lambda: self._is_closing,
             follows=self._adoption.may_run,
             on_stream=self._wake_watcher,
+            skip=self._adoption.skip,
         )
         self._tasks.start_soon(self._run_scheduler)
         return self

@@ -87,6 +87,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """False when this process only records commands for the execution, and others continue it."""
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
+    skip: Callable[[str], None]
+    """Called with the id of an execution that stopped on an internal error, which would soon stop it again."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -182,6 +184,7 @@ class Run:
         # A fault in one execution must not take the others down with it; its log stays as committed.
         except Exception:
             logger.exception("execution %s stopped on an internal error", self.execution.execution_id)
+            self._context.skip(self.execution.execution_id)
             await self._give_up()
 
     async def _perform(self, job: Job) -> JobOutcome:

@@ -12,6 +12,7 @@ from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
 from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema, read_properties
+from planwarden.agent.common.schema_cost import measure_value
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import describe_unknown_keys
 
@@ -125,14 +126,16 @@ class Matcher:
         # An older version of planwarden may have accepted a faulty condition.
         if (fault := next(find_matches_faults(self._matches), None)) is not None:
             return fault
+        # The checks below it have no limit of their own, and the library takes no such value.
+        try:
+            measure_value(value)
+        except ValueError as error:
+            raise LimitExceeded(f"a condition could not be judged: {error}") from None
         faults = Schema(self._matches).find_faults(value)
         if TOO_MUCH_WORK in faults:
             raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
         matches, why = self._judge(self._matches, value, "")
-        if matches:
-            # The library may refuse a value that matches, such as text with half a surrogate pair.
-            return faults[0] if faults else None
-        return why
+        return (faults[0] if faults else None) if matches else why
 
     def _judge(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
         self._looks += 1

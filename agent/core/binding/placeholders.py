@@ -92,7 +92,7 @@ _CODE_NAMES = (
     r"(?i)(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
     r"|format|source|markup|xml|yaml|json|schema|glob)s?$"
 )
-_CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^\s*(?:import|def|return|echo|export|SELECT)\b"
+_CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^[^\S\n]*(?:import|def|return|echo|export|SELECT)\b"
 _NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
 _SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
 _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"

@@ -6,7 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
+from planwarden.agent.core.binding.conditions import Matcher
 from planwarden.agent.core.tool import Effect, Risk
 from tests import kit
 from tests.kit import Json, plan
@@ -91,8 +92,10 @@ async def test_a_failed_step_skips_its_dependents_and_the_execution_claims_no_su
         ("note", {"text": "<the id>"}, "/text", {"text": "x"}),
         ("erase", {"ids": []}, "empty", None),
         ("find", {"topic": 7, "extra": 1}, "extra", {"topic": "t"}),
+        ("find", {"topic": {"$text": "{a} {b}", "with": {"a": {"$from": "a"}}}}, "'b'", {"topic": "t"}),
+        ("find", {"topic": {"$text": 7, "with": {"a": {"$from": "a"}}}}, "$text", {"topic": "t"}),
     ],
-    ids=["placeholder", "empty list while an earlier step has data", "schema"],
+    ids=["placeholder", "empty list while an earlier step has data", "schema", "gap", "no template"],
 )
 async def test_a_call_with_wrong_arguments_never_reaches_the_tool(
     tool: str, arguments: Json, why: str, right: Json | None
@@ -266,6 +269,17 @@ async def test_a_step_runs_only_if_its_conditions_hold_and_what_cannot_be_judged
         assert reason in (step.skipped_reason or "") and lines == ["note b"]
         assert skipped == [{"because": "when", "reason": step.skipped_reason}]
     assert done.status == "completed"
+
+
+@kit.requirement("conditions:judged")
+async def test_a_value_that_cannot_be_checked_fails_its_step_and_holds_nothing_up() -> None:
+    done, lines = await run(FOUND, note("a", when=given("\ud800", {"minLength": 1})), note("b", dependencies=["find"]))
+    error = done.steps[1].error
+    assert (done.steps[1].status, lines) == ("failed", ["note b"])
+    assert error is not None and "could not be judged" in error.message
+    pattern: Json = {"items": {"items": {"pattern": "^(?:a?){60}(?:[ab]{1,60}c){1,4}$"}}}
+    with pytest.raises(LimitExceeded, match="more than 100000 values"):
+        Matcher(pattern).find_mismatch([["ab" * 20] * 26] * 4_000)
 
 
 @kit.requirement("conditions:dependents")
