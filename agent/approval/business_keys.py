@@ -126,8 +126,11 @@ def find_duplicate(
 def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
     """Return what the model and people are told. Only the principal of the first call learns which it was, and when."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
-    pairs = (shlex.quote(f"{_trim(pointer)}={canonical_json(value)}") for pointer, value in once.values.items())
+    texts = {pointer: canonical_json(value) for pointer, value in once.values.items()}
+    is_cut = any(len(text) > SHOWN_CHARS for text in texts.values())
+    pairs = (shlex.quote(f"{_trim(pointer)}={'VALUE' if is_cut else text}") for pointer, text in texts.items())
     command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))
+    how = ", with the whole values as JSON," if is_cut else ""
     who = once_more = ""
     if first.principal == principal:
         execution_id, _, call_id = first.holder.partition(":")
@@ -138,7 +141,7 @@ def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first:
         once_more = f" until {_write_time(first.ends_at)}"
     return (
         f"{tool_name} was called for {values} before{who}. It happens once{once_more}, so nothing was called. A person "
-        f"who wants a second call runs `{command}` at a terminal, then retries"
+        f"who wants a second call runs `{command}`{how} at a terminal, then retries"
     )
 
 

@@ -76,7 +76,7 @@ def rule_on_answer(
     check_size(answer)
     question = suspension.question
     if not suspension.is_open:
-        return _rule_on_repeated_answer(execution, suspension, answer)
+        return _rule_on_repeated_answer(context, execution, suspension, answer)
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if authority.digest is not None and authority.digest != question.digest:
@@ -247,7 +247,9 @@ def _describe_answer(question: ev.Question, authority: Authority) -> dict[str, s
     }
 
 
-def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionState, answer: Decision) -> Ruling:
+def _rule_on_repeated_answer(
+    context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState, answer: Decision
+) -> Ruling:
     """Change nothing for the same answer; raise `AlreadyAnswered`, `AlreadyDecided` or `Expired` for another one."""
     suspension_id, decision = suspension.question.suspension_id, suspension.decision
     if suspension.status == "timed_out":
@@ -255,7 +257,7 @@ def _rule_on_repeated_answer(execution: ExecutionState, suspension: SuspensionSt
     if suspension.status == "withdrawn" or decision is None:
         why = "its execution is over" if decision is None else decision.reason
         raise AlreadyDecided(f"suspension {suspension_id!r} was withdrawn: {why}")
-    if _is_same(decision, answer, by_caller=suspension.question.addressee == "caller"):
+    if _is_same(context, suspension.question, decision, answer):
         return Ruling()
     if suspension.question.addressee == "caller":
         raise _build_already_answered(execution, suspension_id)
@@ -280,11 +282,33 @@ def _build_already_answered(execution: ExecutionState, suspension_id: str) -> Al
     )
 
 
-def _is_same(decision: ev.RecordedDecision, answer: Decision, *, by_caller: bool) -> bool:
+def _is_same(context: ApprovalContext, question: ev.Question, decision: ev.RecordedDecision, answer: Decision) -> bool:
     if (answer.approved is not False) != decision.approved:
         return False
     if not decision.approved:
         return True
-    if by_caller:
+    if question.addressee == "caller":
         return digest(answer.content) == decision.content
-    return is_same_json(answer.content, decision.content) and is_same_json(answer.modified_args, decision.modified_args)
+    if not is_same_json(answer.content, decision.content):
+        return False
+    given, recorded = answer.modified_args, decision.modified_args
+    if given is None:
+        return recorded is None
+    if question.rows:
+        names = {str(index): row.tool_name for index, row in enumerate(question.rows)}
+        return (recorded or {}).keys() == given.keys() <= names.keys() and all(
+            _is_completed_to(context, names[key], given[key], (recorded or {})[key]) for key in given
+        )
+    # An edit that changed nothing was not recorded.
+    return _is_completed_to(
+        context, question.tool_name or "", given, question.arguments if recorded is None else recorded
+    )
+
+
+def _is_completed_to(context: ApprovalContext, tool_name: str, given: JsonValue, recorded: JsonValue) -> bool:
+    """Return whether these are the recorded arguments, perhaps still without the defaults of the tool's schema."""
+    if is_same_json(given, recorded):
+        return True
+    if not isinstance(given, dict) or context.tools.get(tool_name) is None:
+        return False
+    return is_same_json(context.tools.complete(tool_name, given)[0], recorded)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments
 from tests.kit import NO, Ledger, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
 
@@ -78,8 +78,36 @@ async def test_a_timed_out_effect_is_reconciled_by_a_person_and_never_retried_by
         with pytest.raises(InvalidArguments):
             await decide(w, question)
         content: JsonValue = {"happened": False}
+        edit = planwarden.Decision(content=content, modified_args={"amount": 1})
+        with pytest.raises(InvalidArguments, match="the call has begun"):
+            await w.resume_execution(asked.thread_id, question.suspension_id, edit)
         done = await w.resume_execution(asked.thread_id, question.suspension_id, planwarden.Decision(content=content))
     assert done.status == "completed" and attempts == [5, 5] and done.steps[0].result == "paid"
+
+
+async def test_the_same_edit_again_is_the_same_answer_with_and_without_the_defaults() -> None:
+    ledger: list[str] = []
+
+    @planwarden.tool()
+    async def pay(amount: int, note: str = "n") -> str:
+        """Pay."""
+        ledger.append(f"{amount} {note}")
+        return "paid"
+
+    async with warden(tools=[pay]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "pay", {"amount": 1})))
+        [question] = asked.suspensions
+        edits: list[dict[str, JsonValue]] = [{"amount": 5}, {"amount": 5}, {"amount": 5, "note": "n"}]
+        for arguments in edits:
+            edited = await decide(w, question, planwarden.Decision(approved=True, modified_args=arguments))
+            assert edited.status == "completed"
+        with pytest.raises(AlreadyDecided):
+            await decide(w, question, planwarden.Decision(approved=True, modified_args={"amount": 6}))
+        same = await w.execute_plan(plan(tool_step("b", "pay", {"amount": 7})))
+        [question] = same.suspensions
+        for _ in range(2):
+            await decide(w, question, planwarden.Decision(approved=True, modified_args={"amount": 7}))
+    assert ledger == ["5 n", "7 n"]
 
 
 @requirement("codec:readable")
