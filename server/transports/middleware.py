@@ -7,6 +7,7 @@ as its client would do (https://modelcontextprotocol.io/specification/2025-11-25
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from starlette.responses import PlainTextResponse, Response
@@ -97,14 +98,22 @@ class CutOffMiddleware:
                 await PlainTextResponse(ENDING, 503, {"Connection": "close"})(scope, receive, send)
 
 
+@dataclass
+class _Session:
+    gate: object
+    """The `gate` in the scope of the request that opened the session; None elsewhere than at the gates."""
+    requests: int = 0
+    """The number of requests in flight."""
+
+
 class SessionCapMiddleware:
     """Counts the sessions that requests to one path open and end, and limits the open sessions of each caller."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app
         self._path = path
-        self._sessions: dict[Caller, OrderedDict[str, int]] = {}
-        """For each caller: its sessions and their numbers of requests in flight; the one used last is at the end."""
+        self._sessions: dict[Caller, OrderedDict[str, _Session]] = {}
+        """For each caller: its sessions by id; the one used last is at the end."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != self._path:
@@ -130,7 +139,7 @@ class SessionCapMiddleware:
     def _use(self, session_id: str | None, count: int) -> None:
         for sessions in self._sessions.values():
             if session_id in sessions:
-                sessions[session_id] += count
+                sessions[session_id].requests += count
                 sessions.move_to_end(session_id)
                 return
 
@@ -143,21 +152,23 @@ class SessionCapMiddleware:
         """Count the new session. If there are too many, close the one used longest ago, an idle one if possible."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
-        oldest = next((name for name, requests in sessions.items() if not requests), next(iter(sessions), ""))
-        sessions[opened] = 0
+        oldest = next((name for name, each in sessions.items() if not each.requests), next(iter(sessions), ""))
+        sessions[opened] = _Session(scope.get("gate"))
         if len(sessions) > MAX_SESSIONS:
+            end = _build_end(scope, oldest, sessions[oldest].gate)
             self._forget(oldest)
-            await self._app(_build_end(scope, oldest), _receive_nothing, _send_nowhere)
+            await self._app(end, _receive_nothing, _send_nowhere)
 
 
 def _read_session(headers: list[tuple[bytes, bytes]]) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name.lower() == _SESSION), None)
 
 
-def _build_end(scope: Scope, session_id: str) -> Scope:
-    """Return a request that ends the session; its headers are those of `scope`, a request of the same caller."""
+def _build_end(scope: Scope, session_id: str, gate: object) -> Scope:
+    """Return a request that ends the session at its gate; its headers are those of `scope`, a request of the same
+    caller."""
     headers = [(name, value) for name, value in scope["headers"] if name not in (b"content-length", b"content-type")]
-    return {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, session_id.encode("latin-1"))]}
+    return {**scope, "gate": gate, "method": "DELETE", "headers": [*headers, (_SESSION, session_id.encode("latin-1"))]}
 
 
 async def _receive_nothing() -> Message:

@@ -1,6 +1,7 @@
 """Requests that outlast the server or break off, and sessions of the older protocol: each caller has only so many."""
 
 import asyncio
+import itertools
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from planwarden.server.transports.middleware import MAX_SESSIONS, CutOffMiddleware
+from planwarden.server.transports.middleware import MAX_SESSIONS, CutOffMiddleware, SessionCapMiddleware
 from tests.harness.clients import build_headers, build_meta
 from tests.kit import Settings, requirement
 from tests.server.mcp.http_support import HEADERS, LIST, bearing, serving, token_for
@@ -119,6 +120,31 @@ async def test_a_caller_that_opens_too_many_sessions_closes_its_own_oldest_idle_
         assert [await eve.use(session) for session in sessions[1:5]] == [404, 404, 404, 200]
         assert [await eve.use(session) for session in (first, *more)] == [200] * 4
         assert await ann.use(hers) == 200
+
+
+@requirement("http:session-cap")
+async def test_a_session_that_is_one_too_many_is_closed_at_the_gate_that_opened_it() -> None:
+    ended, opened = list[tuple[str, str]](), itertools.count()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        if scope["method"] == "DELETE":
+            ended.append((scope["gate"], headers[b"mcp-session-id"].decode()))
+        else:
+            headers = {b"mcp-session-id": str(next(opened)).encode()}
+        await send({"type": "http.response.start", "status": 200, "headers": list(headers.items())})
+
+    async def receive() -> Message:
+        raise AssertionError("nobody asks for a body")
+
+    async def send(message: Message) -> None:
+        assert message["status"] == 200
+
+    middleware = SessionCapMiddleware(answer, path="/gate")
+    for gate in ["one"] * MAX_SESSIONS + ["two"] * 2:
+        scope: Scope = {"type": "http", "method": "POST", "path": "/gate", "gate": gate, "headers": []}
+        await middleware(scope, receive, send)
+    assert ended == [("one", "0"), ("one", "1")]
 
 
 @requirement("http:session-cap")
