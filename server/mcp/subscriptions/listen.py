@@ -39,6 +39,8 @@ from planwarden.server.mcp.tasks.extension import Tasks, find_task
 from planwarden.server.mcp.tasks.state import TASKS, TERMINAL
 
 MAX_LISTENERS = 1_024
+MAX_STREAMS = 64
+"""The most open streams of one principal."""
 TASK_IDS = "taskIds"
 
 
@@ -76,12 +78,15 @@ class ListenMethod:
         """Run until the client ends the stream, the server closes, or the store fails."""
         if ctx.request_id is None:
             raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
-        if len(self._streams) >= MAX_LISTENERS:
-            raise MCPError(code=INTERNAL_ERROR, message=f"{MAX_LISTENERS} streams are open, which is the limit")
         task_ids = _read_task_ids(ctx, params.notifications)
         with translate_errors():
             service = await ctx.lifespan_context.service()
             stream = _Stream(ctx, service, self._tasks, self._bus, params.notifications)
+            if len(self._streams) >= MAX_LISTENERS:
+                raise MCPError(code=INTERNAL_ERROR, message=f"{MAX_LISTENERS} streams are open, which is the limit")
+            if sum(each.principal == stream.principal for each in self._streams) >= MAX_STREAMS:
+                message = f"you have {MAX_STREAMS} open streams, which is the limit; end one first"
+                raise MCPError(code=INVALID_REQUEST, message=message)
             self._streams.add(stream)
             try:
                 if self._is_closing:
@@ -100,7 +105,7 @@ class _Stream:
         self._ctx = ctx
         self._service = service
         self._tasks = tasks
-        self._principal = ctx.lifespan_context.principal()
+        self.principal = ctx.lifespan_context.principal()
         uris = list(dict.fromkeys(filter_.resource_subscriptions or ()))[:MAX_TOPICS]
         self._honored = SubscriptionFilter(
             tools_list_changed=filter_.tools_list_changed or None,
@@ -109,7 +114,7 @@ class _Stream:
             resource_subscriptions=uris or None,
         )
         accepts_event = partial(event_matches, self._honored, frozenset(uris))
-        self.watcher = TopicWatcher(service, self._principal, bus, accepts_event)
+        self.watcher = TopicWatcher(service, self.principal, bus, accepts_event)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         """By task id; a timer marks its task as changed when the task changes by itself."""
@@ -127,7 +132,7 @@ class _Stream:
         for topic in map(find_topic, self._honored.resource_subscriptions or ()):
             if topic is not None:
                 await self.watcher.add(topic)
-        own = [task_id for task_id in task_ids if await find_task(self._service, task_id, self._principal)]
+        own = [task_id for task_id in task_ids if await find_task(self._service, task_id, self.principal)]
         accepted = [task_id for task_id in own if await self.watcher.add(Topic("task", task_id))]
         honored = self._honored.model_copy(update={TASK_IDS: accepted} if accepted else {})
         params = SubscriptionsAcknowledgedNotificationParams(notifications=honored, _meta=self._meta)
@@ -144,7 +149,7 @@ class _Stream:
 
     async def _send_task(self, topic: Topic) -> None:
         """Send the task as `tasks/get` would return it now; stop watching a task that has ended."""
-        task = await find_task(self._service, topic.name, self._principal)
+        task = await find_task(self._service, topic.name, self.principal)
         if task is None:
             self.watcher.remove(topic)
             return

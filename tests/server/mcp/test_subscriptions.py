@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from mcp import Client, types
 from mcp.server import subscriptions
 from pydantic import JsonValue
 
+from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOLS
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.subscriptions import legacy
+from planwarden.server.mcp.subscriptions.listen import MAX_STREAMS
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher
 from planwarden.server.plans import library
 from planwarden.server.settings.tables import ToolSettings
@@ -23,7 +25,7 @@ from tests.kit import Authority, Decision, ManualClock, Requester, Service, Sett
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
-from tests.server.mcp.tasks_support import TakesTasks, code_of
+from tests.server.mcp.tasks_support import TakesTasks, code_of, listen
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 from tests.tools.test_python_tools import build_tool
 
@@ -181,6 +183,21 @@ async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None
         many = [f"{EXECUTIONS}/{number}" for number in range(MAX_TOPICS + 10)]
         async with client.listen(resource_subscriptions=many) as stream:
             assert stream.honored.resource_subscriptions == many[:MAX_TOPICS]
+
+
+@requirement("subscriptions:bounded")
+async def test_streams_of_a_principal_are_limited_and_leave_others_theirs(found: Served) -> None:
+    async with (
+        Client(found.server, mode="auto", extensions=[TakesTasks()]) as client,
+        AsyncExitStack() as streams,
+    ):
+        for _ in range(MAX_STREAMS):
+            await streams.enter_async_context(client.listen(resource_subscriptions=[SUSPENSIONS]))
+        assert await code_of(listen(client)) == types.INVALID_REQUEST
+        found.server.identify = lambda: Caller("somebody else")
+        async with client.listen(resource_subscriptions=[SUSPENSIONS]):
+            found.server.identify = lambda: Caller("local")
+            assert await code_of(listen(client)) == types.INVALID_REQUEST
 
 
 @requirement("subscriptions:bounded")
