@@ -33,7 +33,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, translate_errors
 from planwarden.server.mcp.resources import PLANS
-from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, find_topic
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, check_uri, find_topic
 from planwarden.server.plans.plan_file import SavedPlan
 
 logger = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class LegacySubscriptions:
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
         """Subscribe to a resource; subscribing twice is one subscription."""
+        check_uri(str(params.uri))
         with translate_errors():
             service, principal = await ctx.lifespan_context.service(), ctx.lifespan_context.principal()
             key = id(_find_connection(ctx))

@@ -34,7 +34,7 @@ from mcp.types import (
 
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
-from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, find_topic
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, check_uri, find_topic
 from planwarden.server.mcp.tasks.extension import Tasks, find_task
 from planwarden.server.mcp.tasks.state import TASKS, TERMINAL
 
@@ -107,6 +107,8 @@ class _Stream:
         self._tasks = tasks
         self.principal = ctx.lifespan_context.principal()
         uris = list(dict.fromkeys(filter_.resource_subscriptions or ()))[:MAX_TOPICS]
+        for uri in uris:
+            check_uri(uri)
         self._honored = SubscriptionFilter(
             tools_list_changed=filter_.tools_list_changed or None,
             prompts_list_changed=filter_.prompts_list_changed or None,

@@ -12,6 +12,8 @@ from typing import Literal
 import anyio
 import msgspec
 from mcp.server.subscriptions import ServerEvent, SubscriptionBus
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
 
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
@@ -23,6 +25,7 @@ from planwarden.server.views.tools import build_tool_line
 
 MAX_TOPICS = 256
 """The limit for one listener."""
+MAX_URI_CHARS = 2_000
 
 Kind = Literal["execution", "suspensions", "suspension", "tools", "tool", "task"]
 
@@ -202,6 +205,12 @@ class TopicWatcher:
             return None
         view, is_open = await self._service.read_question(row.thread_id, suspension_id, principal=self._principal)
         return is_open, view.digest, len(view.endorsements)
+
+
+def check_uri(uri: str) -> None:
+    """Raise `MCPError` if the address is too long: subscriptions remember it even if nobody serves it."""
+    if len(uri) > MAX_URI_CHARS:
+        raise MCPError(code=INVALID_PARAMS, message=f"a subscribed URI has at most {MAX_URI_CHARS} characters")
 
 
 def find_topic(uri: str) -> Topic | None:

@@ -17,7 +17,7 @@ from planwarden.server.mcp.resources import EXECUTIONS, PLANS, SUSPENSIONS, TOOL
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.subscriptions import legacy
 from planwarden.server.mcp.subscriptions.listen import MAX_STREAMS
-from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher
+from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, MAX_URI_CHARS, Topic, TopicWatcher
 from planwarden.server.plans import library
 from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.sqlite.store import MemoryStore
@@ -183,6 +183,21 @@ async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None
         many = [f"{EXECUTIONS}/{number}" for number in range(MAX_TOPICS + 10)]
         async with client.listen(resource_subscriptions=many) as stream:
             assert stream.honored.resource_subscriptions == many[:MAX_TOPICS]
+
+
+@requirement("subscriptions:bounded")
+async def test_a_subscribed_address_is_limited_in_length(found: Served, era: Era) -> None:
+    listener, long = Listener(), "x:".ljust(MAX_URI_CHARS, "y")
+    async with listener.subscribed(found.server, era, long) as client:
+        if era == "legacy":
+            assert await code_of(subscribe(client, f"{long}y")) == types.INVALID_PARAMS
+        else:
+            request = types.SubscriptionsListenRequest(
+                params=types.SubscriptionsListenRequestParams(
+                    notifications=types.SubscriptionFilter(resource_subscriptions=[f"{long}y"])
+                )
+            )
+            assert await code_of(client.session.send_request(request, types.EmptyResult)) == types.INVALID_PARAMS
 
 
 @requirement("subscriptions:bounded")
