@@ -56,21 +56,24 @@ class IssuerKeys:
 
     async def find(self, key_id: str | None, algorithm: str) -> PyJWK | None:
         """Return the key with that id that fits the algorithm; without an id, the only key that fits."""
-        async with self._lock:
-            now = self._clock.now()
-            is_old = self._fetched_at is None or now - self._fetched_at > FRESH_S
-            may_fetch = self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
-            if may_fetch and (is_old or self._choose(key_id, algorithm) is None):
-                self._tried_at = now
-                try:
-                    self._keys, self._fetched_at = await self._fetch(), now
-                except _KeysUnavailable as error:
-                    logger.warning("cannot get the keys of %s: %s", self._issuer, error)
-            is_usable = self._fetched_at is not None and now - self._fetched_at <= STALE_S
-            key = self._choose(key_id, algorithm) if is_usable else None
+        key = self._choose(key_id, algorithm, FRESH_S)
+        if key is None:
+            # While another token waits for new keys, one with a fresh key must not wait.
+            async with self._lock:
+                now = self._clock.steady()
+                may_fetch = self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
+                if may_fetch and self._choose(key_id, algorithm, FRESH_S) is None:
+                    self._tried_at = now
+                    try:
+                        self._keys, self._fetched_at = await self._fetch(), now
+                    except _KeysUnavailable as error:
+                        logger.warning("cannot get the keys of %s: %s", self._issuer, error)
+                key = self._choose(key_id, algorithm, STALE_S)
         return None if key is None else PyJWK(dict(key), algorithm)
 
-    def _choose(self, key_id: str | None, algorithm: str) -> Mapping[str, JsonValue] | None:
+    def _choose(self, key_id: str | None, algorithm: str, max_age_s: float) -> Mapping[str, JsonValue] | None:
+        if self._fetched_at is None or self._clock.steady() - self._fetched_at > max_age_s:
+            return None
         fitting = [
             key
             for key in self._keys

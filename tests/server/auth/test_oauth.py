@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from planwarden.server.auth import oauth
 from planwarden.server.auth.caller import VerifiedToken
 from planwarden.server.auth.oauth import COOL_DOWN_S, FRESH_S, MAX_DOCUMENT_BYTES, MAX_KEYS, STALE_S, IssuerCheck
 from planwarden.server.auth.settings import HttpSettings
@@ -145,6 +146,41 @@ async def test_keys_are_fetched_once_and_invented_key_ids_cost_one_request_each_
     issuer.keys = [issuer.jwk(), issuer.jwk("new-0")]
     clock.advance(COOL_DOWN_S)
     assert await check.verify_token(issuer.token(key_id="new-0")) is not None
+
+
+@requirement("oauth:keys")
+async def test_a_token_with_a_fresh_key_does_not_wait_for_the_keys_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth, "FETCH_S", 600.0)
+    issuer, clock = Issuer(), ManualClock()
+    asked, may_answer = anyio.Event(), anyio.Event()
+
+    async def respond(request: httpx2.Request) -> httpx2.Response:
+        if issuer.request_counts["/keys"]:
+            asked.set()
+            await may_answer.wait()
+        return issuer.respond(request)
+
+    settings = HttpSettings(issuer=issuer.url, audience=AUDIENCE)
+    check = IssuerCheck(settings, AUDIENCE, clock, httpx2.AsyncClient(transport=httpx2.MockTransport(respond)))
+    assert await check.verify_token(issuer.token()) is not None
+    clock.advance(COOL_DOWN_S)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(check.verify_token, issuer.token(key_id="made-up"))
+        with anyio.fail_after(60):
+            await asked.wait()
+            assert await check.verify_token(issuer.token()) is not None
+        may_answer.set()
+
+
+@requirement("oauth:keys")
+async def test_a_clock_that_is_set_back_does_not_keep_new_keys_away() -> None:
+    issuer, clock = Issuer(), ManualClock()
+    check = _check(issuer, clock)
+    assert await check.verify_token(issuer.token()) is not None
+    issuer.keys = [issuer.jwk("new")]
+    clock.advance(COOL_DOWN_S)
+    clock.jump(-STALE_S)
+    assert await check.verify_token(issuer.token(key_id="new")) is not None
 
 
 @requirement("oauth:keys")
