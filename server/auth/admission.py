@@ -31,6 +31,7 @@ WATCH_S = 5.0
 logger = logging.getLogger(__name__)
 FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 METADATA = "/.well-known/"
 """Public documents without effect, which browsers may read from any origin."""
 
@@ -158,6 +159,9 @@ class AllowedNames(msgspec.Struct, frozen=True):
             both = (name,) if has_port else (name, f"{name}:{port}")
             hosts.extend(both)
             origins.extend(f"{scheme}://{address}" for address in both for scheme in ("https", "http"))
+        # Clients leave out a default port.
+        hosts.extend([name.removesuffix(default) for name in hosts for default in DEFAULT_PORTS.values()])
+        origins.extend([origin.removesuffix(DEFAULT_PORTS[origin.partition(":")[0]]) for origin in origins])
         return cls(tuple(dict.fromkeys(hosts)), tuple(dict.fromkeys(origins)))
 
 

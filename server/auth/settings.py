@@ -5,7 +5,7 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, model_validator
 
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
@@ -46,7 +46,8 @@ def _check_public_url(text: str) -> str:
         raise ValueError(f"{text!r} is not an http or https URL without query and fragment")
     if parts.path not in ("", "/"):
         raise ValueError(f"{text!r} has a path; the server answers at the root of its name")
-    return text.rstrip("/")
+    # As browsers write it: they leave the default port out of `Host` and `Origin`.
+    return str(AnyHttpUrl(text)).rstrip("/")
 
 
 def _check_scope(scope: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.server.auth.admission import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.settings.tables import ApprovalsTable, SettingsTables
 from planwarden.server.transports.http import serve_http
@@ -115,6 +116,22 @@ async def test_only_pages_of_this_server_may_send_requests(tmp_path: Path, versi
             assert await status("plan.example.com", origin) == 403, origin
         # One good origin does not excuse a bad one.
         assert await status(OWN[0], f"http://{OWN[0]}", "https://evil.example") == 403
+
+
+@requirement("network:names")
+def test_a_default_port_may_be_left_out() -> None:
+    names = AllowedNames.from_settings(HttpSettings(), "10.0.0.5", 80)
+    assert {"127.0.0.1", "127.0.0.1:80", "localhost", "[::1]", "10.0.0.5"} <= {*names.hosts}
+    assert {"http://localhost", "http://localhost:80"} <= {*names.origins} and "https://localhost" not in names.origins
+    names = AllowedNames.from_settings(HttpSettings(allowed_hosts=("plan.example.com:443",)), "127.0.0.1", 8765)
+    assert {"plan.example.com", "plan.example.com:443"} <= {*names.hosts} and "localhost" not in names.hosts
+    assert "https://plan.example.com" in names.origins and "http://plan.example.com" not in names.origins
+
+
+def test_a_public_address_is_read_as_browsers_write_it() -> None:
+    for url in ("https://plan.example.com:443", "https://PLAN.example.com/"):
+        settings = HttpSettings(public_url=url)
+        assert (settings.public_url, settings.names) == ("https://plan.example.com", ("plan.example.com",))
 
 
 @requirement("network:bind")
