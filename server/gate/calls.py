@@ -172,7 +172,9 @@ class GatedCalls:
     async def answer_task(self, frame: Frame) -> Result:
         """Return the result of a request about a task of the gate.
 
-        Raises `InvalidArguments`: this server has no such task, or an answer does not fit its question.
+        Raises:
+            InvalidArguments: an answer does not fit its question.
+            UnknownThread: this server has no such task.
         """
         read = read_json(bytes(frame.params)) if isinstance(frame.params, Raw) else None
         params = read if isinstance(read, dict) else {}
@@ -183,7 +185,7 @@ class GatedCalls:
             if own_call is not None and is_own and own_call.tool_name.startswith(slug):
                 name = own_call.tool_name.removeprefix(slug)
                 return await self._answer_task(frame, execution, name, params.get("inputResponses"))
-        raise InvalidArguments("Failed to retrieve task: Task not found")
+        raise UnknownThread("Failed to retrieve task: Task not found")
 
     async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
         questions = await self._open_questions()

@@ -276,7 +276,7 @@ class Relay:
 
     async def answer(self, frame: Frame) -> bytes:
         """Return the answer to a request of the host. Raises `PlanwardenError`: it is a call that cannot be judged."""
-        if frame.method == "tools/call" or _is_about_task(frame):
+        if frame.method == "tools/call" or is_about_task(frame):
             answer = await self.calls.handle(frame)
             if answer is not None:
                 return answer
@@ -433,7 +433,7 @@ class Relay:
             self.settle(request_id, OutcomeUnknown(message))
 
 
-def _is_about_task(frame: Frame) -> bool:
+def is_about_task(frame: Frame) -> bool:
     """Return whether the request is about a task of the gate; other tasks are the server's own."""
     task_id = frames.read_value(frame.read_member("taskId")) if frame.method in TASK_METHODS else None
     return isinstance(task_id, str) and task_id.startswith(TASK_PREFIX)

@@ -6,17 +6,18 @@ a prompt goes to the server that listed it. The lists leave out servers that are
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.errors import InvalidArguments, ToolError, UnknownThread
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Host, Relay
+from planwarden.server.gate.relay import Host, Relay, is_about_task
 from planwarden.server.gate.serving import Gate
 from planwarden.server.gate.tools import GatedTools
 from planwarden.tools.downstream.listing_cache import MAX_PAGES
@@ -67,6 +68,8 @@ class ServerGroup(Host):
             reference = params.get("ref") if method == "completion/complete" else params
             owner = await self._find_owner(reference if isinstance(reference, dict) else {})
             return await owner.answer(frame)
+        if is_about_task(frame):
+            return await self._find_task(frame)
         text = f"{method[:64]} names no server, and there are several here; wrap the server alone"
         return frames.build_error(request_id, METHOD_NOT_FOUND, text)
 
@@ -111,6 +114,13 @@ class ServerGroup(Host):
                 tool = own.find_by_name(name)
                 return relay, name.removeprefix(prefix) if tool is None else tool.remote_name
         raise InvalidArguments(f"Unknown tool: {name[:200]}")
+
+    async def _find_task(self, frame: Frame) -> bytes:
+        """Return the answer of the server that has the task. Raises `UnknownThread`: none has it."""
+        for relay in self.relays[:-1]:
+            with suppress(UnknownThread):
+                return await relay.answer(frame)
+        return await self.relays[-1].answer(frame)
 
     async def _list(self, method: str) -> Result:
         key, name_key = LISTS[method]

@@ -4,10 +4,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from subprocess import PIPE
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -148,16 +149,17 @@ class Home:
         dies: tuple[int, str] = (0, ""),
         ahead_s: float = 0,
         serves_all: bool = False,
+        others: Mapping[str, Any] = MappingProxyType({}),
     ) -> AsyncGenerator[Host]:
         """Run a gate with a host; `newer` are the capabilities of one that makes no handshake.
 
         See `tests.gate.mortal` for how it dies and for its clock. With `serves_all` the peer is a server of
-        planwarden.json.
+        planwarden.json, after `others`.
         """
         words = self.words
         if serves_all:
             words, peer = words[:3], words[6:]
-            document = {"mcpServers": {"peer": {"command": peer[0], "args": peer[1:]}}}
+            document = {"mcpServers": {**others, "peer": {"command": peer[0], "args": peer[1:]}}}
             (self.folder / "planwarden.json").write_text(json.dumps(document))
         environment = {**os.environ, "PLANWARDEN_SECRET": "no"}
         command = forked_command_line("-m", "tests.gate.mortal", *map(str, dies), str(ahead_s), *words)

@@ -1,5 +1,6 @@
 """How a host waits for a gated call, by what it can do: as a task, asked in a form, or held."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.gate.answers import DISPOSITION
-from tests.gate.host import Home, Host, read_text
+from tests.gate.host import PEER, Home, Host, read_text
 from tests.requirements import requirement
 
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -31,21 +32,25 @@ async def wait_for_task(host: Host, task_id: str, status: str) -> dict[str, Any]
         await anyio.sleep(0.1)
 
 
+@pytest.mark.parametrize("serves_all", [False, True])
 @requirement("gate:waits")
-async def test_call_as_a_task_brings_the_result_later_and_to_the_next_gate(tmp_path: Path, tasks: TaskGroup) -> None:
-    home = Home(tmp_path)
-    async with home.host(tasks, newer=TASKS) as host:
-        task = await host.call("write", {"text": "a"})
+async def test_call_as_a_task_brings_the_result_later_and_to_the_next_gate(
+    tmp_path: Path, tasks: TaskGroup, *, serves_all: bool
+) -> None:
+    home, name = Home(tmp_path), "peer_write" if serves_all else "write"
+    first = {"other": {"command": sys.executable, "args": [str(PEER), str(tmp_path)]}}
+    async with home.host(tasks, newer=TASKS, serves_all=serves_all, others=first) as host:
+        task = await host.call(name, {"text": "a"})
         assert (task["resultType"], task["status"]) == ("task", "working")
-        assert (await host.call("write", {"text": "a"}))["taskId"] == task["taskId"]
+        assert (await host.call(name, {"text": "a"}))["taskId"] == task["taskId"]
         assert "not found" in (await host.ask("tasks/get", {"taskId": "planwarden-guess"}))["error"]["message"]
         await home.decide()
         end = await wait_for_task(host, task["taskId"], "completed")
         assert end["result"]["_meta"] == {DISPOSITION: "approved-executed"}
         # What exists is answered without a task.
-        assert read_text(await host.call("write", {"text": "a"})).startswith("ran at")
+        assert read_text(await host.call(name, {"text": "a"})).startswith("ran at")
         await host.kill()
-    async with home.host(tasks, newer=TASKS) as host:
+    async with home.host(tasks, newer=TASKS, serves_all=serves_all, others=first) as host:
         assert (await wait_for_task(host, task["taskId"], "completed"))["result"] == end["result"]
     assert len(home.ledger) == 1
 
