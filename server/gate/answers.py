@@ -13,7 +13,9 @@ from msgspec import Raw
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
+from planwarden.agent.core.execution.synopsis import MODEL_ASSURANCES
 from planwarden.server.gate import frames
+from planwarden.server.views.decisions import describe_editor
 from planwarden.server.views.escaping import escape_text
 
 Value = TypeVar("Value")
@@ -61,7 +63,12 @@ def has_run(execution: ExecutionState) -> bool:
     return call is not None and call.status in ("succeeded", "failed") and call.attempts > 0
 
 
-def find_rejection(execution: ExecutionState) -> SuspensionState | None:
+def is_rejected_by_person(execution: ExecutionState) -> bool:
+    rejection = _find_rejection(execution)
+    return rejection is not None and rejection.assurance not in MODEL_ASSURANCES
+
+
+def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
     """Return the first question that somebody answered with no; None if there is none."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
@@ -95,8 +102,10 @@ def _add_meta(result: Mapping[str, Value | JsonValue], key: str, value: JsonValu
 
 
 def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
-    call, rejection = execution.only_call, find_rejection(execution)
+    call, rejection = execution.only_call, _find_rejection(execution)
     if rejection is not None:
+        if not is_rejected_by_person(execution):
+            return build_text(f"Not run: a model rejected this call of {name} through planwarden; no person did.")
         reason = rejection.decision.reason if rejection.decision is not None else None
         text = f": {escape_text(reason[:MAX_REASON_CHARS])}" if reason else ""
         return build_text(f"Not run: a person rejected this call of {name}{text}. Do not try it again.")
@@ -134,7 +143,7 @@ def _was_reported_by_person(execution: ExecutionState, call: Call) -> bool:
 
 
 def _add_edits(execution: ExecutionState, call: Call, result: Result) -> Result:
-    """Return the result; if a person changed the arguments before the call ran, add what changed."""
+    """Return the result; if somebody changed the arguments before the call ran, add what changed and by whom."""
     before, ran = call.proposed, call.arguments or {}
     names = [
         name
@@ -143,13 +152,15 @@ def _add_edits(execution: ExecutionState, call: Call, result: Result) -> Result:
     ]
     if not names:
         return result
+    questions = [suspension.question for suspension in execution.suspensions.values()]
+    edited = [edit for question in questions for edit in question.edits]
+    editors = {name: describe_editor(edit) for edit in edited for name in edit.arguments}
     edits = "; ".join(
-        f"{_show(name)}: {_show(before.get(name))} -> {_show(ran.get(name))}" for name in names[:MAX_EDITS]
+        f"{_show(name)}: {_show(before.get(name))} -> {_show(ran.get(name))}, by {editors.get(name, 'somebody')}"
+        for name in names[:MAX_EDITS]
     )
-    suspension = execution.suspensions.get(call.suspension_id or "")
-    who = "" if suspension is None or not suspension.principal else f" ({suspension.principal})"
     more: JsonValue = {"editedArguments": list[JsonValue](names), "arguments": ran}
-    result = _add_block(result, f"A person{who} changed the arguments before it ran: {edits}")
+    result = _add_block(result, f"The arguments were changed before it ran: {edits}")
     return _add_meta(result, "planwarden/edited", more)
 
 

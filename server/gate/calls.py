@@ -355,7 +355,7 @@ class GatedCalls:
         """Return the answer of an ended call to a later identical one; None once that answer is forgotten."""
         now = self._service.store.clock.now()
         if not has_run(execution):
-            is_remembered = answers.find_rejection(execution) is not None and now - execution.updated_at <= REJECTED_S
+            is_remembered = answers.is_rejected_by_person(execution) and now - execution.updated_at <= REJECTED_S
             return await self._deliver(execution, call.name, call.request_id) if is_remembered else None
         delivery = await self._deliveries.find(execution.execution_id)
         until = execution.updated_at + self._settings.tables.gate.keep_s

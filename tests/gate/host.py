@@ -15,8 +15,9 @@ import anyio
 from anyio.abc import Process, TaskGroup
 
 import planwarden
-from planwarden.agent.approval.answers import Decision
+from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StaleDefinition
+from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.settings.configuration import load_settings
 from tests.support.forking import forked_command_line
 
@@ -204,6 +205,14 @@ class Home:
                         await anyio.sleep(2)
                 await anyio.sleep(0.05)
         return ends
+
+    async def decide_as_model(self, decision: Decision) -> None:
+        """Send the decision about the open question as a model can send it to planwarden's own tools."""
+        claimed = Authority(assurance="claimed", channel="mcp", principal=LOCAL)
+        async with self.open() as warden:
+            [question] = (await warden.list_suspensions()).suspensions
+            where = question.thread_id, question.suspension_id
+            await warden.service.answer(*where, decision, claimed, principal=LOCAL)
 
 
 def read_text(result: dict[str, Any]) -> str:

@@ -167,10 +167,29 @@ async def test_edit_of_a_person_runs_and_is_said_first(home: Home, host: Host) -
     call = await host.begin_call("write", {"text": "a"})
     await home.decide(decision=Decision(approved=True, modified_args={"text": "b"}))
     answer = (await host.wait(call))["result"]
-    assert "changed the arguments before it ran: text: a -> b" in answer["content"][0]["text"]
+    said = "The arguments were changed before it ran: text: a -> b, by local (in the program)"
+    assert answer["content"][0]["text"] == said
     assert answer["_meta"]["planwarden/edited"]["arguments"] == {"text": "b"}
     assert FIRST_LINE in read_text(await host.call("write", {"text": "a"}))
     assert home.ledger == [["write", {"text": "b"}]]
+
+
+async def test_what_a_model_rejects_or_edits_is_not_said_to_be_of_a_person(home: Home, host: Host) -> None:
+    call = await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
+    await host.wait_for_note("notifications/progress")
+    await home.decide_as_model(Decision(approved=False, reason="no"))
+    assert read_text((await host.wait(call))["result"]) == (
+        "Not run: a model rejected this call of write through planwarden; no person did."
+    )
+    # It is not remembered: a person is asked about the same call.
+    call = await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 2})
+    host.notes.clear()
+    await host.wait_for_note("notifications/progress")
+    await home.decide_as_model(Decision(approved=True, modified_args={"text": "b"}))
+    await home.decide()
+    answer = (await host.wait(call))["result"]
+    said = "The arguments were changed before it ran: text: a -> b, by the calling model"
+    assert answer["content"][0]["text"] == said and home.ledger == [["write", {"text": "b"}]]
 
 
 async def test_changed_definition_asks_whatever_a_rule_says(home: Home, host: Host, tasks: TaskGroup) -> None:
