@@ -63,16 +63,25 @@ def has_run(execution: ExecutionState) -> bool:
     return call is not None and call.status in ("succeeded", "failed") and call.attempts > 0
 
 
+def is_given_up(execution: ExecutionState) -> bool:
+    """Return whether the call was sent to its server, and it was given up to find out what became of it."""
+    call = execution.only_call
+    return execution.is_finished and call is not None and call.status == "outcome_unknown"
+
+
 def is_rejected_by_person(execution: ExecutionState) -> bool:
     rejection = _find_rejection(execution)
     return rejection is not None and rejection.assurance not in MODEL_ASSURANCES
 
 
 def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
-    """Return the first question that somebody answered with no; None if there is none."""
+    """Return the first question that somebody answered with no; None if there is none.
+
+    No to the question whether the call happened means only that nobody knows.
+    """
     for suspension in execution.suspensions.values():
         decision = suspension.decision
-        if suspension.status == "decided" and decision is not None and decision.approved is False:
+        if suspension.question.kind != "reconcile" and suspension.status == "decided" and decision is not None and decision.approved is False:
             return suspension
     return None
 
@@ -92,6 +101,8 @@ def _find_disposition(execution: ExecutionState) -> str:
     call = execution.only_call
     if call is not None and call.status == "succeeded":
         return "approved-executed"
+    if is_given_up(execution):
+        return "outcome-unknown"
     return "execution-error" if has_run(execution) else "denied-not-executed"
 
 
@@ -109,6 +120,11 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         reason = rejection.decision.reason if rejection.decision is not None else None
         text = f": {escape_text(reason[:MAX_REASON_CHARS])}" if reason else ""
         return build_text(f"Not run: a person rejected this call of {name}{text}. Do not try it again.")
+    if is_given_up(execution):
+        return build_text(
+            f"{name} was sent to its server, and nobody could find out whether it happened. Do not repeat it and do not "
+            "work around it; tell the user."
+        )
     if call is not None and call.status == "succeeded":
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:

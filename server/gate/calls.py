@@ -65,7 +65,7 @@ MAX_OPEN = 50
 SAME_ANSWER_S = 60.0
 """How long an identical call gets the same answer, because a host may try again."""
 REJECTED_S = 600.0
-"""How long a person's rejection also answers identical calls."""
+"""How long a rejection, or that nobody could find out what became of a call, also answers identical calls."""
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
 """How many times a thread is read while identical calls change it."""
@@ -326,11 +326,14 @@ class GatedCalls:
 
     async def _describe_earlier(self, newest: ExecutionState) -> str | None:
         """Return what a person who is asked should know about the last identical call."""
+        age = format_age(self._service.store.clock.now() - newest.updated_at)
+        if answers.is_given_up(newest):
+            return f"This same call was given up {age}: nobody could find out whether it happened."
         if not newest.suspensions or not has_run(newest):
             return None
         is_taken = await self._deliveries.find(newest.execution_id) is not None
         fate = "its result was taken" if is_taken else "nobody asked for its result in time"
-        return f"This same call ran {format_age(self._service.store.clock.now() - newest.updated_at)}, and {fate}."
+        return f"This same call ran {age}, and {fate}."
 
     async def _follow(self, execution: ExecutionState, call: HostCall, *, has_waited: bool = False) -> Answer | None:
         """Return the execution's answer to this identical call, or None if the call counts as a new one.
@@ -355,7 +358,8 @@ class GatedCalls:
         """Return the answer of an ended call to a later identical one; None once that answer is forgotten."""
         now = self._service.store.clock.now()
         if not has_run(execution):
-            is_remembered = answers.is_rejected_by_person(execution) and now - execution.updated_at <= REJECTED_S
+            is_settled = answers.is_rejected_by_person(execution) or answers.is_given_up(execution)
+            is_remembered = is_settled and now - execution.updated_at <= REJECTED_S
             return await self._deliver(execution, call.name, call.request_id) if is_remembered else None
         delivery = await self._deliveries.find(execution.execution_id)
         until = execution.updated_at + self._settings.tables.gate.keep_s

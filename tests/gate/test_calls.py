@@ -146,6 +146,23 @@ async def test_server_that_dies_after_the_effect_leaves_a_question(home: Home, h
     assert home.ledger == [["die", {}]]
 
 
+async def test_unknown_call_that_is_given_up_is_not_said_to_be_rejected(home: Home, tasks: TaskGroup) -> None:
+    async with home.host(tasks) as host:
+        call = await host.begin_call("die", {})
+        await home.decide()
+        await host.wait(call)
+        await home.decide(decision=Decision(approved=False, reason="who knows"))
+        answer = await host.call("die", {})
+        assert answer["isError"] and "nobody could find out whether it happened" in read_text(answer)
+        assert answer["_meta"][DISPOSITION] == "outcome-unknown"
+    async with home.host(tasks, ahead_s=700) as host:
+        await host.begin_call("die", {}, _meta={"progressToken": 1})
+        await host.wait_for_note("notifications/progress")
+        async with home.open() as warden:
+            [question] = (await warden.list_suspensions()).suspensions
+    assert question.found[0].endswith("ago: nobody could find out whether it happened.") and len(home.ledger) == 1
+
+
 async def test_results_and_errors_are_whole(home: Home, host: Host) -> None:
     calls = [await host.begin_call(name, {}) for name in ("rich", "fail")]
     await home.decide(2)
