@@ -60,7 +60,9 @@ def say_unknown(name: str, where: str) -> Result:
 def has_run(execution: ExecutionState) -> bool:
     """Return whether the call was sent to its server, and ended."""
     call = execution.only_call
-    return call is not None and call.status in ("succeeded", "failed") and call.attempts > 0
+    if call is None or call.status not in ("succeeded", "failed"):
+        return False
+    return call.attempts > 0 and not call.nothing_happened
 
 
 def is_given_up(execution: ExecutionState) -> bool:
@@ -81,7 +83,12 @@ def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
     """
     for suspension in execution.suspensions.values():
         decision = suspension.decision
-        if suspension.question.kind != "reconcile" and suspension.status == "decided" and decision is not None and decision.approved is False:
+        if (
+            suspension.question.kind != "reconcile"
+            and suspension.status == "decided"
+            and decision is not None
+            and decision.approved is False
+        ):
             return suspension
     return None
 
@@ -103,7 +110,8 @@ def _find_disposition(execution: ExecutionState) -> str:
         return "approved-executed"
     if is_given_up(execution):
         return "outcome-unknown"
-    return "execution-error" if has_run(execution) else "denied-not-executed"
+    was_approved = call is not None and call.status == "failed" and call.attempts > 0
+    return "execution-error" if was_approved else "denied-not-executed"
 
 
 def _add_meta(result: Mapping[str, Value | JsonValue], key: str, value: JsonValue) -> dict[str, Value | JsonValue]:
@@ -122,8 +130,8 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         return build_text(f"Not run: a person rejected this call of {name}{text}. Do not try it again.")
     if is_given_up(execution):
         return build_text(
-            f"{name} was sent to its server, and nobody could find out whether it happened. Do not repeat it and do not "
-            "work around it; tell the user."
+            f"{name} was sent to its server, and nobody could find out whether it happened. Do not repeat it and do "
+            "not work around it; tell the user."
         )
     if call is not None and call.status == "succeeded":
         is_reported = _was_reported_by_person(execution, call)

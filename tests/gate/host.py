@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE
 from types import MappingProxyType
@@ -206,6 +206,11 @@ class Home:
                 await anyio.sleep(0.05)
         return ends
 
+    def kill_peer(self) -> None:
+        for process in find_processes(self.peer):
+            if b"--home" not in process.read_bytes():
+                os.kill(int(process.parent.name), signal.SIGKILL)
+
     async def decide_as_model(self, decision: Decision) -> None:
         """Send the decision about the open question as a model can send it to planwarden's own tools."""
         claimed = Authority(assurance="claimed", channel="mcp", principal=LOCAL)
@@ -217,3 +222,11 @@ class Home:
 
 def read_text(result: dict[str, Any]) -> str:
     return "\n".join(block.get("text", "") for block in result["content"])
+
+
+def find_processes(folder: Path) -> list[Path]:
+    running: list[Path] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            running += [path] if str(folder).encode() in path.read_bytes() else []
+    return running

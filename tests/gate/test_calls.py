@@ -163,6 +163,21 @@ async def test_unknown_call_that_is_given_up_is_not_said_to_be_rejected(home: Ho
     assert question.found[0].endswith("ago: nobody could find out whether it happened.") and len(home.ledger) == 1
 
 
+async def test_approved_call_that_was_never_sent_is_asked_about_again(home: Home, host: Host) -> None:
+    call = await host.begin_call("write", {"text": "a"}, _meta={"progressToken": 1})
+    await host.wait_for_note("notifications/progress")
+    (home.peer / "broken").touch()
+    home.kill_peer()
+    [end] = await home.decide()
+    failed = (await host.wait(call))["result"]
+    assert end.status == "failed" and "peer_write was not run: server 'peer' cannot be reached" in read_text(failed)
+    assert failed["_meta"][DISPOSITION] == "execution-error"
+    (home.peer / "broken").unlink()
+    call = await host.begin_call("write", {"text": "a"})
+    await home.decide()
+    assert read_text((await host.wait(call))["result"]).startswith("write") and len(home.ledger) == 1
+
+
 async def test_results_and_errors_are_whole(home: Home, host: Host) -> None:
     calls = [await host.begin_call(name, {}) for name in ("rich", "fail")]
     await home.decide(2)

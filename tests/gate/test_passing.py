@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from planwarden.server.gate.answers import DISPOSITION
-from tests.gate.host import HANDSHAKE, Home, read_text
+from tests.gate.host import HANDSHAKE, Home, find_processes, read_text
 from tests.gate.peer import list_tools_of
 from tests.requirements import requirement
 from tests.support.forking import forked_command_line
@@ -141,7 +140,7 @@ async def test_gate_ends_with_its_host_and_leaves_no_server_behind(tmp_path: Pat
         host.process.send_signal(signal.SIGTERM)
         await host.process.wait()
         assert host.process.returncode == 128 + signal.SIGTERM
-    assert not _find_processes(home.peer)
+    assert not find_processes(home.peer)
 
 
 @pytest.mark.parametrize("serves_all", [False, True])
@@ -191,20 +190,10 @@ async def test_server_that_says_what_only_planwarden_may_or_turns_into_another_i
             result = await host.call(name, {"meta": facts, **more})
             assert result["_meta"] == {"own": 1} and read_text(result).startswith("half of it: ")
         (home.peer / "turned").touch()
-        for process in _find_processes(home.peer):
-            if b"--home" not in process.read_bytes():
-                os.kill(int(process.parent.name), signal.SIGKILL)
+        home.kill_peer()
         while "error" in await host.ask("ping", {}):
             # Another process of the server starts.
             pass
         call = await host.begin_call("look", {"q": 1})
         await home.decide()
         assert read_text((await host.wait(call))["result"]).startswith("look")
-
-
-def _find_processes(folder: Path) -> list[Path]:
-    running: list[Path] = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            running += [path] if str(folder).encode() in path.read_bytes() else []
-    return running

@@ -160,6 +160,8 @@ class Call(ev.CallFacts, array_like=False):
     """Suspensions whose answers have been used to dispatch the call; each answer allows one dispatch."""
     attempts: int = 0
     """How often it was dispatched."""
+    nothing_happened: bool = False
+    """It failed, and its tool or planwarden said that nothing was done."""
     intended_at: float | None = None
     """When it was last dispatched, Unix seconds by the store's clock."""
     grant_id: str | None = None

@@ -137,7 +137,8 @@ def apply_call_failed(execution: ExecutionState, event: ev.ToolFailed, at: float
     if call.status == "outcome_unknown" and not _did_not_happen(execution, call):
         raise IllegalTransition(f"nobody said that call {event.call_id!r} did not happen")
     fault = {"error_code": event.code, "error_message": event.message}
-    return move_call(execution, event, event.call_id, **fault, rule=event.rule or call.rule, beside=event.beside)
+    more: FieldChanges = {"rule": event.rule or call.rule, "beside": event.beside}
+    return move_call(execution, event, event.call_id, **fault, **more, nothing_happened=event.nothing_happened)
 
 
 def _did_not_happen(execution: ExecutionState, call: Call) -> bool:
