@@ -61,6 +61,8 @@ PING_S = 15.0
 MAX_SESSIONS = 1_000
 MAX_WAITING = 64
 """How many messages about one request may wait until its client reads them."""
+REQUEST_IDS = "planwarden.request_ids"
+"""The key of an HTTP request's scope under which are the ids of the requests in it."""
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
@@ -73,6 +75,16 @@ class Session:
         self.transport = StreamableHTTPServerTransport(uuid4().hex, idle_timeout=IDLE_S)
         self._requests: dict[int | str, JSONRPCRequest] = {}
         """Requests without an answer, the newest one at the end."""
+        self._host: Host | None = None
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the transport answer an HTTP request. If its client is gone before the answer, nobody waits for that."""
+        try:
+            await self.transport.handle_request(scope, receive, send)
+        finally:
+            for request_id in scope.get(REQUEST_IDS, ()):
+                if self._requests.pop(request_id, None) is not None and self._host is not None:
+                    self._host.stop_waiting(request_id)
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Relay between the host and its own connection to the server until the session ends or is idle too long."""
@@ -88,12 +100,13 @@ class Session:
                 with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
                     await sending.send(SessionMessage(message, metadata))
 
-            async with connect(warden, self.config, self.caller.principal, write) as host:
+            async with connect(warden, self.config, self.caller.principal, write) as self._host:
                 task_status.started()
                 with self.transport.idle_scope or anyio.CancelScope(), suppress(anyio.ClosedResourceError):
                     async for item in received:
                         if isinstance(item, SessionMessage):
-                            await self._take(item.message, host)
+                            _note_request(item)
+                            await self._take(item.message, self._host)
 
     async def _take(self, message: JSONRPCMessage, host: Host) -> None:
         if isinstance(message, JSONRPCRequest):
@@ -214,7 +227,7 @@ class GateEndpoint:
             return partial(self._open_session, Session(caller, config))
         session = self._sessions.get(session_id or "")
         if session is not None and session.caller == caller and session.config is config:
-            return session.transport.handle_request
+            return session.handle
         text = "too many sessions are open" if session_id is None else "Session not found"
         error = frames.build_error(None, frames.INVALID_REQUEST, text)
         return _build_response(error, 503 if session_id is None else 404)
@@ -344,6 +357,14 @@ def _read_message(line: bytes) -> JSONRPCMessage | None:
         return jsonrpc_message_adapter.validate_json(
             frames.build_error(frame.request_id, frames.INTERNAL_ERROR, text), by_name=False
         )
+
+
+def _note_request(item: SessionMessage) -> None:
+    """Add the id of the request to the scope of the HTTP request that it came with."""
+    metadata = item.metadata
+    http = metadata.request_context if isinstance(metadata, ServerMessageMetadata) else None
+    if isinstance(item.message, JSONRPCRequest) and isinstance(http, Request):
+        http.scope.setdefault(REQUEST_IDS, []).append(item.message.id)
 
 
 def _read_meta(params: JsonValue) -> dict[str, JsonValue]:

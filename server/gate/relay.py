@@ -181,6 +181,12 @@ class Host:
         for relay in relays:
             relay.forward(frame)
 
+    def stop_waiting(self, request_id: RequestId) -> None:
+        """Leave the request without an answer, because its host is gone, unless it is on its way to a server."""
+        scope = self._requests.get(request_id)
+        if scope is not None and not any(relay.is_asked(request_id) for relay in self.relays):
+            scope.cancel()
+
     async def ask(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Send the host a request of the gate's own and return the result; cancelling this withdraws the request.
 

@@ -3,6 +3,7 @@
 import json
 import socket
 import sys
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,8 +21,10 @@ from mcp.types import ElicitResult
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
-from tests.gate.host import NEWER, Home, read_text
+from planwarden.storage.hosts import Deliveries
+from tests.gate.host import HANDSHAKE, NEWER, Home, read_text
 from tests.gate.host import PEER as RAW_PEER
+from tests.gate.test_calls import FIRST_LINE
 from tests.support.forking import forked_command_line
 
 RULE = '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n'
@@ -167,6 +170,42 @@ async def test_each_server_of_the_home_over_http(home: Home) -> None:
                 tasks.cancel_scope.cancel()
             async with planwarden.Warden(settings=load_settings(home=home.folder, environment={})) as warden:
                 assert not (await warden.list_suspensions()).suspensions
+
+
+async def test_result_for_a_client_over_http_that_has_gone_is_kept(home: Home) -> None:
+    write_servers(home)
+    port = find_port()
+    serve = forked_command_line("serve", "--http", "--port", str(port), "--home", str(home.folder))
+    url = f"http://127.0.0.1:{port}/gate/peer"
+    with anyio.fail_after(120):
+        async with running(serve, port):
+            async with open_session(url) as http:
+                params = {"name": "write", "arguments": {"text": "a"}, "_meta": {"progressToken": 1}}
+                request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+                async with http.stream("POST", url, json=request) as answer:
+                    async for line in answer.aiter_lines():
+                        if "waiting for a person" in line:
+                            break
+                [end] = await home.decide()
+                began = time.time()
+                async with Client(url, mode="legacy") as client:
+                    assert FIRST_LINE in await call(client, "write", {"text": "a"})
+            async with home.open() as warden:
+                delivery = await Deliveries(warden.service.store).find(end.execution_id)
+            assert delivery is not None and delivery.delivered_at > began
+    assert home.ledger == ["a"]
+
+
+@asynccontextmanager
+async def open_session(url: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Yield a client in a session of the older revision."""
+    headers = {"accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HANDSHAKE}
+        answer = await http.post(url, json=request)
+        http.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        await http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        yield http
 
 
 async def hide_a_call(http: httpx2.AsyncClient, url: str) -> None:
