@@ -116,6 +116,8 @@ class Service:
         """Standing approvals."""
         self.once = OnceService(engine.store)
         """Business keys of calls that happen once."""
+        self.asking = anyio.Lock()
+        """Held while a gate counts open questions and asks another one."""
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None

@@ -8,7 +8,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -260,9 +260,12 @@ class GatedCalls:
             result = None if newest is None else await self._follow(newest, call)
             if result is not None:
                 return result
-            doubt = await self._find_doubt(definition, needs_person=needs_person)
             try:
-                started = await self._start(call, definition, thread_id, newest, pin, doubt)
+                async with self._service.asking if needs_person else nullcontext():
+                    doubt = await self._find_doubt(definition, needs_person=needs_person)
+                    started = await self._start(call, definition, thread_id, newest, pin, doubt)
+                    if needs_person:
+                        await self._wait_for_question(started)
             except (ThreadBusy, StartRefused):
                 # The identical call, or another process, was faster.
                 continue
@@ -270,6 +273,13 @@ class GatedCalls:
             if result is not None:
                 return result
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
+
+    async def _wait_for_question(self, execution: ExecutionState) -> None:
+        """Wait until the question is open, so that the next call counts it, or for `HEARTBEAT_S`."""
+        with anyio.move_on_after(HEARTBEAT_S, shield=True):
+            while not (execution.suspensions or execution.is_finished):
+                await self._service.wait_for_change(execution)
+                execution = await self._service.find(execution.execution_id)
 
     async def _find_doubt(self, definition: ToolDefinition, *, needs_person: bool) -> str | None:
         """Return a sentence if the tool has effects and nobody knows yet whether an earlier call of it happened.
