@@ -118,6 +118,8 @@ class HostSession(ExpiringRecord, frozen=True, kw_only=True):
     host: str
     folder: str
     """The folder in which the session began."""
+    name: str = ""
+    """The beginning of the host's own id for the session; empty if it cannot be shown."""
     record: str = ""
     """The file that records the session's calls: the host's own file, or one in planwarden's home."""
     refusals: int = 0

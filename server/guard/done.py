@@ -52,6 +52,7 @@ from planwarden.tools.guarded.promises import (
 
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
+MAX_NAME_CHARS = 200
 MAX_CALLS = 2_000
 """How many calls of a session count; older ones are ignored."""
 PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
@@ -99,7 +100,7 @@ class DoneKeeper:
         if session is None:
             folder = await anyio.to_thread.run_sync(_find_first_folder, fresh.record)
             session = replace(fresh, folder=folder or fresh.folder)
-        session = replace(session, record=fresh.record)
+        session = replace(session, name=fresh.name, record=fresh.record)
         verdict = await judge_session(self._store, self._settings, session, await list_calls(self._store, session))
         owed = [each for each in verdict.owed if each.promise.name not in session.waived]
         if not owed:
@@ -167,7 +168,9 @@ def _build_session(home: str, host: str, event: dict[str, JsonValue]) -> HostSes
     # Codex's hooks do not say how a command ended; its own record of the session does.
     if host == "codex":
         record = str(event.get("transcript_path", ""))[:4_096]
-    return HostSession(session=session, host=host, folder=os.path.normpath(folder), record=record, expires_at=0.0)
+    shown_name = name[:MAX_NAME_CHARS] if name.isprintable() else ""
+    folder = os.path.normpath(folder)
+    return HostSession(session=session, host=host, name=shown_name, folder=folder, record=record, expires_at=0.0)
 
 
 async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:

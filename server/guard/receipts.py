@@ -30,8 +30,12 @@ async def list_sessions(store: Any) -> list[HostSession]:
 
 
 async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> Receipt:
-    """Return the receipt of the newest session whose id begins with `beginning`. Raises `InvalidArguments`."""
-    session = next((each for each in await list_sessions(store) if each.session.startswith(beginning)), None)
+    """Return the receipt of the newest session whose id, planwarden's or the host's own, begins with `beginning`.
+
+    Raises `InvalidArguments`.
+    """
+    sessions = await list_sessions(store)
+    session = next((s for s in sessions if s.session.startswith(beginning) or s.name.startswith(beginning)), None)
     if session is None:
         raise InvalidArguments("no session of a host was recorded within a week, or no id begins like that")
     calls = await list_calls(store, session)

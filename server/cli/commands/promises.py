@@ -40,7 +40,7 @@ def add_promises(parser: CommandParser) -> None:
 
 def add_receipt(parser: CommandParser) -> None:
     parser.handle(handle_receipt)
-    text = "the session, or the beginning of its id; default: the newest"
+    text = "the session: the host's id for it, or the beginning of that; default: the newest"
     parser.add_argument("session", nargs="?", default="", metavar="SESSION", help=text)
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for a pull request")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.guard.calls import Verdict
 from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
@@ -149,6 +150,19 @@ async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_
         [question] = await host.questions()
         assert question.card.words == "It says it is done without: tests."
         assert not (await stop(keeper, "another session in the same folder")).refusal
+
+
+async def test_a_receipt_is_found_by_the_beginning_of_the_id_that_the_host_gave_its_session(tmp_path: Path) -> None:
+    async with holding(tmp_path / "home") as (keeper, host):
+        settings = load_settings(home=tmp_path / "home", environment={})
+        for name in ("0f8b6c1e-5b1a-4b7e", "\ud800", "newest"):
+            await edit(keeper, name)
+            await stop(keeper, name)
+        for beginning in ("0f8b6c1e-5b1a-4b7e", "0f8b"):
+            receipt = await build_receipt(host.service.store, settings, beginning)
+            assert receipt.session.name == "0f8b6c1e-5b1a-4b7e"
+        with pytest.raises(InvalidArguments, match="no id begins like that"):
+            await build_receipt(host.service.store, settings, "0f8c-")
 
 
 @requirement("done:waiver")
