@@ -29,6 +29,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call, read_object
 from planwarden.server.guard.hook_client import (
+    CALL_EVENTS,
     MAX_RECORD_BYTES,
     SESSIONS,
     STOPS,
@@ -53,6 +54,8 @@ from planwarden.tools.guarded.promises import (
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
 MAX_NAME_CHARS = 200
+MAX_AT = 2.0**37
+"""The latest time in a transcript, in Unix seconds: in the year 6325, so that it has a date in every time zone."""
 MAX_CALLS = 2_000
 """How many calls of a session count; older ones are ignored."""
 PATHS = ("file_path", "path", "filePath", "absolute_path", "notebook_path", "target_file")
@@ -201,14 +204,21 @@ async def judge_session(
 
 def read_transcript(text: str, host: str) -> list[RecordedCall]:
     """Return the calls of a session that was recorded as JSON lines. Each line is an event as the host's hook sends it,
-    with `at` in Unix seconds (default: the line's number). Raises `InvalidArguments`."""
+    with `at` in Unix seconds (default: the line's number). Events that report no call are skipped.
+
+    Raises `InvalidArguments`.
+    """
     calls: list[RecordedCall] = []
-    for number, line in enumerate(filter(str.strip, text.splitlines()), 1):
+    # Inside of a JSON text may be characters that `splitlines` takes for ends of lines.
+    for number, line in enumerate(filter(str.strip, text.split("\n")), 1):
         event = read_object(line.encode())
-        at = event.get("at", number)
-        if not isinstance(at, int | float):
-            raise InvalidArguments(f"line {number} has an 'at' that is not a number")
-        calls.append(_build_recorded(str(event.get("host", host)), event, float(at)))
+        name, at = event.get("hook_event_name"), event.get("at", number)
+        if not isinstance(name, str):
+            raise InvalidArguments(f"line {number} has no 'hook_event_name', so it is not what a host's hook sends")
+        if not isinstance(at, int | float) or not 0 <= at <= MAX_AT:
+            raise InvalidArguments(f"line {number} has an 'at' that is not a time in Unix seconds")
+        if name in CALL_EVENTS:
+            calls.append(_build_recorded(str(event.get("host", host)), event, float(at)))
     return calls
 
 
