@@ -6,7 +6,7 @@ is part of every approval digest and of every row of the audit.
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from itertools import chain
 from typing import Literal
@@ -203,7 +203,18 @@ def _limit_host_call(
     asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)
     if asking is not None:
         return _ask_a_person(asking)
-    return replace(spelled[0], shares=tuple(share for command in commands for share in judge_line(command.text).shares))
+    return replace(
+        spelled[0], shares=_add_up(share for command in commands for share in judge_line(command.text).shares)
+    )
+
+
+def _add_up(shares: Iterable[ev.BudgetShare]) -> tuple[ev.BudgetShare, ...]:
+    """Return one share of each budget, because the store keeps one for each call."""
+    sums: dict[str, ev.BudgetShare] = {}
+    for share in shares:
+        before = sums.get(share.budget)
+        sums[share.budget] = share if before is None else replace(share, amount=before.amount + share.amount)
+    return tuple(sums.values())
 
 
 def _rank(requirement: Requirement) -> int:

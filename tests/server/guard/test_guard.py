@@ -367,6 +367,14 @@ async def test_a_spent_budget_asks_and_a_low_risk_does_not(tmp_path: Path) -> No
         assert (await host.decide(host.call("ls"))).then == "allow"
 
 
+async def test_each_command_of_a_line_takes_its_share_of_a_budget(tmp_path: Path) -> None:
+    toml = '[[rules]]\ntool = "claude-code/Bash"\nthen = "allow"\nbudget = [{ count = 4, per = "hour" }]\n'
+    async with guarded(tmp_path / "home", toml=toml) as host:
+        lines = ("echo a && echo b && echo c", "echo d && echo e", "echo f", "echo g")
+        verdicts = [await host.decide(host.call(line)) for line in lines]
+    assert [verdict.then for verdict in verdicts] == ["allow", "deny", "allow", "deny"]
+
+
 async def test_a_rule_that_denies_now_ends_a_pass_that_a_person_gave_before(tmp_path: Path) -> None:
     home = tmp_path / "home"
     store = MemoryStore()
