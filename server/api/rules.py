@@ -8,7 +8,7 @@ that budgets fill up as they would have. Nothing is changed. The risk of a tool 
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Container, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import cast
@@ -18,15 +18,18 @@ import msgspec
 from planwarden.agent.approval.conditions import MISSING, show_value
 from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
 from planwarden.agent.common.errors import LogUnreadable, UnknownThread
+from planwarden.agent.common.schema import read_defaults
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import find_bindings
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.budgets_and_keys import ROUNDING
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.store import Lookups
-from planwarden.agent.runtime.log_reader import find_execution
+from planwarden.agent.runtime.log_reader import find_log, fold_log
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.views.escaping import format_value
 
@@ -199,6 +202,8 @@ class _Made(msgspec.Struct, frozen=True):
     call: Call
     arguments: dict[str, JsonValue]
     was: str
+    is_undone: bool
+    """It failed and nothing happened, so it gave back its shares of budgets."""
 
 
 class _BudgetMemory:
@@ -208,15 +213,16 @@ class _BudgetMemory:
         self._taken: dict[str, deque[tuple[float, float]]] = {}
         self._sums: dict[str, float] = {}
 
-    def take(self, requirement: Requirement, at: float) -> bool:
-        """Take from every budget of the rule if all of them have room, and return whether they have."""
+    def take(self, requirement: Requirement, call: _Made) -> bool:
+        """Return whether all budgets of the rule have room; if so, take from each unless the call gave it back."""
+        at = call.at
         for share in requirement.shares:
             uses = self._taken.setdefault(share.budget, deque())
             while uses and uses[0][0] <= at - share.window_s:
                 self._sums[share.budget] -= uses.popleft()[1]
-            if self._sums.setdefault(share.budget, 0.0) + share.amount > share.limit:
+            if self._sums.setdefault(share.budget, 0.0) + share.amount > share.limit * ROUNDING:
                 return False
-        for share in requirement.shares:
+        for share in () if call.is_undone else requirement.shares:
             self._taken[share.budget].append((at, share.amount))
             self._sums[share.budget] += share.amount
         return True
@@ -225,7 +231,7 @@ class _BudgetMemory:
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
     """Return what the policy now says of the calls since then. Raises `StoreError` if the store cannot be read."""
     report = RuleReplay(counts=(), changes=())
-    past_calls = [call async for call in _list_calls(store, since, report)]
+    past_calls = [call async for call in _list_calls(store, tools, since, report)]
     past_calls.sort(key=lambda item: item.at)
     counts: dict[int | None, RuleCount] = {}
     budgets = _BudgetMemory()
@@ -240,7 +246,7 @@ async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolD
         report.calls += 1
         number = None if requirement.rule is None else requirement.rule.number
         count = counts.setdefault(number, RuleCount(rule=number))
-        would = _add(count, requirement, has_room=budgets.take(requirement, call.at))
+        would = _add(count, requirement, has_room=budgets.take(requirement, call))
         if (changed := _compare(report, call, would, number)) is not None:
             changes.append(changed)
     report.counts = tuple(sorted(counts.values(), key=lambda item: (item.rule is None, item.rule or 0)))
@@ -280,7 +286,9 @@ def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | Non
     )
 
 
-async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> AsyncGenerator[_Made]:
+async def _list_calls(
+    store: Lookups, tools: Mapping[str, ToolDefinition], since: float, report: RuleReplay
+) -> AsyncGenerator[_Made]:
     cursor: str | None = None
     count = 0
     while True:
@@ -293,13 +301,14 @@ async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> Async
                 return
             report.executions += 1
             try:
-                execution = await find_execution(store, row.execution_id)
+                log = await find_log(store, row.execution_id)
+                execution = fold_log(log.header, log.recorded)
             except UnknownThread:
                 continue
             except LogUnreadable:
                 report.unreadable += 1
                 continue
-            for past_call in _list_made(execution, since):
+            for past_call in _list_made(execution, _list_undone(log.recorded), tools, since):
                 count += 1
                 yield past_call
         cursor = page.next_cursor
@@ -307,18 +316,34 @@ async def _list_calls(store: Lookups, since: float, report: RuleReplay) -> Async
             return
 
 
-def _list_made(execution: ExecutionState, since: float) -> Iterator[_Made]:
+def _list_undone(recorded: Sequence[ev.Recorded]) -> set[str]:
+    """Return the ids of the calls that were made last without anything happening."""
+    undone: set[str] = set()
+    for event in (each.event for each in recorded):
+        if isinstance(event, ev.ToolCallIntended):
+            undone.discard(event.call_id)
+        elif isinstance(event, ev.ToolFailed | ev.CallAttemptFailed) and event.nothing_happened:
+            undone.add(event.call_id)
+    return undone
+
+
+def _list_made(
+    execution: ExecutionState, undone: Container[str], tools: Mapping[str, ToolDefinition], since: float
+) -> Iterator[_Made]:
     for state in execution.steps.values():
         for call in state.calls:
             arguments = call.arguments
             if arguments is None and call.error_code == "denied" and not any(find_bindings(call.proposed)):
-                arguments = call.proposed
+                # It was denied with its defaults filled in, before the log got them.
+                definition = tools.get(call.tool_name)
+                arguments = {**read_defaults(definition.input_schema if definition else {}), **call.proposed}
             if arguments is None or call.origin or call.rehearsed is not None:
                 continue
             suspension = execution.suspensions.get(call.suspension_id or "")
             at = call.intended_at or (suspension.created_at if suspension is not None else execution.updated_at)
             if at >= since:
-                yield _Made(at, execution.thread_id, call, arguments, _describe_past(execution, call))
+                was, is_undone = _describe_past(execution, call), call.call_id in undone
+                yield _Made(at, execution.thread_id, call, arguments, was, is_undone)
 
 
 def _describe_past(execution: ExecutionState, call: Call) -> str:

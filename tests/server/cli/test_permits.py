@@ -127,6 +127,51 @@ def test_the_replay_says_what_the_rules_would_have_done_with_the_calls_of_the_lo
     }
 
 
+PAYING = """
+import planwarden
+@planwarden.tool(risk="dangerous")
+def pay(amount: float, fails: bool = False) -> str:
+    "Pay."
+    if fails:
+        raise planwarden.ToolError("nothing was paid", retryable=True)
+    return "paid"
+@planwarden.tool(risk="read")
+def look(amount: int = 5000) -> str:
+    "Look."
+    return "seen"
+"""
+PAY_RULES = """
+[[rules]]
+tool = "pay"
+then = "allow"
+budget = [{ sum = "amount", limit = 0.3, per = "day" }]
+[[rules]]
+tool = "look"
+when = { amount = { min = 1000 } }
+then = "deny"
+"""
+
+
+@requirement("rules:commands")
+def test_a_replay_with_unchanged_rules_changes_nothing(cli: Cli) -> None:
+    (cli.home / "tools.py").write_text(PAYING)
+    write(cli, PAY_RULES)
+    for code, arguments in (
+        (1, '{"amount": 0.3, "fails": true}'),
+        (0, '{"amount": 0.1}'),
+        (0, '{"amount": 0.2}'),
+        (3, '{"amount": 0.01}'),
+    ):
+        assert cli.main("call", "pay", "--json-args", arguments).code == code, arguments
+    assert cli.main("call", "look").code == 1
+    found = cli.main("rules", "replay", "--json").json
+    assert (found["calls"], found["changes"]) == (5, [])
+    assert [(row["rule"], row["allow"], row["spent"], row["deny"]) for row in found["counts"]] == [
+        (1, 3, 1, 0),
+        (2, 0, 0, 1),
+    ]
+
+
 ASKS = ("displayConfirmation", "--arg", "action=go")
 ALLOW = ("grant", "add", "erase", "--plan", "weekly", "--step", "purge", "--uses-per-day", "9", "--for", "90d")
 FIND = step("find", "find", {"topic": "old"})
