@@ -125,7 +125,7 @@ class HostSession(ExpiringRecord, frozen=True, kw_only=True):
     refusals: int = 0
     """How often the host tried to stop and was refused, since it was last allowed to stop."""
     waived: dict[str, str] = msgspec.field(default_factory=dict[str, str])
-    """By the name of a promise: why a person waived it for this session."""
+    """By the full name of a promise: why a person waived it for this session."""
     question: str = ""
     """The names of the promises that a person was asked about."""
     updated_at: float = 0.0

@@ -105,7 +105,7 @@ class DoneKeeper:
             session = replace(fresh, folder=folder or fresh.folder)
         session = replace(session, name=fresh.name, record=fresh.record)
         verdict = await judge_session(self._store, self._settings, session, await list_calls(self._store, session))
-        owed = [each for each in verdict.owed if each.promise.name not in session.waived]
+        owed = [each for each in verdict.owed if each.promise.full_name not in session.waived]
         if not owed:
             await self._save(replace(session, refusals=0, question=""))
             return StopDecision()
@@ -132,7 +132,7 @@ class DoneKeeper:
 
     async def _waive(self, session: HostSession, owed: Sequence[OwedPromise], reason: str) -> StopDecision:
         names = _list_names(owed)
-        waived = {each.promise.name: reason[:500] or "without a reason" for each in owed}
+        waived = {each.promise.full_name: reason[:500] or "without a reason" for each in owed}
         await self._save(replace(session, refusals=0, question="", waived={**session.waived, **waived}))
         await self._audit(session.host, f"waived: {reason[:500]}" if reason else "waived", owed)
         return StopDecision(message=f"A person waived for this session: {names}.")
@@ -353,7 +353,7 @@ def _build_item(payload: Any) -> RecordedCall | None:
 
 
 def _list_names(owed: Sequence[OwedPromise]) -> str:
-    return ", ".join(each.promise.name for each in owed)
+    return ", ".join(each.promise.full_name for each in owed)
 
 
 def _list_reasons(owed: Sequence[OwedPromise]) -> str:

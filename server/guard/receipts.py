@@ -54,14 +54,14 @@ async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> 
 def describe_verdict(verdict: PromiseVerdict, session: HostSession) -> list[str]:
     """Return a line for each promise that is proven, owed or waived."""
     lines = [
-        f"proven: {proven.promise.name}: {describe_call(proven.call, session.folder)} succeeded at "
+        f"proven: {proven.promise.full_name}: {describe_call(proven.call, session.folder)} succeeded at "
         f"{show_time(proven.call.at)}"
         for proven in verdict.proven
     ]
     for owed in verdict.owed:
-        waiver = session.waived.get(owed.promise.name)
+        waiver = session.waived.get(owed.promise.full_name)
         state = "owed" if waiver is None else f"waived by a person ({waiver})"
-        lines.append(f"{state}: {owed.promise.name}: {owed.reason}")
+        lines.append(f"{state}: {owed.promise.full_name}: {owed.reason}")
     return lines
 
 

@@ -145,7 +145,7 @@ def load_settings(
         if has_servers
         else ServerList(),
         servers_file=servers_file,
-        promises=tuple(promise.build(FILE) for promise in tables.promises),
+        promises=tuple(promise.build() for promise in tables.promises),
         channels=build_channels(tables.notify, env),
         hooks=build_hooks(tables.hooks, env),
         observation=build_telemetry_settings(env, tables.otel, tables.logging),

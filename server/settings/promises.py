@@ -1,10 +1,11 @@
 """The operator's `[[promises]]` tables: what must have been called before a host may say that it is done."""
 
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from planwarden.agent.approval.conditions import RuleFault
 from planwarden.agent.common.errors import InvalidArguments
@@ -37,7 +38,7 @@ class PromiseSettings(Table):
     """One `[[promises]]` table."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    """The name by which people are told what is missing."""
+    """The name by which people are told what is missing. Promises of one file have different names."""
     when: CallSettings
     """Once such a call has succeeded in a session, the promise is owed."""
     requires: CallSettings
@@ -60,16 +61,28 @@ class PromiseSettings(Table):
                 raise RuleFault(f"{key}.matches {error}") from None
         return self
 
-    def build(self, source: str) -> Promise:
-        """Return the promise; `source` is the file that it comes from."""
+    def build(self, source: str = "") -> Promise:
+        """Return the promise; `source` is the folder whose file it comes from, if it does."""
         plain = self.model_dump(exclude={"when", "requires"})
         return Promise(**plain, when=self.when.build(), requires=self.requires.build(), source=source)
+
+
+def _check_names(promises: list[PromiseSettings]) -> list[PromiseSettings]:
+    """Raise `ValueError` for a name that two promises have, because people waive a promise by its name."""
+    names = Counter(promise.name for promise in promises)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ValueError(f"two promises have the name {twice[0]!r}")
+    return promises
+
+
+PromiseList = Annotated[list[PromiseSettings], Field(max_length=MAX_PROMISES), AfterValidator(_check_names)]
+"""The promises of one file."""
 
 
 class PromiseTables(Table):
     """A folder's `.planwarden/promises.toml`."""
 
-    promises: Annotated[list[PromiseSettings], Field(max_length=MAX_PROMISES)]
+    promises: PromiseList
 
 
 def read_folder_file(folder: str) -> str:

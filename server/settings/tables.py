@@ -17,7 +17,7 @@ from planwarden.server.notifications.settings import NotifySettings
 from planwarden.server.settings.faults import Table
 from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
-from planwarden.server.settings.promises import MAX_PROMISES, PromiseSettings
+from planwarden.server.settings.promises import PromiseList, PromiseSettings
 from planwarden.server.settings.rules import MAX_RULES, RuleSettings
 from planwarden.server.telemetry.settings import LoggingTable, OtelTable
 from planwarden.tools.downstream.config import ServerSettings
@@ -217,9 +217,7 @@ class SettingsTables(Table):
     notify: list[NotifySettings] = Field(default_factory=list[NotifySettings])
     hooks: dict[HookName, HookSettings] = Field(default_factory=dict[str, HookSettings])
     rules: Annotated[list[RuleSettings], Field(max_length=MAX_RULES)] = Field(default_factory=list[RuleSettings])
-    promises: Annotated[list[PromiseSettings], Field(max_length=MAX_PROMISES)] = Field(
-        default_factory=list[PromiseSettings]
-    )
+    promises: PromiseList = Field(default_factory=list[PromiseSettings])
     otel: OtelTable = Field(default_factory=OtelTable)
     logging: LoggingTable = Field(default_factory=LoggingTable)
     model: str | None = None

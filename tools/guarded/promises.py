@@ -71,7 +71,12 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 2
     because: str = ""
     source: str = ""
-    """The file that it comes from."""
+    """The folder whose file it comes from; empty for a promise of planwarden.toml."""
+
+    @property
+    def full_name(self) -> str:
+        """The name, and the folder, because promises of several folders may have the same name."""
+        return f"{self.name} ({self.source})" if self.source else self.name
 
 
 class OwedPromise(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,9 @@ from planwarden.server.guard.calls import Verdict
 from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
 from planwarden.server.guard.install.hook_files import build_done_entry
 from planwarden.server.guard.receipts import build_receipt
+from planwarden.server.settings.promises import read_promises
+from planwarden.storage.hosts import TrustedFolder
+from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import CallPattern, Promise, RecordedCall, judge_promises
 from tests.kit import Settings, load_settings, requirement
 from tests.server.guard.test_guard import Guarded, guarded
@@ -179,6 +182,18 @@ async def test_a_person_waives_once_for_this_session_with_a_reason_that_receipt_
         assert any(row.entry.facts.get("answer") == "waived: <b>legacy</b>" for row in rows)
         await edit(keeper, "t")
         assert (await stop(keeper, "t")).refusal
+
+
+async def test_a_waiver_of_one_promise_is_none_of_another_folder_with_the_same_name(tmp_path: Path) -> None:
+    async with holding(tmp_path / "home", TOML + "retries = 0\n") as (keeper, host):
+        folder = TrustedFolder(folder="/r", text=TOML.replace("make test", "make lint"), trusted_at=0.0)
+        trusted = RecordStore(host.service.store, TrustedFolder)
+        await host.answer(await stop_until_asked(keeper, host))
+        assert (await stop(keeper)).message == "A person waived for this session: tests."
+        await trusted.write(lambda transaction: transaction.put(folder))
+        assert "no `make lint` has succeeded" in (await stop(keeper)).refusal
+    with pytest.raises(InvalidArguments, match="two promises have the name 'tests'"):
+        read_promises(TOML * 2, "/r")
 
 
 async def test_a_subagent_owes_nothing_itself_and_a_host_that_waits_for_one_is_not_done(tmp_path: Path) -> None:
