@@ -24,6 +24,7 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
@@ -211,7 +212,7 @@ def read_transcript(text: str, host: str) -> list[RecordedCall]:
     calls: list[RecordedCall] = []
     # Inside of a JSON text may be characters that `splitlines` takes for ends of lines.
     for number, line in enumerate(filter(str.strip, text.split("\n")), 1):
-        event = read_object(line.encode())
+        event = _read_loosely(line.encode())
         name, at = event.get("hook_event_name"), event.get("at", number)
         if not isinstance(name, str):
             raise InvalidArguments(f"line {number} has no 'hook_event_name', so it is not what a host's hook sends")
@@ -223,8 +224,9 @@ def read_transcript(text: str, host: str) -> list[RecordedCall]:
 
 
 def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> RecordedCall:
-    call = build_call(host, event.get("tool_name"), event.get("tool_input"), event.get("cwd"), event.get("session_id"))
+    call, is_whole = _read_call(host, event)
     response = event.get("tool_response")
+    succeeded = _read_outcome(host, event, response)
     shell = call.host.shells.get(call.tool)
     line = None if shell is None else call.given.get(shell.command)
     if isinstance(line, list):
@@ -243,7 +245,8 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
     return RecordedCall(
         tool=call.name,
         at=at,
-        succeeded=_read_outcome(host, event, response),
+        # What nobody could judge proves nothing, but it may have changed something.
+        succeeded=succeeded if is_whole or succeeded is False else None,
         folder=call.folder,
         arguments=arguments,
         paths=_list_paths(call),
@@ -253,6 +256,29 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         digest=call.compute_digest("")[:32],
         execution=execution,
     )
+
+
+def _read_call(host: str, event: dict[str, JsonValue]) -> tuple[GuardedCall, bool]:
+    """Return the call, and whether it has all its arguments. If nobody could judge them, keep only plain values.
+
+    Raises as `read_event` if it is unclear which tool was called, or where.
+    """
+    tool, arguments, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
+    try:
+        if isinstance(arguments, str):
+            arguments = _read_loosely(arguments.encode(errors="replace"))
+        check_depth(arguments)
+        return build_call(host, tool, arguments, folder), True
+    except PlanwardenError:
+        call, items = build_call(host, tool, {}, folder), arguments.items() if isinstance(arguments, dict) else ()
+        plain: dict[str, JsonValue] = {}
+        for name, value in items:
+            if isinstance(value, str):
+                # Half of a surrogate pair becomes `?`.
+                plain[name] = value.encode(errors="replace").decode()
+            elif isinstance(value, int | float) and has_json_form(value):
+                plain[name] = value
+        return GuardedCall(call.host, call.tool, plain, call.folder), False
 
 
 def _list_paths(call: GuardedCall) -> tuple[str, ...]:
@@ -323,11 +349,26 @@ def _delete_old_records(folder: Path) -> None:
 
 def _read_line(host: str, line: bytes) -> RecordedCall | None:
     try:
-        event: Any = read_object(line)
+        event: Any = _read_loosely(line)
         return _build_item(event["payload"]) if host == "codex" else _build_recorded(host, event, float(event["at"]))
     # The first line may be cut, and a host may change its format.
-    except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError):
+    except (PlanwardenError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
+
+
+def _read_loosely(text: bytes) -> dict[str, JsonValue]:
+    """Return a JSON object like `read_object`, also one that is nested deeply, has a key twice, or has NaN (then null).
+
+    Raises as `read_event`.
+    """
+    try:
+        return read_object(text)
+    except PlanwardenError:
+        with suppress(ValueError, RecursionError):
+            value: object = json.loads(text, parse_constant=lambda _: None)
+            if isinstance(value, dict):
+                return cast("dict[str, JsonValue]", value)
+        raise
 
 
 def _build_item(payload: Any) -> RecordedCall | None:

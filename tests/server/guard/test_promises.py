@@ -168,6 +168,26 @@ async def test_a_receipt_is_found_by_the_beginning_of_the_id_that_the_host_gave_
             await build_receipt(host.service.store, settings, "0f8c-")
 
 
+DEEP = json.loads('{"x": ' * 200 + "1" + "}" * 200)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"tool_input": {"file_path": "/r/a", "content": each}} for each in ("x" * 300_000, "\ud83d", 10**400)),
+        *({"tool_input": {"file_path": "/r/a", key: value}} for key, value in (("$from", "y"), ("edits", DEEP))),
+        *({"tool_input": {"file_path": "/r/a"}, "tool_response": each} for each in (DEEP, {"t": float("nan")})),
+        {"tool_input": json.dumps({"file_path": "/r/a", "content": "\ud83d"})},
+    ],
+    ids=["large", "half a pair", "long number", "binding", "deep", "deep result", "NaN", "text"],
+)
+async def test_a_change_that_nobody_could_judge_is_still_owed_for(tmp_path: Path, fields: dict[str, JsonValue]) -> None:
+    toml = TOML.replace('"Edit" }', '"Edit", matches = { file_path = { under = "/r" } } }')
+    async with holding(tmp_path / "home", toml) as (keeper, _):
+        await keeper.answer("claude-code", json.dumps(event("PostToolUse", "Edit") | fields).encode())
+        assert "a was changed" in (await stop(keeper)).refusal
+
+
 @requirement("done:waiver")
 async def test_a_person_waives_once_for_this_session_with_a_reason_that_receipt_and_audit_say(tmp_path: Path) -> None:
     async with holding(tmp_path / "home") as (keeper, host):
