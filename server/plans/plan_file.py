@@ -22,6 +22,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import describe_unknown_keys
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import STEPS_KEYS
+from planwarden.agent.core.plan.plan_parser import parse_plan
 
 MAX_FILE_BYTES = 512 * 1024
 MAX_NAME_CHARS = 64
@@ -95,7 +96,7 @@ def parse_text(data: bytes, form: Literal["yaml", "json"]) -> JsonValue:
 
 
 def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str) -> SavedPlan:
-    """Return the plan that a document holds. Its steps are checked when it runs, against the tools of that moment.
+    """Return the plan that a document holds. What depends on tools or on a thread is checked when the plan runs.
 
     Raises:
         PlanwardenError: it holds none; the message says why.
@@ -118,7 +119,7 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
     steps = document[present[0]]
     if not isinstance(steps, list) or not steps:
         raise InvalidArguments(f"'{present[0]}' is not a list of steps")
-    return SavedPlan(
+    saved = SavedPlan(
         name=name,
         title=_read_text(document, TITLE, MAX_TITLE_CHARS),
         description=_read_text(document, DESCRIPTION, MAX_DESCRIPTION_CHARS),
@@ -128,6 +129,9 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
         path=path,
         source=source,
     )
+    # The operator may raise the limit of steps while the file stays as it is, so a run checks that limit.
+    parse_plan(saved.document, author="caller", tools=None, max_steps=len(steps))
+    return saved
 
 
 def _read_text(document: dict[str, JsonValue], key: str, limit: int) -> str | None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownPlan
+from planwarden.agent.core.plan.plan import MAX_STEPS
 from planwarden.server.plans import library, yaml_text
 from planwarden.server.plans.keeping import write_plan
 from planwarden.server.plans.library import PlanCatalogue, PlanLibrary
@@ -20,7 +21,12 @@ from planwarden.server.plans.yaml_text import read_yaml, write_yaml
 from tests.requirements import requirement
 from tests.support.strategies import JSON
 
-STEPS: JsonValue = [{"id": "a", "description": "look"}]
+STEP: dict[str, JsonValue] = {"id": "a", "description": "look"}
+STEPS: JsonValue = [STEP]
+TAKES_INPUT: JsonValue = {
+    **STEP,
+    "toolCalls": [{"toolName": "send", "arguments": {"to": {"$from": "inputs", "pointer": "/cc"}}}],
+}
 PLAN: dict[str, JsonValue] = {"todoList": STEPS}
 YAML = "title: Remind\ntodoList:\n  - id: a\n    description: look\n"
 UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
@@ -43,6 +49,14 @@ UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.json", {**PLAN, "inputs": {"properties": {"a": {"type": "nothing"}}}}, "not a usable JSON Schema"),
     ("a.json", {**PLAN, "inputs": {"$ref": "https://example.org/schema"}}, "not a usable JSON Schema"),
     ("a.json", {**PLAN, "inputs": {"properties": {str(n): {} for n in range(101)}}}, "101 properties"),
+    ("a.json", {"todoList": ["look"]}, "todoList[0]"),
+    ("a.json", {"todoList": [{"id": "a"}]}, "description"),
+    ("a.json", {"todoList": [{**STEP, "colour": "red"}]}, "colour"),
+    ("a.json", {"todoList": [STEP, STEP]}, "duplicate step id(s) 'a'"),
+    ("a.json", {"todoList": [{**STEP, "dependencies": ["b"]}]}, "unknown step(s) 'b'"),
+    ("a.json", {"todoList": [{**STEP, "dependencies": ["b"]}, {**STEP, "id": "b"}]}, "in a circle: "),
+    ("a.json", {"todoList": [{**STEP, "when": {"value": {"$from": "b"}, "matches": {"type": 1}}}]}, "when[0]"),
+    ("a.json", {"inputs": {"properties": {"to": {}}}, "todoList": [TAKES_INPUT]}, "there is no 'cc', only 'to'"),
     ("a.yml", YAML, "plans are called a.yaml or a.json"),
     ("a b.yaml", YAML, "letters, digits, - and _"),
     (f"{'a' * 65}.yaml", YAML, "at most 64"),
@@ -89,6 +103,12 @@ def test_a_file_that_is_no_plan_is_named_with_the_reason_and_hides_no_other(
     assert found.names == ["good"]
     [reason] = reasons(found).values()
     assert said in reason
+
+
+def test_a_plan_that_only_a_run_can_judge_is_usable(tmp_path: Path) -> None:
+    takes_earlier: JsonValue = {**STEP, "toolCalls": [{"toolName": "gone", "arguments": {"to": {"$from": "earlier"}}}]}
+    many: JsonValue = [{**STEP, "id": f"s{number}"} for number in range(MAX_STEPS + 1)]
+    assert look(fill(tmp_path, {"a.json": {"todoList": [takes_earlier]}, "b.json": {"todoList": many}})).faults == ()
 
 
 @requirement("plans:hostile-files")

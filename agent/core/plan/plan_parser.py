@@ -66,7 +66,7 @@ def parse_plan(
     document: JsonValue,
     *,
     author: Author,
-    tools: Mapping[str, ToolFacts],
+    tools: Mapping[str, ToolFacts] | None,
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
@@ -75,6 +75,7 @@ def parse_plan(
 
     `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
     thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
+    With `tools` None, nothing that depends on tools or on the thread is checked.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -105,12 +106,10 @@ def parse_plan(
         if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
     )
     if problems:
-        absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
-        problems.extend(f"there is no tool {name[:MAX_NAME_CHARS]!r}{did_you_mean(name, tools)}" for name in absent)
-        raise InvalidPlan(
-            f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
-            details={"problems": list[JsonValue](problems[:MAX_LISTED])},
-        )
+        if tools is not None:
+            absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
+            problems.extend(f"there is no tool {name[:MAX_NAME_CHARS]!r}{did_you_mean(name, tools)}" for name in absent)
+        raise _build_error(problems)
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
     earlier_steps = {} if earlier_plan is None else {step.step_id: step for step in earlier_plan.steps}
@@ -119,8 +118,12 @@ def parse_plan(
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)
     problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
-    problems += find_graph_faults(steps, list_foreign_references(plan), earlier, names)
-    problems = problems or find_unresolvable(plan, fresh, tools)
+    problems += find_graph_faults(steps, {} if tools is None else list_foreign_references(plan), earlier, names)
+    problems = problems or find_unresolvable(plan, fresh, tools or {})
+    if tools is None:
+        if problems:
+            raise _build_error(problems)
+        return plan, tuple(warnings)
     placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)])
     if author == "caller":
         # A caller may really want such a value: a test can run against example.org.
@@ -133,6 +136,13 @@ def parse_plan(
     for find_warnings in (find_open_confirmations, find_unkept_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
+
+
+def _build_error(problems: list[str]) -> InvalidPlan:
+    return InvalidPlan(
+        f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
+        details={"problems": list[JsonValue](problems[:MAX_LISTED])},
+    )
 
 
 def _read_steps(document: JsonValue, max_steps: int) -> list[JsonValue]:
