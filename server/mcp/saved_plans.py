@@ -32,8 +32,8 @@ MAX_ARGUMENT_DESCRIPTION_CHARS = 200
 
 
 def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
-    """Return the entry of `run_plan` in `tools/list`, with the plans that have a title or a description."""
-    entries = [_describe_plan(plan) for plan in plans if plan.title or plan.description]
+    """Return the entry of `run_plan` in `tools/list`, with the saved plans as far as there is space for them."""
+    entries = [_describe_plan(plan) for plan in plans]
     if not entries:
         return tool
     text, remaining = "", len(entries)
@@ -161,7 +161,8 @@ def _describe_plan(plan: SavedPlan) -> str:
     names = [cut_line(field.name, 32) + ("" if field.must_be_given else "?") for field in fields[:MAX_NAMED_INPUTS]]
     more = ["..."] if len(fields) > MAX_NAMED_INPUTS else []
     takes = f"({', '.join([*names, *more])})" if names else ""
-    return f"{plan.name}{takes}: {cut_line(plan.title or plan.description or '', MAX_TITLE_CHARS)}"
+    purpose = cut_line(plan.title or plan.description or "", MAX_TITLE_CHARS)
+    return f"{plan.name}{takes}: {purpose}" if purpose else f"{plan.name}{takes}"
 
 
 def describe_plan(plan: SavedPlan, limit: int) -> str:

@@ -59,13 +59,15 @@ async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -
 
 
 async def test_the_description_lists_what_there_is_and_stays_short(desk: Desk, tmp_path: Path) -> None:
+    save(tmp_path, "bare", {**LOOK, "inputs": INPUTS})
     for number in range(60):
         save(tmp_path, f"z{number:02}", {**LOOK, "title": f"Number {number}\n\x07" + "x" * 150})
     await desk.warden.library.look()
     [tool] = [tool for tool in (await desk.client.list_tools()).tools if tool.name == "run_plan"]
     shown = (tool.description or "").partition("Saved: ")[2]
-    assert shown.startswith("letter(to, copies?): Send a letter") and "\n" not in shown and "\x07" not in shown
-    assert len(shown) < MAX_LIST_CHARS + 60 and "more in planwarden://plans" in shown
+    assert shown.startswith("bare(to, copies?); letter(to, copies?): Send a letter; z00: ") and "\n" not in shown and "\x07" not in shown
+    assert len(shown) < MAX_LIST_CHARS + 60
+    assert f"{62 - len(shown.split('; ')[:-1])} more in planwarden://plans" in shown
 
 
 async def test_each_plan_is_a_prompt_with_its_inputs_as_arguments(desk: Desk, tmp_path: Path) -> None:
