@@ -78,6 +78,14 @@ def _fine(request_id: str) -> str:
 ANSWERS: dict[str, Callable[[str], bytes]] = {
     "breaks_off": lambda _: build_reply("{", content_type="application/json", content_length="50"),
     "gateway": lambda _: build_reply("<h1>Bad gateway</h1>", 502),
+    "gateway_json": lambda _: build_reply('{"message": "timed out"}', 504, content_type="application/json"),
+    "login_page": lambda _: build_reply("<h1>Log in</h1>", content_type="text/html"),
+    "accepted": lambda _: build_reply(status=202),
+    "own_error": lambda request_id: build_reply(
+        _message(request_id, "error", '{"code": -32603, "message": "no such account"}'),
+        500,
+        content_type="application/json",
+    ),
     "denied": lambda _: build_reply("no", 401, content_type="text/plain"),
     "elsewhere": lambda _: build_reply(status=307, location="http://127.0.0.1:9/mcp"),
     "not_json": lambda _: build_reply("<p>hello</p>", content_type="application/json"),

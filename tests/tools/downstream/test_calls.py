@@ -254,6 +254,9 @@ async def test_a_call_over_http_carries_the_configured_headers_and_its_answer_ma
 UNANSWERED = {
     **dict.fromkeys(("breaks_off", "gone", "gateway", "not_json", "dense_events"), "did not return a result"),
     **dict.fromkeys(("packed", "huge"), "larger than 8388608 bytes"),
+    **dict.fromkeys(
+        ("gateway_json", "login_page", "accepted"), "did not return a result: it answered with HTTP status"
+    ),
     "odd_packing": "content encoding that was not accepted",
     "dense": "more than 50000 values",
 }
@@ -275,8 +278,11 @@ async def test_a_request_that_was_sent_and_has_no_answer_within_limits_is_unknow
     assert name == "packed" or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
+REFUSED = [("denied", "Authorization header"), ("elsewhere", "Redirect"), ("own_error", "no such account")]
+
+
 @requirement("downstream:calls")
-@pytest.mark.parametrize(("name", "why"), [("denied", "Authorization header"), ("elsewhere", "Redirect")])
+@pytest.mark.parametrize(("name", "why"), REFUSED)
 async def test_a_request_that_was_refused_unread_is_a_plain_failure(tmp_path: Path, name: str, why: str) -> None:
     async with serve_double(tmp_path, name) as (warden, _):
         assert why in read_error(await run_call(warden, f"d_{name}"))

@@ -11,6 +11,8 @@ from typing import Any
 
 import anyio
 import httpx2
+from mcp.types import JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, bound_events, connect_streams
@@ -50,21 +52,24 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             return _translate_error(error)
         kind = response.headers.get("content-type", "").lower()
         status = response.status_code
-        is_protocol = kind.startswith("application/json") and status != 401
-        if is_post and status >= 400 and status not in (404, 405) and not is_protocol:
+        is_json, is_events = kind.startswith("application/json"), kind.startswith("text/event-stream")
+        is_usable = (is_json and status != 401) if status >= 400 else (is_json or is_events) and status != 202
+        is_left_to_sdk = status in (404, 405) or response.has_redirect_location
+        if is_post and not is_usable and not is_left_to_sdk:
             await response.aclose()
             advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
-            code = LOST if status >= 500 else NOT_SENT
+            # The SDK expects no result of a notification, and ignores this error. A request may have been carried out.
+            code = NOT_SENT if 400 <= status < 500 else LOST
             return _error_response(code, f"it answered with HTTP status {status}{advice}")
         try:
-            if kind.startswith("text/event-stream"):
+            if is_events:
                 bound_events(response)
             else:
                 bound_body(response, MAX_BODY_BYTES)
-        except httpx2.StreamError as error:
+            return await _read_failure(response) if is_post and status >= 500 else response
+        except (httpx2.StreamError, httpx2.TransportError) as error:
             await response.aclose()
             return _error_response(LOST, str(error))
-        return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -88,6 +93,21 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
             return _error_response(NOT_SENT, f"it cannot be reached ({type(error).__name__})")
         case _:
             return _error_response(LOST, f"the connection broke ({type(error).__name__})")
+
+
+async def _read_failure(response: httpx2.Response) -> httpx2.Response:
+    """Return an answer that has a status of 500 or more: as it is if the server wrote it, or else our error.
+
+    A proxy that answers for the server may write JSON too. Then the server may have carried out the request.
+    """
+    body, status = await response.aread(), response.status_code
+    try:
+        is_error = isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError)
+    except ValidationError:
+        is_error = False
+    if not is_error:
+        return _error_response(LOST, f"it answered with HTTP status {status}")
+    return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
 
 
 def _error_response(code: int, message: str) -> httpx2.Response:
