@@ -19,12 +19,13 @@ MAX_DEPTH = 4
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
 _COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
-_ASSIGNMENT = (
-    r"(?!PATH=|CDPATH=|SHELL=|MAKE[A-Z]*=|[A-Z0-9_]*(?:OPT|OPTS|OPTIONS|FLAGS)=|PYTEST_PLUGINS=|BASH_ENV=|ENV=|LD_|UV_"
-    rf"|PYTHON(?!{_HARMLESS_PATH}|DONTWRITEBYTECODE=|UNBUFFERED=|HASHSEED=))"
-    r"[A-Za-z_][A-Za-z0-9_]*=[A-Za-z0-9_./:,@%+-]*"
+_VARIABLE = (
+    r"(?:CI|TZ|LANG|LC_[A-Z]+|TERM|COLUMNS|V|VERBOSE|DEBUG|LOG_LEVEL|NO_COLOR|FORCE_COLOR|CLICOLOR(?:_FORCE)?|CGO_ENABLED"
+    r"|(?:NODE|RAILS|RACK|APP|FLASK)_ENV|RUST_(?:LOG|BACKTRACE)|DJANGO_SETTINGS_MODULE|GOMAXPROCS|OMP_NUM_THREADS"
+    r"|(?:DATABASE|DB|REDIS|BASE|API)_(?:URL|HOST|PORT|NAME|USER)|PYTHON(?:DONTWRITEBYTECODE|UNBUFFERED|HASHSEED))"
 )
-"""Matches the assignment of a variable that changes neither which program runs nor what it does."""
+_ASSIGNMENT = rf"(?:PYTHON{_HARMLESS_PATH}|{_VARIABLE}=[A-Za-z0-9_./:,@%+-]*)"
+"""Matches the assignment of a variable that, as its name says, changes neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
 _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
 _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
@@ -53,7 +54,7 @@ _BLIND = frozenset(
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _BLINDED = "what comes before it in the line may keep it from running"
 _ACTIVATE = r"(?:[\w./-]*/)?\.?v?env/bin/activate"
-_SET = r"-[eux]*o?|pipefail|errexit|nounset|xtrace"
+_SET = r"(?:-[eux]*(?:o (?:pipefail|errexit|nounset|xtrace))?(?: |\Z))*"
 _SCRIPT_OPTION = r"-[lceux]*c[lceux]*"
 _FAILURE = r"exit [1-9][0-9]?|false"
 _RUNS_NOTHING = (
@@ -68,7 +69,15 @@ _RUNS_NOTHING_IN = {
         r"(?s)-.*|\.?SHELL(?:FLAGS)?[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
         rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING})(?: .*)?)"
     ),
-    "pytest": r"-[qsvxl]*[hV]|-o.*|--override-ini.*|@.*",
+    "pytest": r"-[qsvxl]*[hV].*|-o.*|--override-ini.*|@.*",
+    **dict.fromkeys(("npm", "pnpm", "yarn"), r"--(?:script-shell|ignore-scripts|node-options|userconfig)(?:=.*)?"),
+    "go": r"--?(?:exec|toolexec|list|overlay|n|c)(?:=.*)?",
+    "cargo": r"--config(?:=.*)?",
+    "ctest": r"-N|--show-only.*|--print-labels",
+    **dict.fromkeys(("gradle", "gradlew"), r"-m|-x.*|--exclude-task.*"),
+    **dict.fromkeys(("mvn", "mvnw"), r"-v|-fn|--fail-never"),
+    "tox": r"-[qv]*[aln]|--(?:listenvs|showconfig).*",
+    "just": r"-[qv]*[nlse]|--(?:show|summary|dump|evaluate|choose|edit|init|fmt|shell|set|command).*",
 }
 _HARMLESS_IN_MAKE = (
     r"-[skBwrRSO]+|-[jl][0-9.]*|--(?:(?:jobs|load-average|output-sync|debug)(?:=\w+)?|silent|quiet|keep-going|trace"
@@ -111,10 +120,17 @@ def _explain(
     return reason
 
 
+def _find_program(words: Sequence[str]) -> str:
+    """Return the program's name without its folder; for `python -m pytest` it is `pytest`."""
+    name = words[0].rpartition("/")[2]
+    module = list(words[words.index("-m") + 1 :][:1]) if "-m" in words and re.fullmatch(r"python[0-9.]*", name) else []
+    return "".join(module) or name
+
+
 def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
     """Return the words of a `make` command without options that change neither what runs nor whether it fails, and the
     folders that it enters. The words of other commands stay as they are."""
-    if words[0] != "make":
+    if _find_program(words) != "make":
         return words, ()
     rest, others, moves = list(words[1:]), [words[0]], list[str]()
     while rest:
@@ -136,7 +152,7 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
     """Return why the command proves nothing wherever it is in its line; None if there is no such reason."""
-    stopping = _RUNS_NOTHING_IN.get(words[0], r"(?!)")
+    stopping = _RUNS_NOTHING_IN.get(_find_program(words), r"(?!)")
     if any(re.fullmatch(_RUNS_NOTHING, word, re.IGNORECASE) or re.fullmatch(stopping, word) for word in words[1:]):
         return "its options keep it from running, or from failing"
     return None if _is_in(root, folders, words) else "it ran in another folder"
@@ -184,9 +200,12 @@ def _find_script(words: Sequence[str]) -> str | None:
         return None
     options = [words[-2].replace("c", "").replace("l", ""), *words[1:-2]]
     options = [option for option in options if option not in ("-", "-l", "--login")]
-    if not all(re.fullmatch(_SET, option) for option in options):
+    if not re.fullmatch(_SET, shlex.join(options)):
         return None
-    return f"set {' '.join(options)}\n{words[-1]}" if options else words[-1]
+    # In shells other than these two, `&>` is `&`, and then `>`.
+    is_bash = words[0].endswith(("bash", "zsh"))
+    line = words[-1] if is_bash else words[-1].replace("&>", "& >")
+    return f"set {' '.join(options)}\n{line}" if options else line
 
 
 def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: bool) -> str | None:
@@ -219,7 +238,8 @@ def _is_blind(command: ShellCommand, root: str) -> bool:
         return not _is_in(root, frozenset({root}), words)
     if words[0] in _EXPORTS:
         return not all(re.fullmatch(_ASSIGNMENT, word) for word in words[1:])
-    return words[0] in _BLIND or tuple(words[:2]) in (("printf", "-v"), ("command", "-p"))
+    option = "".join(words[1:2])[:2]
+    return words[0] in _BLIND or (words[0], option) in (("printf", "-v"), ("wait", "-p"), ("command", "-p"))
 
 
 def _fails(command: ShellCommand) -> bool:
@@ -240,7 +260,7 @@ def _read_options(before: Sequence[ShellCommand]) -> frozenset[str] | None:
     for index, command in enumerate(before):
         if _strip(command)[0] != "set":
             continue
-        if command.words[0] != "set" or not all(re.fullmatch(_SET, word) for word in command.words[1:]):
+        if command.words[0] != "set" or not re.fullmatch(_SET, shlex.join(command.words[1:])):
             return None
         previous, ends = before[index - 1].end if index else ";", [each.end for each in before[index:]]
         is_last_waited_for = next((end for end in ends if end in (";", "\n", "&")), ";") != "&"

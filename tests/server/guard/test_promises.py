@@ -47,7 +47,18 @@ def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> Reco
     [
         *("make test", "cd /r && make test", "make test > log 2>&1", "CI=1 make test -j4", "timeout 600 make test"),
         *("uv run pytest -q", "bash -lc 'make test'", "set -o pipefail; make test | tail", "make test || exit 1"),
-        *("set -e; make test; echo ok", "git add . && make test && git commit -m x", "! grep x y; make test"),
+        *(
+            "set -eu -o pipefail; make test | tail",
+            "bash -eo pipefail -c 'make test | tail'",
+            "/usr/bin/env make test -j4",
+        ),
+        *(
+            "set -e; make test; echo ok",
+            "bash -c 'make test &> log'",
+            "NODE_ENV=test make test",
+            "git add . && make test && git commit -m x",
+            "! grep x y; make test",
+        ),
     ],
 )
 def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: str) -> None:
@@ -70,17 +81,57 @@ def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: s
         ("chdir /tmp && make test", "in another folder"),
         ("set -e; command set +e; make test; echo x", "keep it from running"),
         ("command -p cd /tmp; make test", "keep it from running"),
+        ("printf -vPATH /tmp; make test", "keep it from running"),
+        ("set -e pipefail; make test | tail", "keep it from running"),
+        ("set pipefail; make test | tail", "keep it from running"),
+        ("set '-o pipefail'; make test | tail", "keep it from running"),
+        ("set errexit; make test; echo ok", "keep it from running"),
+        ("bash pipefail -c 'make test'", "has succeeded since. Run it."),
+        ("sh -c 'make test &> log'", "in the background"),
+        ("sh -c 'make test &>/dev/null'", "in the background"),
+        ("MAKE_ARGS=-n make test", "cannot read"),
+        ("npm_config_script_shell=/bin/true make test", "cannot read"),
         ("make test -n", "its options"),
         ("bash -c 'make test || true'", "swallowed by `||`"),
         ("make test || exit 0", "swallowed by `||`"),
         ("if true; then make test; fi", "cannot read"),
         ('echo "make test"', "has succeeded since. Run it."),
         ("make test-nothing", "has succeeded since. Run it."),
+        ("pytest -hv", "its options"),
+        ("pytest -VV", "its options"),
     ],
 )
 def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line: str, why: str) -> None:
     [owed] = judge_promises([PROMISE], [EDIT, run(line)], "/r", {}).owed
     assert why in owed.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("python -m pytest", ("-V", "-hv", "-o addopts=--co", "@args")),
+        (".venv/bin/pytest", ("-V", "-o addopts=--co")),
+        ("npm test", ("--script-shell=/bin/true", "--script-shell true")),
+        ("go test", ("-exec true", "-list . ./...", "-exec=true")),
+        ("ctest", ("-N",)),
+        ("gradle test", ("-m", "-x test")),
+        ("mvn test", ("-v", "-DskipTests")),
+        ("tox", ("-l",)),
+        ("just test", ("-n",)),
+    ],
+)
+def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_programs(
+    command: str, options: tuple[str, ...]
+) -> None:
+    promise = Promise(
+        name="tests",
+        when=CallPattern(("Edit",)),
+        requires=CallPattern(("Bash",), {"command": {"prefix": [command]}}),
+    )
+    assert not judge_promises([promise], [EDIT, run(f"{command} -q")], "/r", {}).owed
+    for option in options:
+        [owed] = judge_promises([promise], [EDIT, run(f"{command} {option}")], "/r", {}).owed
+        assert "its options" in owed.reason, option
 
 
 @pytest.mark.parametrize(
