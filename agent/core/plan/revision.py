@@ -1,8 +1,9 @@
 """Revises a plan while it runs: a patch changes steps that have not begun, and the result is checked like any plan.
 
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
-(one that asks a person or confirms others), nor remove a step's dependency on a confirmation step. Once a confirmation
-has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
+(one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
+whose calls may need approval, goes on waiting for it. Once a confirmation has begun, a model cannot touch the steps
+that it covers either, nor any step that these depend on.
 """
 
 from collections.abc import Collection, Mapping
@@ -67,7 +68,7 @@ def revise(
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
-    _check_dependencies_on(confirmations, plan, revised)
+    _check_dependencies(plan, revised, plans.tools)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
@@ -167,11 +168,21 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
     return confirmed
 
 
-def _check_dependencies_on(confirmations: frozenset[str], before: Plan, after: Plan) -> None:
-    """Raise `InvalidPlan` when a step no longer waits for a confirmation step for which it waited before."""
+def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts]) -> None:
+    """Raise `InvalidPlan` when a step no longer waits, directly or not, for a step that may ask a person.
+
+    A step with the same dependencies as before waits for the same steps as long as those do.
+    """
+    gates = _find_confirmation_steps(before, tools) | {
+        step.step_id
+        for step in before.steps
+        if any(name in tools and tools[name].may_ask for name in list_step_tools(step))
+    }
     revised = {step.step_id: step for step in after.steps}
     for step in before.steps:
         now = revised.get(step.step_id)
-        lost = [name for name in step.dependencies if name in confirmations and now and name not in now.dependencies]
-        if lost:
-            raise InvalidPlan(f"step {step.step_id!r} must still wait for {', '.join(map(repr, lost))}")
+        if now is None or {*now.dependencies} >= {*step.dependencies}:
+            continue
+        lost = find_steps_before(before.steps, now.step_id) - find_steps_before(after.steps, now.step_id)
+        if lost := sorted(lost & gates):
+            raise InvalidPlan(f"step {now.step_id!r} must still wait for {', '.join(map(repr, lost))}")

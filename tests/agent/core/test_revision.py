@@ -123,6 +123,43 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
     assert len(refused) == 1 and why in str(refused[0].data["message"])
 
 
+def redirect(step_id: str, *dependencies: str) -> JsonValue:
+    return {"op": "change", "id": step_id, "set": {"dependencies": list(dependencies)}}
+
+
+@pytest.mark.parametrize("gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"])
+@pytest.mark.parametrize(
+    "patch",
+    [
+        [redirect("c")],
+        [{"op": "remove", "id": "b"}, redirect("c", "think")],
+        [redirect("b", "think")],
+        [{"op": "remove", "id": "gate"}, redirect("b", "think")],
+        [{"op": "remove", "id": "c"}, {"op": "add", "step": tool_step("c", "note", {"text": "c"}, dependencies=[])}],
+    ],
+    ids=[
+        "skipping the gate",
+        "without the step between",
+        "through the step between",
+        "without the gate",
+        "added again",
+    ],
+)
+async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonValue], patch: list[JsonValue]) -> None:
+    between, last = tool_step("b", "find", {"topic": "b"}), tool_step("c", "note", {"text": "c"})
+    execution, lines = await run(THINK, gate, between, last, script=[revising(*patch)])
+    assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
+    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
+    assert str(refused.data["message"]).endswith(("must still wait for 'gate'", "and cannot be revised"))
+
+
+async def test_a_step_need_not_wait_for_steps_that_ask_nobody() -> None:
+    between, last = tool_step("b", "find", {"topic": "b"}), tool_step("c", "note", {"text": "c"})
+    patch = revising({"op": "remove", "id": "b"}, redirect("c", "gate"))
+    execution, _ = await run(THINK, confirm("gate"), between, last, script=[patch])
+    assert [step.id for step in execution.steps] == ["think", "gate", "c"]
+
+
 async def test_a_patch_cannot_add_a_dangerous_step_without_approval_and_comes_with_the_calls_of_a_tool_step() -> None:
     script = revising({"op": "add", "step": tool_step("n", "erase", {"ids": [1]})})
     execution, lines = await run(THINK, script=[script])
