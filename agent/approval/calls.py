@@ -5,7 +5,7 @@ definitions of its tools. If a tool changed since, approvals of its old definiti
 even about calls that need nobody otherwise, until somebody approves a call of the tool as it is now.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.common.canonical import is_larger
@@ -16,8 +16,9 @@ from planwarden.agent.core.binding.placeholders import find_empty_lists, find_pl
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import list_sources, resolve
-from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.pins import PIN_CHARS, describe_difference
+from planwarden.agent.core.plan.plan import find_steps_before
 from planwarden.agent.core.tool import ToolDefinition
 
 
@@ -32,8 +33,7 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
     if call.by_model:
         # The arguments in a plan were checked when the plan was accepted.
         faults = [*find_binding_faults(call.proposed), *find_placeholders(call.proposed)]
-        results = tuple(execution.steps[name].result for name in state.step.dependencies)
-        faults.extend(find_empty_lists(call.proposed, results))
+        faults.extend(find_empty_lists(call.proposed, _list_results(execution, state)))
         # Only bindings without a fault can be resolved.
         _raise_faults(request, faults)
     resolved = call.proposed
@@ -53,6 +53,15 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
 def _raise_faults(request: CallRequest, faults: Sequence[str]) -> None:
     if faults:
         raise InvalidArguments("; ".join(faults[:10]), details={"inputSchema": request.definition.input_schema})
+
+
+def _list_results(execution: ExecutionState, state: StepState) -> Iterator[JsonValue]:
+    """Yield what the calls of this step, and of all steps that it waits for, returned; a loop returned one list."""
+    before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
+    for other in (*map(execution.steps.__getitem__, before), state):
+        if other.items is not None:
+            yield other.result
+        yield from (call.value for call in other.calls if call.status == "succeeded")
 
 
 def _check_size(arguments: dict[str, JsonValue]) -> None:

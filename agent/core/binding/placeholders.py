@@ -158,16 +158,30 @@ def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
             yield from list_texts(child, f"{path}/{key}")
 
 
-def find_empty_lists(arguments: JsonValue, results: tuple[JsonValue, ...]) -> Iterator[str]:
-    """Yield one sentence for each argument that is an empty list, if an earlier step returned a list with entries."""
-    if not isinstance(arguments, dict) or not any(_has_entries(result) for result in results):
-        return
-    for key, value in arguments.items():
-        if value == []:
-            yield f"/{key} is empty although earlier steps returned data for it"
+def find_empty_lists(arguments: JsonValue, results: Iterable[JsonValue]) -> Iterator[str]:
+    """Yield one sentence for each empty list in the arguments, if one of the results has a list with entries in it."""
+    paths = tuple(_list_empty_lists(arguments))
+    if paths and _has_entries(results):
+        yield from (f"{path} is empty although earlier calls returned data for it" for path in paths)
 
 
-def _has_entries(result: JsonValue) -> bool:
-    if isinstance(result, dict):
-        return any(isinstance(value, list) and value for value in result.values())
-    return isinstance(result, list) and bool(result)
+def _list_empty_lists(value: JsonValue, path: str = "") -> Iterator[str]:
+    if isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _list_empty_lists(child, f"{path}/{index}") if child != [] else ()
+    elif isinstance(value, dict) and "$from" not in value and "$text" not in value:
+        for key, child in value.items():
+            yield from (f"{path}/{key}",) if child == [] else _list_empty_lists(child, f"{path}/{key}")
+
+
+def _has_entries(results: Iterable[JsonValue]) -> bool:
+    waiting = [*results]
+    for _ in range(MAX_VALUES):
+        if not waiting:
+            break
+        value = waiting.pop()
+        if isinstance(value, list) and value:
+            return True
+        if isinstance(value, dict):
+            waiting += value.values()
+    return False

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.core.binding.placeholders import find_placeholders
+from planwarden.agent.core.binding.placeholders import find_empty_lists, find_placeholders
 from planwarden.agent.core.plan.plan import ToolFacts
 from tests.kit import ITEM, Json, parse_plan, requirement
 
@@ -137,3 +137,19 @@ def test_text_code_and_markup_are_no_placeholders(name: str, text: str) -> None:
 def test_values_of_bindings_and_templates_are_no_placeholders() -> None:
     bound: JsonValue = {"$from": "find", "pointer": "/{name}"}
     assert list(find_placeholders({"to": bound, "body": {"$text": "Dear {n}", "with": {"n": bound}}})) == []
+
+
+@requirement("plan:placeholders")
+@pytest.mark.parametrize(
+    ("arguments", "results", "paths"),
+    [
+        ({"ids": [], "cc": []}, [{"data": {"rows": [{"id": 1}]}}], ["/ids", "/cc"]),
+        ({"filter": [{"ids": []}]}, [[1]], ["/filter/0/ids"]),
+        ({"ids": []}, [1, "text", {"ids": [], "rows": {}}, []], []),
+        ({"ids": {"$from": "find", "default": []}, "points": [[], [1]]}, [[1]], []),
+    ],
+)
+def test_empty_lists_are_faults_where_a_result_has_a_list_with_entries(
+    arguments: JsonValue, results: list[JsonValue], paths: list[str]
+) -> None:
+    assert [fault.split(" is empty")[0] for fault in find_empty_lists(arguments, results)] == paths

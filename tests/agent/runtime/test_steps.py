@@ -15,6 +15,7 @@ from tests.support.wardens import pass_time, run
 
 NOTE = kit.calls(("note", {"text": "x"}))
 FIND = kit.calls(("find", {"topic": "t"}))
+ERASE = kit.model_step("b", "erase")
 MARKED = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"}}]}\n'
 
 
@@ -107,6 +108,30 @@ async def test_a_call_with_wrong_arguments_never_reaches_the_tool(
     assert first.status == "failed" and first.error is not None and why in first.error.message
     assert [call.status for call in more] == ([] if right is None else ["succeeded"])
     assert lines == (["note x"] if tool == "note" else [])
+
+
+def counting(topic: str) -> Json:
+    return {"toolName": "calculator", "arguments": {"expression": topic}}
+
+
+@kit.requirement("plan:placeholders")
+@pytest.mark.parametrize(
+    ("steps", "is_refused"),
+    [
+        ([kit.model_step("b", "find", "erase")], True),
+        ([kit.tool_step("a", "find", {"topic": "t"}), kit.tool_step("c", "note", {"text": "x"}), ERASE], True),
+        ([kit.tool_step("a", "find", {"topic": "t"}, dependencies=[]), {**ERASE, "dependencies": []}], False),
+        ([kit.tool_step("a", "calculator", toolCalls=[counting("1+1"), counting("2+2")]), ERASE], False),
+    ],
+    ids=["same step", "two steps before", "another branch", "two numbers"],
+)
+async def test_an_empty_list_is_refused_where_the_step_can_see_data(steps: list[Json], is_refused: bool) -> None:
+    script = [kit.calls(("erase", {"ids": []})), *[kit.says("cannot")] * 3]
+    if len(steps) == 1:
+        script = [FIND, *script]
+    done, _ = await run(*steps, script=script)
+    [erase] = [call for call in done.steps[-1].actual_tool_calls if call.tool_name == "erase"]
+    assert erase.status == ("failed" if is_refused else "suspended")
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("strict", []), ("flexible", ["note aside"])])
