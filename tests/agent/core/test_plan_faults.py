@@ -60,6 +60,10 @@ BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": ["find"]}), "'$from' must be the id of one step, in text"),
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
 ]
+SIZES: list[tuple[Json, str]] = [
+    (text("x" * 262_144), "note: the arguments are larger than 262144 bytes"),
+    (text([{"$from": "find"}, "x" * 262_144]), "note: the arguments are larger than 262144 bytes"),
+]
 TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": "{a}"}), "'$text' takes 'a', which 'with' does not have"),
     (text({"$text": "x", "with": {"a": {"$from": "find"}}}), "'with' has 'a', which '$text' does not take"),
@@ -88,6 +92,7 @@ CONDITIONS: list[tuple[Json, str]] = [
 ]
 LOOPS: list[tuple[Json, str]] = [
     (loop(forEach=[1, *[2] * 100]), "'forEach' has 101 items, and 'maxItems' is 100"),
+    (loop(forEach=["x", "x" * 262_144]), "'forEach' leads to item 1, which has more than 262144 bytes"),
     (loop(maxItems=10_001), "maxItems"),
     (loop(toolCalls=[]), "'forEach' needs 'toolCalls'"),
     (loop(requiredTools=["note", "find"]), "must be in its 'toolCalls'"),
@@ -120,7 +125,9 @@ ATTEMPTS: list[tuple[Json, str]] = [({"retry": retry}, "retry") for retry in RET
 
 
 @requirement("references:text", "plans:text", "conditions:faults", "loops:faults", "loops:calls", "attempts:wait")
-@pytest.mark.parametrize(("change", "why"), [*IDS, *BINDINGS, *TEMPLATES, *CONDITIONS, *LOOPS, *ITEM_CALLS, *ATTEMPTS])
+@pytest.mark.parametrize(
+    ("change", "why"), [*IDS, *BINDINGS, *SIZES, *TEMPLATES, *CONDITIONS, *LOOPS, *ITEM_CALLS, *ATTEMPTS]
+)
 def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why: str) -> None:
     message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), **change})).message
     assert why in message and message.isascii()

@@ -139,16 +139,16 @@ def test_values_of_bindings_and_templates_are_no_placeholders() -> None:
     assert list(find_placeholders({"to": bound, "body": {"$text": "Dear {n}", "with": {"n": bound}}})) == []
 
 
+EMPTY_LISTS: list[tuple[JsonValue, list[JsonValue], list[str]]] = [
+    ({"ids": [], "cc": []}, [{"data": {"rows": [{"id": 1}]}}], ["/ids", "/cc"]),
+    ({"filter": [{"ids": []}]}, [[1]], ["/filter/0/ids"]),
+    ({"ids": []}, [1, "text", {"ids": [], "rows": {}}, []], []),
+    ({"ids": {"$from": "find", "default": []}, "points": [[], [1]]}, [[1]], []),
+]
+
+
 @requirement("plan:placeholders")
-@pytest.mark.parametrize(
-    ("arguments", "results", "paths"),
-    [
-        ({"ids": [], "cc": []}, [{"data": {"rows": [{"id": 1}]}}], ["/ids", "/cc"]),
-        ({"filter": [{"ids": []}]}, [[1]], ["/filter/0/ids"]),
-        ({"ids": []}, [1, "text", {"ids": [], "rows": {}}, []], []),
-        ({"ids": {"$from": "find", "default": []}, "points": [[], [1]]}, [[1]], []),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "results", "paths"), EMPTY_LISTS)
 def test_empty_lists_are_faults_where_a_result_has_a_list_with_entries(
     arguments: JsonValue, results: list[JsonValue], paths: list[str]
 ) -> None:

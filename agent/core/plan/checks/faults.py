@@ -6,8 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import ITEM, Reference, find_binding_faults, find_references
+from planwarden.agent.core.binding.bindings import (
+    ITEM,
+    Reference,
+    find_binding_faults,
+    find_references,
+    has_bindings,
+)
 from planwarden.agent.core.binding.conditions import find_matches_faults
+from planwarden.agent.core.binding.pointers import find_list_fault
 from planwarden.agent.core.plan.plan import DEFAULT_ITEMS, MAX_ID_CHARS, PlanStep
 from planwarden.agent.core.plan.plan_input import StepInput
 
@@ -72,6 +79,8 @@ def find_control_faults(entry: StepInput) -> Iterator[str]:
     most = entry.maxItems or DEFAULT_ITEMS
     if isinstance(entry.forEach, list) and len(entry.forEach) > most:
         yield f"'forEach' has {len(entry.forEach)} items, and 'maxItems' is {most}"
+    elif isinstance(entry.forEach, list) and not has_bindings(entry.forEach):
+        yield from (f"'forEach' {fault}" for fault in filter(None, [find_list_fault(entry.forEach)]))
     if not entry.toolCalls:
         yield "'forEach' needs 'toolCalls', which are made once for each item"
     tool_names = {call.toolName for call in entry.toolCalls}

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.placeholders import list_texts, search
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
 from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, ArgumentCheck, PlanStep, ToolFacts, list_step_tools
 
@@ -33,17 +35,21 @@ class WrittenCall(NamedTuple):
 
 
 def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
-    """Return the faults that the tools' schemas find in the arguments, at most `MAX_LISTED` sentences."""
+    """Return the faults that the tools' schemas find in the arguments, or that these are too large, at most
+    `MAX_LISTED` sentences."""
     faults: list[str] = []
     work_left = CHECK_LIMIT
     for call in calls:
-        check = checks.get(call.tool_name)
-        if check is None:
-            continue
-        if work_left <= 0 or len(faults) >= MAX_LISTED:
+        if len(faults) >= MAX_LISTED:
             break
         bound: list[Path] = []
         filled = {key: leave_out_bindings(value, bound, (key,)) for key, value in call.arguments.items()}
+        if is_larger(filled, MAX_ARGUMENT_BYTES + len(bound) * len("null")):
+            faults.append(f"{call}: the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+            continue
+        check = checks.get(call.tool_name)
+        if check is None or work_left <= 0:
+            continue
         call_faults, work = check(filled, bound, work_left)
         work_left -= work
         if call_faults:
