@@ -9,7 +9,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from planwarden.agent.common.errors import ToolError, UsageError
-from planwarden.agent.common.schema import read_properties
+from planwarden.agent.common.schema import Schema, read_properties
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
@@ -169,12 +169,19 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     """Sentences about the question by the tool itself, never by the agent that asks."""
 
     def __post_init__(self) -> None:
-        """Raise `ToolError` for a word that is not among those of its field, and for a limit such as infinity."""
+        """Raise `ToolError` for a word that is not among those of its field, a limit such as infinity, and a form that
+        is not a usable JSON Schema."""
         message, form = cast("object", self.message), cast("object", self.form)
         if not isinstance(message, str) or not isinstance(form, dict | None):
             raise ToolError("its question cannot be asked: message has to be text, and form a JSON Schema or None")
         if (fault := _find_fault(_QUESTION_WORDS, ("timeout_s",), self)) is not None:
             raise ToolError(f"its question cannot be asked: {fault}")
+        try:
+            if self.form is not None:
+                Schema(self.form)
+        except ValueError as error:
+            fault = str(error).splitlines()[0]
+            raise ToolError(f"its question cannot be asked: the form is not a usable JSON Schema: {fault}") from None
 
 
 async def _need_no_lease() -> None:

@@ -210,8 +210,18 @@ def test_a_tool_that_only_needs_to_be_read_only_reads() -> None:
 
 
 @requirement("decorator:words")
-@pytest.mark.parametrize("words", [{"on_timeout": "aprove"}, {"risk": "rd"}, {"timeout_s": 0}, {"message": 5}])
-def test_a_question_with_a_wrong_word_fails_its_call(words: Any) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"on_timeout": "aprove"},
+        {"risk": "rd"},
+        {"timeout_s": 0},
+        {"message": 5},
+        {"form": {"type": "bogus"}},
+        {"form": {"$ref": "http://acme.test/form"}},
+    ],
+)
+def test_a_question_that_nobody_can_answer_fails_its_call(words: Any) -> None:
     with pytest.raises(ToolError, match="its question cannot be asked"):
         cast("Any", planwarden.Suspend)(**{"message": "Book it?", **words})
 

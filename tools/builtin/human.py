@@ -6,7 +6,6 @@ These tools run no code: their arguments become a question, and the decision on 
 from collections.abc import Callable, Mapping
 
 from planwarden.agent.common.errors import ToolError
-from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import MAX_WAIT_S, CallContext, Risk, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, build_object_schema, define
@@ -25,10 +24,6 @@ def _build_confirmation(arguments: Mapping[str, JsonValue]) -> Suspend:
 def _build_form(arguments: Mapping[str, JsonValue]) -> Suspend:
     form = arguments["form"]
     assert isinstance(form, dict)
-    try:
-        Schema(form)
-    except ValueError as error:
-        raise ToolError(f"the form is not a usable JSON Schema: {str(error).splitlines()[0]}") from None
     return Suspend(message=str(arguments["message"]), form=form, timeout_s=_read_seconds(arguments, "timeoutSeconds"))
 
 
