@@ -65,7 +65,8 @@ async def test_the_description_lists_what_there_is_and_stays_short(desk: Desk, t
     await desk.warden.library.look()
     [tool] = [tool for tool in (await desk.client.list_tools()).tools if tool.name == "run_plan"]
     shown = (tool.description or "").partition("Saved: ")[2]
-    assert shown.startswith("bare(to, copies?); letter(to, copies?): Send a letter; z00: ") and "\n" not in shown and "\x07" not in shown
+    assert shown.startswith("bare(to, copies?); letter(to, copies?): Send a letter; z00: ")
+    assert "\n" not in shown and "\x07" not in shown
     assert len(shown) < MAX_LIST_CHARS + 60
     assert f"{62 - len(shown.split('; ')[:-1])} more in planwarden://plans" in shown
 
