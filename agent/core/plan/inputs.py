@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.form import SentForm
 from planwarden.agent.common.schema import Schema, read_defaults, read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
@@ -40,6 +41,8 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
     `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless its
     `additionalProperties` allows it.
 
+    Some clients send null for an absent input and JSON as text; both are undone where the input's schema refuses them.
+
     Raises:
         InvalidArguments: the inputs have faults; `details.problems` has at most `schema.MAX_FAULTS` of them.
         LimitExceeded: the inputs are nested too deeply.
@@ -50,6 +53,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
             names = ", ".join(repr(name[:64]) for name in list(values)[:10])
             raise InvalidArguments(f"the plan takes no inputs, but was given {names}; leave them out")
         return {}
+    values = dict(_tidy(schema, values))
     check_depth(values)
     if is_larger(values, MAX_ARGUMENT_BYTES):
         raise InvalidArguments(f"the inputs are larger than {MAX_ARGUMENT_BYTES} bytes")
@@ -63,6 +67,16 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
             details={"problems": list[JsonValue](faults), "inputs": dict(schema)},
         )
     return values
+
+
+def _tidy(schema: Mapping[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the inputs, without null and with text read as JSON where the `type` of an input's schema has neither."""
+    properties = read_properties(schema)
+    for name, value in inputs.items():
+        part = properties.get(name)
+        kind = part.get("type") if isinstance(part, dict) else None
+        if value is not None or not isinstance(kind, str | list) or "null" in kind:
+            yield name, SentForm({"type": kind}).tidy(value)
 
 
 def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

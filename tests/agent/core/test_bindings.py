@@ -127,6 +127,33 @@ def test_inputs_that_do_not_fit_are_refused_by_name(schema: Json | None, inputs:
         fill_inputs(schema, inputs)
 
 
+@requirement("plans:inputs")
+def test_null_and_json_as_text_are_undone_where_the_schema_of_an_input_refuses_them() -> None:
+    kinds: Json = {
+        "n": "integer",
+        "o": "object",
+        "l": "array",
+        "s": "string",
+        "no": ["integer", "null"],
+        "two": ["object"],
+    }
+    properties: Json = {
+        **{name: {"type": kind} for name, kind in kinds.items()},
+        "any": {},
+        "d": {"type": "string", "default": "x"},
+    }
+    schema: Json = {"properties": properties}
+    nulls: Json = dict.fromkeys(properties)
+    assert fill_inputs(schema, nulls) == {"no": None, "any": None, "d": "x"}
+    texts: Json = {"o": '{"a": "[1]"}', "l": "[1]", "s": "[1]", "any": "[1]"}
+    assert fill_inputs(schema, texts) == {**texts, "o": {"a": "[1]"}, "l": [1], "d": "x"}
+    for inputs in ({"n": "5"}, {"o": "a"}, {"o": "[1]"}, {"s": 5}, {"zz": None}):
+        with pytest.raises(InvalidArguments):
+            fill_inputs(schema, inputs)
+    with pytest.raises(InvalidArguments, match="required"):
+        fill_inputs({**schema, "required": ["s"]}, {"s": None})
+
+
 @requirement("plans:default")
 def test_a_default_stands_for_what_is_not_there() -> None:
     execution = after({"ids": [1], "none": None})
