@@ -20,6 +20,7 @@ from planwarden.server.mcp.tools.plans import run_plan
 from planwarden.server.mcp.tools.tool import McpTool
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import Field, build_fields, read_inputs
+from planwarden.tools.guarded.hosts import GUARD_TOOL
 
 MAX_LIST_CHARS = 600
 """The limit of the list of plans in the description of `run_plan`, which every conversation pays for."""
@@ -74,7 +75,7 @@ def find_skill_clash(plan_name: str, plans: Sequence[SavedPlan]) -> str | None:
 
 def find_tool_clash(name: str) -> str | None:
     """Return why a plan of this name is not a tool; None if it is one."""
-    if name in TOOLS_BY_NAME:
+    if name in TOOLS_BY_NAME or name == GUARD_TOOL:
         return "planwarden has a tool of this name"
     if len(name) > MAX_TOOL_NAME_CHARS:
         return f"a tool's name has at most {MAX_TOOL_NAME_CHARS} characters"

@@ -86,11 +86,10 @@ from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
 from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
+from planwarden.tools.guarded.hosts import GUARD_TOOL
 
 logger = logging.getLogger(__name__)
 
-GUARD_TOOL = "guard_call"
-"""The tool that a host's hook calls. It is not listed, so that hosts do not offer it to a model."""
 INSTRUCTIONS = """If you know the steps, send them to execute_plan: that is cheapest. Otherwise use run_goal. Then do \
 what nextAction says until status is completed. Only a person approves; nextAction says how they are asked.
 

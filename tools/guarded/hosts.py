@@ -23,6 +23,7 @@ from planwarden.tools.base import Tool, define
 HostName = Literal["claude-code", "codex", "gemini", "opencode", "cursor"]
 
 GUARD_TOOL = "guard_call"
+"""The MCP tool that a host's hook calls. It is not listed, so that hosts do not offer it to a model."""
 ANSWER_WITHIN_S = 24 * 3600.0
 PASS_S = 3600.0
 """How long after a decision the host may make the call."""

@@ -28,11 +28,10 @@ from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
 from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings
-from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
-from planwarden.server.mcp.server import GUARD_TOOL, PlanwardenServer
+from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.configuration import Settings
-from planwarden.tools.guarded.hosts import GUARDED_HOSTS
+from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, Service, Warden, by, decide, load_settings, requirement
 from tests.server.mcp.support import ERAS, Era
 from tests.support.wardens import open_service
@@ -310,7 +309,6 @@ async def test_a_hook_is_told_to_deny_then_once_to_allow_by_a_tool_that_no_list_
         assert decision(await hook.send()) == "allow"
         assert decision(await hook.send()) == "deny"
         assert await hook.send(tool_name="Read", tool_input='{"file_path": "/etc/hosts"}') == {}
-    assert GUARD_TOOL == INSTALLED_TOOL
 
 
 @requirement("guard:no-model")

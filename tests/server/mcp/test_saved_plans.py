@@ -123,6 +123,8 @@ async def test_the_resource_has_each_plan_with_its_inputs_and_not_where_it_is(de
 
 async def test_with_as_tools_each_plan_is_a_tool_with_its_own_schema(tmp_path: Path, era: Era) -> None:
     save(tmp_path, "run_goal", LOOK)
+    # Hosts' hooks call it, although it is not listed.
+    save(tmp_path, "guard_call", LOOK)
     save(tmp_path, "x" * 41, LOOK)
     save(tmp_path, "look", LOOK)
     async with open_desk(tmp_path, era, settings=Settings(home=tmp_path, tables=AS_TOOLS)) as desk:
