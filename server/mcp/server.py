@@ -57,7 +57,7 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UnknownTool,
 )
-from planwarden.agent.common.suggestions import did_you_mean
+from planwarden.agent.common.suggestions import describe_unknown_keys, did_you_mean
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
 from planwarden.server.guard.guard import build_guard
@@ -270,7 +270,7 @@ class PlanwardenServer(MCPServer[LazyService]):
     async def get_prompt(
         self, name: str, arguments: dict[str, Any] | None = None, context: Context[LazyService, Any] | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """Return the prompt. Raises `MCPError` without a traceback for an unknown name or a missing argument."""
+        """Return the prompt. Raises `MCPError` without a traceback for an unknown name or wrong arguments."""
         prompt = next((item for item in await self.list_prompts() if item.name == name), None)
         if prompt is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {name[:200]}")
@@ -280,6 +280,9 @@ class PlanwardenServer(MCPServer[LazyService]):
         saved = next((plan for plan in await self._list_plans() if plan.name == name), None)
         if saved is not None and find_prompt_clash(name) is None:
             return render_prompt(saved, arguments or {})
+        names = [item.name for item in prompt.arguments or ()]
+        if unknown := (arguments or {}).keys() - names:
+            raise MCPError(code=INVALID_PARAMS, message=describe_unknown_keys(f"prompt {name}", unknown, names))
         return await super().get_prompt(name, arguments, context)
 
     async def list_resources(self) -> list[Resource]:

@@ -93,6 +93,7 @@ async def test_a_prompt_that_cannot_be_given_is_the_clients_mistake(desk: Desk) 
         ("nope", None, "Unknown prompt"),
         ("plan_and_run", None, "needs goal"),
         ("plan_and_run", {"goal": "  "}, "empty"),
+        ("plan_and_run", {"goal": "x", "zz": "1"}, "no key 'zz'; it takes goal"),
         ("plan_and_run", {"goal": "x" * 20_001}, "20001 characters"),
         ("review_pending", {"thread_id": "nope"}, "unknown_thread"),
     ):
