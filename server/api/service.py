@@ -330,7 +330,8 @@ class Service:
         if observations_after is not None:
             if observations_after < 0:
                 raise InvalidArguments("observationsAfter must be 0 or more")
-            recorded = await self.store.read(execution.execution_id, observations_after)
+            # Databases refuse larger numbers than they can store.
+            recorded = await self.store.read(execution.execution_id, min(observations_after, execution.version))
             entries = [entry for entry in recorded if entry.sequence <= execution.version]
             view = replace(view, observations=tuple(build_observations(entries, execution)))
         return view if step_id is None else show_step(view, execution, step_id, items_from, items_limit)

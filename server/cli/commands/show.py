@@ -134,7 +134,8 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
     headers, execution, moment = await _read_thread(home, store, arguments)
     observations = None
     if arguments.observations is not None:
-        recorded = await store.read(execution.execution_id, arguments.observations)
+        # Databases refuse larger numbers than they can store.
+        recorded = await store.read(execution.execution_id, min(arguments.observations, execution.version))
         past = (entry for entry in recorded if entry.sequence <= execution.version)
         observations = list(build_observations(past, execution))
     view = build_execution_view(

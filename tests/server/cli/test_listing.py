@@ -123,6 +123,7 @@ def test_show_is_the_wires_execution_as_json_and_the_steps_in_words(cli: Cli) ->
     assert cli.main("show", thread_id[:8], "--json").json == cli.ask(lambda warden: warden.get_execution(thread_id))
     observed = cli.ask(lambda warden: warden.get_execution(thread_id, observations_after=2))
     assert cli.main("show", thread_id, "--observations", "2", "--json").json == observed
+    assert "observations" not in cli.main("show", thread_id, "--observations", str(10**20), "--json").json
     shown = cli.main("show", thread_id, "--observations", "0").out
     for expected in ("✓ find", "? erase", "Tool: erase", "ids = [1, 2]", "Risk: dangerous", suspension_id):
         assert expected in shown

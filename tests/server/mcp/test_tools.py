@@ -82,6 +82,10 @@ async def test_the_text_of_a_planned_and_of_a_rehearsed_execution_says_what_it_w
     thread_id = rehearsed.structured_content["threadId"]
     with pytest.raises(InvalidArguments, match="observationsAfter must be 0 or more"):
         await desk.warden.get_execution(thread_id, observations_after=-1)
+    for after in (2**63 - 1, 10**20, 1e300):
+        assert (await desk.ok("get_execution", threadId=thread_id, observationsAfter=after)).get(
+            "observations", []
+        ) == []
 
 
 @pytest.mark.parametrize("era", ERAS)
