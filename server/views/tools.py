@@ -167,7 +167,10 @@ def build_tool_call(call: Call) -> ToolCall:
         call,
         arguments=call.proposed if call.arguments is None else call.arguments,
         resolved=_is_resolved(call) or None,
-        error=None if call.error_code is None else Error(code=call.error_code, message=call.error_message or ""),
+        # A call keeps its former error when a person says that it happened after all.
+        error=None
+        if call.error_code is None or call.status == "succeeded"
+        else Error(code=call.error_code, message=call.error_message or ""),
         once=None if call.once is None else call.once.values,
         taken_from=call.origin.partition(":")[0] or None,
         rehearsal=None

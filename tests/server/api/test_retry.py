@@ -115,6 +115,7 @@ async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool
         content: JsonValue = {"happened": True, "result": {"sent": "x"}} if happened else {"happened": False}
         done = await decide(made, question, Decision(approved=True, content=content))
     assert done.status == "completed"
+    assert [(call.status, call.error) for call in done.steps[0].actual_tool_calls] == [("succeeded", None)]
     assert shop.ledger.lines == ([] if happened else ["lose x"]) + ["note y"]
     assert set(shop.keys) == {f"{asked.execution_id}:a:1"}, "the call goes on under the key that it began with"
 
