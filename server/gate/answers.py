@@ -95,10 +95,15 @@ def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
 
 def describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:
     """Return the answer of a finished execution; `whole` is the stored result of its call."""
-    return add_facts(execution, _describe_end(execution, name, whole))
+    return _add_facts(execution, _describe_end(execution, name, whole))
 
 
-def add_facts(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
+def describe_result(execution: ExecutionState, result: Mapping[str, Raw]) -> Answer:
+    """Return the answer of a finished execution whose call has a result that cannot be stored."""
+    return _add_facts(execution, _add_edits(execution, frames.drop_own_facts(result)))
+
+
+def _add_facts(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
     """Return the result. If somebody was asked about the call, add to `_meta` what became of the call."""
     return _add_meta(result, DISPOSITION, _find_disposition(execution)) if execution.suspensions else dict(result)
 
@@ -136,17 +141,16 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
     if call is not None and call.status == "succeeded":
         is_reported = _was_reported_by_person(execution, call)
         if isinstance(whole, dict) and not is_reported:
-            return _add_edits(execution, call, frames.drop_own_facts(whole))
+            return _add_edits(execution, frames.drop_own_facts(whole))
         # A person's report, and the text in place of a result that is too large to store, become an error: a tool
         # with an output schema may return only its server's own result.
         is_stand_in = isinstance(whole, str) and not is_reported
         says = f"{name} happened, as a person found out. The person says: {whole}"
-        return build_text(str(whole) if is_stand_in else says)
+        return _add_edits(execution, build_text(str(whole) if is_stand_in else says))
     if call is not None and call.status == "failed":
         result = call.beside if isinstance(call.beside, dict) else None
-        if result:
-            return _add_edits(execution, call, frames.drop_own_facts(result))
-        return build_text(call.error_message or f"{name} failed")
+        answer = frames.drop_own_facts(result) if result else build_text(call.error_message or f"{name} failed")
+        return _add_edits(execution, answer)
     if any(suspension.status == "timed_out" for suspension in execution.suspensions.values()):
         return build_text(f"Not run: nobody decided about this call of {name} in time.")
     return build_text(f"Not run: planwarden's execution of {name} ended as {execution.status}.")
@@ -166,8 +170,11 @@ def _was_reported_by_person(execution: ExecutionState, call: Call) -> bool:
     return isinstance(content, dict) and content.get("happened") is True
 
 
-def _add_edits(execution: ExecutionState, call: Call, result: Result) -> Result:
+def _add_edits(execution: ExecutionState, result: Mapping[str, Value | JsonValue]) -> dict[str, Value | JsonValue]:
     """Return the result; if somebody changed the arguments before the call ran, add what changed and by whom."""
+    call = execution.only_call
+    if call is None or not has_run(execution):
+        return dict(result)
     before, ran = call.proposed, call.arguments or {}
     names = [
         name
@@ -175,7 +182,7 @@ def _add_edits(execution: ExecutionState, call: Call, result: Result) -> Result:
         if name not in before or name not in ran or not is_same_json(before[name], ran[name])
     ]
     if not names:
-        return result
+        return dict(result)
     questions = [suspension.question for suspension in execution.suspensions.values()]
     edited = [edit for question in questions for edit in question.edits]
     editors = {name: describe_editor(edit) for edit in edited for name in edit.arguments}
@@ -192,7 +199,8 @@ def _show(value: JsonValue) -> str:
     return escape_text(str(value))[:MAX_VALUE_CHARS]
 
 
-def _add_block(result: Result, text: str) -> Result:
-    content = result.get("content")
+def _add_block(result: Mapping[str, Value | JsonValue], text: str) -> dict[str, Value | JsonValue]:
+    raw = result.get("content")
+    content = frames.read_value(raw) if isinstance(raw, Raw) else raw
     blocks: list[JsonValue] = [{"type": "text", "text": text}, *(content if isinstance(content, list) else [])]
     return {**result, "content": blocks}

@@ -391,7 +391,7 @@ class GatedCalls:
         if raw is None:
             return None, execution
         self._expect_delivery(execution, call.request_id)
-        return answers.add_facts(execution, frames.drop_own_facts(frames.read_object(raw))), execution
+        return answers.describe_result(execution, frames.read_object(raw)), execution
 
     async def _deliver(self, execution: ExecutionState, name: str, request_id: RequestId | None) -> Result:
         """Return the answer of a finished execution, with the whole result of its call."""

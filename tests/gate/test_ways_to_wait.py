@@ -161,7 +161,12 @@ async def test_large_result_goes_to_those_who_wait(tmp_path: Path, tasks: TaskGr
             assert len(read_text((await host.wait(call))["result"])) == 9_000_000
         later = await host.call("write", {"text": "a", "size": 9_000_000})
         assert later["isError"] and "is not stored" in read_text(later)
-    assert len(home.ledger) == 1
+        call = await host.begin_call("write", {"text": "b", "size": 9_000_000})
+        await home.decide(decision=Decision(approved=True, modified_args={"text": "c", "size": 9_000_000}))
+        first, large = (await host.wait(call))["result"]["content"]
+        assert "The arguments were changed before it ran: text: b -> c" in first["text"]
+        assert len(large["text"]) == 9_000_000
+    assert len(home.ledger) == 2
 
 
 @pytest.mark.parametrize("serves_all", [False, True])
