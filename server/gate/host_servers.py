@@ -136,7 +136,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             # The space tells `remove` that the list was there before, and empty.
             yield (args, args, f" {words}") if text[first : first + 1] == "]" else (first, first, f"{words}, ")
         elif command is not None:
-            yield command.stop, command.stop, f"{self._new_list}{words}]"
+            yield command.stop, command.stop, f"{self._begin_list(text)}{words}]"
 
     def _take_away(self, text: str, server: HostServer) -> Iterator[Edit]:
         command, args = self._find(text, server.name)
@@ -151,15 +151,15 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             yield command.start, command.stop, old
         if text[position : position + 1] != "]":
             yield first, position, ""
-        elif command is not None and text[command.stop : first] == self._new_list:
+        elif command is not None and text[command.stop : first] == self._begin_list(text):
             yield command.stop, position + 1, ""
         else:
             yield first - (text[first - 1] == " "), end, ""
 
-    @property
-    def _new_list(self) -> str:
-        """The text between a command and the words of an added list."""
-        return "\nargs = [" if self._is_toml else ', "args": ['
+    def _begin_list(self, text: str) -> str:
+        """Return the text between a command and the words of an added list."""
+        end = "\r\n" if "\r\n" in text else "\n"
+        return f"{end}args = [" if self._is_toml else ', "args": ['
 
     def _find(self, text: str, name: str) -> Places:
         return self._find_in_toml(text, name) if self._is_toml else self._find_in_json(text, name)
@@ -304,6 +304,6 @@ def _skip(text: str, position: int) -> int:
 
 def _read_header(line: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(line)
+        return tomllib.loads(line.removesuffix("\r"))
     except (ValueError, RecursionError):
         return {}

@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.server.cli.hosts import build_change, make_changes
 from planwarden.server.cli.output import DONE, FAILED, USAGE
 from planwarden.server.cli.program import build_parser
-from planwarden.server.gate.host_servers import HOSTS, HostName, find_server_files
+from planwarden.server.gate.host_servers import HostName, find_server_files
 from planwarden.server.guard.install.json_text import read_json_text
 from planwarden.server.main import main
 from tests.requirements import requirement
@@ -43,7 +43,7 @@ url = "https://x"
 [mcp_servers.planwarden]
 command = "planwarden"
 """
-FILES = {
+FILES: dict[HostName, str] = {
     "claude-code": '{"numStartups": 1, "mcpServers": {' + STDIO + "}}\n",
     "codex": TOML,
     "gemini": '{"ui": {}, "mcpServers": {' + STDIO + "}}",
@@ -66,15 +66,15 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("host", list(HOSTS))
+@pytest.mark.parametrize(("host", "before"), [*FILES.items(), ("codex", TOML.replace("\n", "\r\n"))])
 @requirement("gate:install")
 def test_servers_are_put_behind_the_gate_and_back_byte_for_byte(
-    user: Path, host: HostName, capsys: pytest.CaptureFixture[str]
+    user: Path, host: HostName, before: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (file,) = find_server_files(host, os.environ, None)
     file.path.parent.mkdir(parents=True, exist_ok=True)
     real = user / f"real{file.path.suffix}"
-    real.write_bytes(FILES[host].encode())
+    real.write_bytes(before.encode())
     real.chmod(0o640)
     file.path.symlink_to(real)
     install = ["--home", str(user / "own"), "gate", "install", host]
@@ -95,7 +95,7 @@ def test_servers_are_put_behind_the_gate_and_back_byte_for_byte(
     shown = capsys.readouterr().out
     assert "c: behind the gate" in shown and "far: passes by, because it has an address" in shown
     assert main(["gate", "uninstall", host, "--yes"]) == DONE
-    assert real.read_bytes().decode() == FILES[host]
+    assert real.read_bytes().decode() == before
 
 
 @pytest.mark.parametrize(
