@@ -11,6 +11,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, NamedTuple, cast
 
@@ -47,6 +48,15 @@ HOSTS: Mapping[HostName, HostFiles] = {
     "vscode": HostFiles("VS Code", "{applications}/Code/User/mcp.json", ".vscode/mcp.json", ("servers",)),
     "claude-desktop": HostFiles("Claude Desktop", "{applications}/Claude/claude_desktop_config.json"),
 }
+_SHELL = re.compile("(ba|da|fi|z)?sh")
+_LAUNCHER = re.compile(r"uvx?|pipx|env|exec|cmd|python[\d.]*")
+"""Programs that start another one, whose name follows their options."""
+_OPTION = re.compile(r"-.*|/[A-Za-z]|\w+=(?!=).*|run|tool", re.DOTALL)
+_WITH_VALUE = re.compile(
+    "-[pCuWX]|--(from|with|with-editable|with-requirements|python|directory|project|package|extra|group|index|spec"
+    "|default-index|index-url|extra-index-url|env-file|cache-dir|config-file|unset|chdir)"
+)
+"""Options of launchers that have their value in the next word."""
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
 _TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 """A string literal of JSON or TOML."""
@@ -279,13 +289,19 @@ def _count_own_words(words: Sequence[str]) -> int:
 
 
 def _is_planwarden(words: Sequence[str]) -> bool:
-    """Return whether the command starts planwarden itself, including by `uvx` or as a module."""
+    """Return whether the command starts planwarden itself, also through others such as `uvx`, `env` or a shell."""
     if not words:
         return False
-    program = PureWindowsPath(words[0]).stem
-    if program == "planwarden" or "planwarden.server.main" in words[:4]:
+    path = PureWindowsPath(words[0])
+    if re.match(r"planwarden\b(?!-)", path.name):
         return True
-    return program in ("uvx", "uv", "pipx") and any(re.match(r"planwarden\b(?!-)", word) for word in words[1:4])
+    if _SHELL.fullmatch(path.stem):
+        scripts = (text for option, text in pairwise(words) if re.fullmatch("-[a-z]*c", option))
+        return any(_is_planwarden(part.split()) for script in scripts for part in re.split(r"[;&|\n]+", script))
+    index = 1
+    while index < len(words) and _OPTION.fullmatch(words[index]):
+        index += 2 if _WITH_VALUE.fullmatch(words[index]) else 1
+    return _LAUNCHER.fullmatch(path.stem) is not None and _is_planwarden(words[index:])
 
 
 def _read_toml(text: str) -> JsonValue:

@@ -1,6 +1,8 @@
 """`gate install`, `uninstall` and `status`: the files of hosts, changed byte for byte and put back."""
 
+import json
 import os
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -96,6 +98,33 @@ def test_servers_are_put_behind_the_gate_and_back_byte_for_byte(
     assert "c: behind the gate" in shown and "far: passes by, because it has an address" in shown
     assert main(["gate", "uninstall", host, "--yes"]) == DONE
     assert real.read_bytes().decode() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ("planwarden", "planwarden itself"),
+        ("/opt/bin/planwarden serve", "planwarden itself"),
+        ("uvx planwarden==0.1", "planwarden itself"),
+        ("uv --directory /x run planwarden", "planwarden itself"),
+        ("uvx --python 3.12 --from planwarden[web] planwarden", "planwarden itself"),
+        ("uvx --refresh -q --with x planwarden", "planwarden itself"),
+        ("python3 -m planwarden.server.main", "planwarden itself"),
+        ("/usr/bin/env A=b planwarden serve", "planwarden itself"),
+        ("bash -lc 'cd /x && exec planwarden --home x'", "planwarden itself"),
+        ("uvx planwarden gate --name a -- npx srv", "behind the gate"),
+        ("uvx planwarden-like", "passes by"),
+        ("uvx mcp-server-git --repository planwarden", "passes by"),
+        ("npx srv planwarden", "passes by"),
+        ("bash -c 'npx srv planwarden'", "passes by"),
+    ],
+)
+@requirement("gate:install")
+def test_planwarden_is_known_however_it_is_started(user: Path, words: str, state: str) -> None:
+    command, *arguments = shlex.split(words)
+    (file,) = find_server_files("cursor", os.environ, None)
+    (server,) = file.list_servers(json.dumps({"mcpServers": {"a": {"command": command, "args": arguments}}}))
+    assert server.state == state
 
 
 @pytest.mark.parametrize(
