@@ -35,6 +35,11 @@ def build_text(text: str, *, is_error: bool = True) -> Result:
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
+def refuse(message: str, code: str) -> Result:
+    """Return that the call was not run, why, and planwarden's code for that."""
+    return build_text(f"Not run ({code}): {message}")
+
+
 def ask_to_wait(name: str, where: str) -> Result:
     return build_text(
         f"Nobody has decided yet. {name} will run by itself when a person approves it ({where}). Do not ask for "
@@ -148,6 +153,8 @@ def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Res
         says = f"{name} happened, as a person found out. The person says: {whole}"
         return _add_edits(execution, build_text(str(whole) if is_stand_in else says))
     if call is not None and call.status == "failed":
+        if not call.attempts:
+            return refuse(call.error_message or "planwarden refused it", call.error_code or "tool_error")
         result = call.beside if isinstance(call.beside, dict) else None
         answer = frames.drop_own_facts(result) if result else build_text(call.error_message or f"{name} failed")
         return _add_edits(execution, answer)

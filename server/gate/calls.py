@@ -158,7 +158,7 @@ class GatedCalls:
                 raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
             return await self._run(call, definition, pin[:PIN_CHARS], needs_person=needs_person)
         except PlanwardenError as error:
-            return build_text(f"Not run: {error.message}")
+            return answers.refuse(error.message, error.code)
 
     async def note_written(self, frame: Frame) -> None:
         """Record that the host has the result that answers the request.

@@ -178,6 +178,15 @@ async def test_approved_call_that_was_never_sent_is_asked_about_again(home: Home
     assert read_text((await host.wait(call))["result"]).startswith("write") and len(home.ledger) == 1
 
 
+async def test_call_whose_effect_happens_once_is_refused_with_the_code(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path, more='[tools."peer_write"]\nonce = ["/text"]\n')
+    async with home.host(tasks) as host:
+        assert read_text(await host.call("write", {"text": "free"})).startswith("write")
+        again = await host.call("write", {"text": "free", "count": 1})
+        assert again["isError"] and read_text(again).startswith("Not run (duplicate_effect): ")
+    assert len(home.ledger) == 1
+
+
 async def test_results_and_errors_are_whole(home: Home, host: Host) -> None:
     calls = [await host.begin_call(name, {}) for name in ("rich", "fail")]
     await home.decide(2)
