@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
+from planwarden.tools.downstream.transports.child import EDGE_BYTES, OversizedLine
 
 RequestId = int | float | str
 Member = TypeVar("Member", bound=Raw | JsonValue)
@@ -21,7 +22,7 @@ UNREACHABLE = -32001
 """Our code for a request that the wrapped server did not answer."""
 MAX_MENDED_BYTES = 1024 * 1024
 FIRST_OWN_ID = 900_000_000_000_000
-"""The ids of the gate's own requests begin here; the ids of hosts are below."""
+"""The ids of the gate's own requests begin here, far above those of most hosts."""
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,6 +84,25 @@ def mend_frame(line: bytes) -> Frame | None:
         return read_frame(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError, InvalidArguments):
         return None
+
+
+def find_request_id(line: bytes) -> RequestId | None:
+    """Return the id of the host's request in a line that cannot be read; None if there is none or it is not found."""
+    try:
+        document: object = json.loads(line[:MAX_MENDED_BYTES])
+    except (ValueError, RecursionError):
+        return find_id_in_edges(OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:]))
+    members = cast("dict[str, object]", document) if isinstance(document, dict) else {}
+    request_id = members.get("id") if "method" in members else None
+    # Half of an emoji, or a number of more than 64 bits, could not be sent back.
+    if isinstance(request_id, str):
+        return request_id if request_id.isprintable() else None
+    return request_id if isinstance(request_id, int) and abs(request_id) < 2**63 else None
+
+
+def find_id_in_edges(line: OversizedLine) -> RequestId | None:
+    """Return the id of the host's request if the beginning or the end of its line contains that id."""
+    return line.request_id if b'"method"' in line.head + line.tail else None
 
 
 def drop_own_facts(result: Mapping[str, Member]) -> dict[str, Member]:

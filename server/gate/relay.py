@@ -26,7 +26,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.transports.child import OversizedLine
+from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +112,18 @@ class Host:
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
         self._ids = count(1)
 
-    async def handle_line(self, line: bytes) -> None:
+    async def handle_line(self, line: bytes | OversizedLine) -> None:
         """Pass one message of the host on, or begin to answer it."""
+        if isinstance(line, OversizedLine):
+            text = f"the line is longer than {MAX_LINE_BYTES} bytes"
+            await self.write(frames.build_error(frames.find_id_in_edges(line), frames.PARSE_ERROR, text))
+            return
         if not line.strip():
             return
         try:
             frame = frames.read_frame(line)
         except InvalidArguments as error:
-            await self.write(frames.build_error(None, frames.PARSE_ERROR, error.message))
+            await self.write(frames.build_error(frames.find_request_id(line), frames.PARSE_ERROR, error.message))
             return
         if frame.is_request:
             await self._begin(frame)
@@ -135,8 +139,7 @@ class Host:
 
     async def _begin(self, frame: Frame) -> None:
         request_id = frame.request_id
-        is_ours = isinstance(request_id, int | float) and request_id >= frames.FIRST_OWN_ID
-        if request_id is None or is_ours or request_id in self._requests:
+        if request_id is None or self.has_request(request_id):
             text = "the id of a request must be a text or a number that no other request under way has"
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, text))
         elif len(self._requests) >= MAX_REQUESTS:
@@ -145,6 +148,10 @@ class Host:
             self._note_client(frame)
             self._requests[request_id] = scope = anyio.CancelScope()
             self.tasks.start_soon(self._answer, frame, request_id, scope)
+
+    def has_request(self, request_id: RequestId) -> bool:
+        """Return whether a request of the host or of the gate that is under way has the id."""
+        return request_id in self._requests or any(relay.is_asked(request_id) for relay in self.relays)
 
     async def _answer(self, frame: Frame, request_id: RequestId, scope: anyio.CancelScope) -> None:
         try:
@@ -172,12 +179,14 @@ class Host:
         relays = self.relays
         if frame.method == "notifications/cancelled":
             cancelled = frames.read_value(frame.read_member("requestId"))
-            if isinstance(cancelled, int | float) and cancelled >= frames.FIRST_OWN_ID:
-                return
-            if isinstance(cancelled, int | float | str) and (scope := self._requests.get(cancelled)) is not None:
-                # A call that waits here goes on: hosts cancel by themselves when their time limit passes.
-                relays = [relay for relay in relays if relay.is_asked(cancelled)]
-                scope.cancel()
+            if isinstance(cancelled, int | float | str):
+                if (scope := self._requests.get(cancelled)) is not None:
+                    # A call that waits here goes on: hosts cancel by themselves when their time limit passes.
+                    relays = [relay for relay in relays if relay.is_asked(cancelled)]
+                    scope.cancel()
+                elif self.has_request(cancelled):
+                    # A request of the gate's own is not the host's to cancel.
+                    return
         for relay in relays:
             relay.forward(frame)
 
@@ -376,7 +385,8 @@ class Relay:
         return await self._request(method, params)
 
     async def _request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        frame = Frame("2.0", next(self._ids), method, Raw(msgspec.json.encode(params)))
+        own_id = next(own_id for own_id in self._ids if not self.host.has_request(own_id))
+        frame = Frame("2.0", own_id, method, Raw(msgspec.json.encode(params)))
         try:
             return _read_result(await self._exchange(frame))
         except anyio.get_cancelled_exc_class():

@@ -21,7 +21,13 @@ from planwarden.server.gate.upstream import ProcessUpstream
 from planwarden.server.settings.configuration import Settings
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig, ServerList
 from planwarden.tools.downstream.listing_cache import FOLDER, file_stem
-from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, READ_BYTES, LineReader, ServerLog
+from planwarden.tools.downstream.transports.child import (
+    MAX_LINE_BYTES,
+    READ_BYTES,
+    LineReader,
+    OversizedLine,
+    ServerLog,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +194,7 @@ def _write(wire: TextIO, line: bytes) -> bool:
     return True
 
 
-async def _read_lines() -> AsyncGenerator[bytes]:
+async def _read_lines() -> AsyncGenerator[bytes | OversizedLine]:
     """Yield the lines of standard input, which child processes and tools can no longer read."""
     wire = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -197,11 +203,7 @@ async def _read_lines() -> AsyncGenerator[bytes]:
     lines = LineReader(MAX_LINE_BYTES)
     while chunk := await anyio.to_thread.run_sync(os.read, wire, READ_BYTES, abandon_on_cancel=True):
         for line in lines.feed(chunk):
-            if isinstance(line, bytes):
-                yield line
-            else:
-                # Pass on only the head of a line that is too long; it will be refused, because it is not JSON.
-                yield line.head
+            yield line
 
 
 async def _end_on_signal(ended: anyio.Event, opening: Opening) -> None:

@@ -133,6 +133,21 @@ async def test_line_that_is_no_message_is_refused_and_the_next_one_passes(tmp_pa
     assert home.ledger == []
 
 
+async def test_request_that_cannot_be_read_gets_an_error_with_its_id(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        assert host.process.stdin is not None
+        arguments = {"half": r'"\ud83d"', "deep": "[" * 5_000 + "]" * 5_000, "large": f'"{"x" * 17_000_000}"'}
+        for request_id, (name, value) in enumerate(arguments.items(), 50):
+            params = f'{{"name":"look","arguments":{{"{name}":{value}}}}}'
+            line = f'{{"jsonrpc":"2.0","id":{request_id},"method":"tools/call","params":{params}}}\n'
+            await host.process.stdin.send(line.encode())
+            assert (await host.wait(request_id))["error"]["code"] == -32700
+        await host.send({"id": 1_764_270_000_123_456, "method": "ping"})
+        assert (await host.wait(1_764_270_000_123_456))["result"] == {}
+    assert home.ledger == []
+
+
 async def test_gate_ends_with_its_host_and_leaves_no_server_behind(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks) as host:
