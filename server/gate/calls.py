@@ -81,11 +81,15 @@ class HostCall(msgspec.Struct, frozen=True):
     request_id: RequestId | None
     name: str
     arguments: dict[str, JsonValue]
-    progress_token: JsonValue
+    meta: dict[str, JsonValue]
     host: str
     responses: dict[str, JsonValue]
     """The person's answers to the questions that the host got before; it sends them with the same call again."""
     wants_task: bool
+
+    @property
+    def progress_token(self) -> JsonValue:
+        return self.meta.get("progressToken")
 
 
 class GatedCalls:
@@ -154,8 +158,8 @@ class GatedCalls:
         )
         pin = relied.digest if has_changed else definition.digest
         try:
-            if is_larger(call.arguments, MAX_ARGUMENT_BYTES):
-                raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
+            if is_larger(call.arguments, MAX_ARGUMENT_BYTES) or is_larger(call.meta, MAX_ARGUMENT_BYTES):
+                raise InvalidArguments(f"the arguments, or _meta, are larger than {MAX_ARGUMENT_BYTES} bytes")
             return await self._run(call, definition, pin[:PIN_CHARS], needs_person=needs_person)
         except PlanwardenError as error:
             return answers.refuse(error.message, error.code)
@@ -234,7 +238,7 @@ class GatedCalls:
             request_id=frame.request_id,
             name=name,
             arguments=arguments or {},
-            progress_token=meta.get("progressToken") if isinstance(meta, dict) else None,
+            meta=meta if isinstance(meta, dict) else {},
             host=str(host)[:MAX_HOST_CHARS] if host else "an MCP host",
             responses=responses if isinstance(responses, dict) else {},
             wants_task=bool(self._relay.host.envelope) and isinstance(extensions, dict) and TASKS in extensions,
@@ -263,7 +267,8 @@ class GatedCalls:
             try:
                 async with self._service.asking if needs_person else nullcontext():
                     doubt = await self._find_doubt(definition, needs_person=needs_person)
-                    started = await self._start(call, definition, thread_id, newest, pin, doubt)
+                    asks = needs_person or doubt is not None
+                    started = await self._start(call, definition, thread_id, newest, pin, doubt, asks=asks)
                     if needs_person:
                         await self._wait_for_question(started)
             except (ThreadBusy, StartRefused):
@@ -307,6 +312,8 @@ class GatedCalls:
         newest: ExecutionState | None,
         pin: str,
         doubt: str | None,
+        *,
+        asks: bool,
     ) -> ExecutionState:
         config = self._relay.config
         step = PlanStep(
@@ -321,7 +328,8 @@ class GatedCalls:
         earlier = None if newest is None else await self._describe_earlier(newest)
         options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
         after = None if newest is None else newest.execution_id
-        self.tools.claim(thread_id)
+        # The progress of a call that a person is asked about is the gate's: its host may be gone when the call runs.
+        self.tools.claim(thread_id, {key: call.meta[key] for key in call.meta if key != "progressToken" or not asks})
         return await self._service.create(
             NewExecution(
                 # No model reads the context; it says whose server process makes the call.
@@ -428,7 +436,7 @@ class GatedCalls:
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
-                    if call.progress_token is not None:
+                    if call.progress_token is not None and execution.suspensions:
                         await self._report_progress(execution, call.progress_token, beats)
                     with anyio.move_on_after(HEARTBEAT_S):
                         await self._service.wait_for_change(execution)

@@ -77,6 +77,8 @@ class GatedTools:
         """By execution, a result for these calls that is too large to be stored."""
         self._gated_calls: dict[str, GatedCall] = {}
         """By thread, the function that makes its call. The connection of plans leaves these threads to gates."""
+        self._meta: dict[str, dict[str, JsonValue]] = {}
+        """By thread, what the host's call has in `_meta`."""
 
     @contextmanager
     def wait_for(self, execution_id: str) -> Generator[None]:
@@ -142,12 +144,17 @@ class GatedTools:
         self._registry.replace_group(config.name, map(self._build_tool, tools))
         return tools
 
-    def claim(self, thread_id: str) -> None:
-        """Claim the call of the thread for this gate, even while others have a connection to the server."""
+    def claim(self, thread_id: str, meta: dict[str, JsonValue]) -> None:
+        """Claim the call of the thread for this gate, even while others have a connection to the server.
+
+        `meta` is what the server gets in `_meta` when the call is made.
+        """
         self._gated_calls.setdefault(thread_id, self.call)
+        self._meta[thread_id] = meta
 
     def release(self, thread_id: str) -> None:
         """Leave the thread to others."""
+        self._meta.pop(thread_id, None)
         if self._gated_calls.get(thread_id) == self.call:
             del self._gated_calls[thread_id]
 
@@ -220,7 +227,7 @@ class GatedTools:
         name = tool.definition.name
         await self._check(tool)
         await context.confirm_lease()
-        meta: dict[str, JsonValue] = {IDEMPOTENCY_KEY: context.idempotency_key}
+        meta = {**self._meta.get(context.thread_id, {}), IDEMPOTENCY_KEY: context.idempotency_key}
         params: dict[str, JsonValue] = {"name": tool.remote_name, "arguments": call_round.arguments, "_meta": meta}
         if call_round.answers:
             params["inputResponses"] = dict[str, JsonValue](call_round.answers)

@@ -115,6 +115,11 @@ def answer(message: dict[str, Any]) -> Any:
             return {"tools": [*list_tools_of(FOLDER), *more], "unknown": [1, None]}
         case "tools/call":
             params = message["params"]
+            if "reports" in (params.get("arguments") or {}):
+                meta = params.get("_meta", {})
+                about = {"progressToken": meta.get("progressToken"), "message": meta.get("traceparent")}
+                note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {**about, "progress": 1}}
+                print(json.dumps(note), flush=True)
             return call(params["name"], params.get("arguments") or {}, params.get("inputResponses"))
         case "resources/read" if message["params"]["uri"] == "note://bad":
             # Neither has a form that HTTP can carry.

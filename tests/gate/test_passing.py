@@ -86,6 +86,21 @@ async def test_allowed_call_is_waited_for_however_long_it_takes(tmp_path: Path, 
     assert len(home.ledger) == 1
 
 
+async def test_allowed_call_has_the_meta_of_its_host_and_the_progress_of_its_server(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        meta = {"progressToken": "t", "traceparent": "00-1"}
+        await host.call("write", {"text": "free", "reports": 1}, _meta=meta)
+        assert [note["params"] for note in host.notes] == [{"progressToken": "t", "progress": 1, "message": "00-1"}]
+        call = await host.begin_call("write", {"text": "a", "reports": 1}, _meta={"traceparent": "00-2"})
+        await home.decide()
+        await host.wait(call)
+        # Its progress is the gate's, which says that a person is waited for.
+        assert host.notes[-1]["params"] == {"progressToken": None, "progress": 1, "message": "00-2"}
+
+
 async def test_server_that_cannot_start_is_named_and_tried_again(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     broken = home.peer / "broken"
