@@ -142,6 +142,7 @@ class Skills(Extension):
 
 def _build_skill(plan: SavedPlan) -> Skill:
     name, description = name_skill(plan.name), describe_plan(plan, MAX_DESCRIPTION_CHARS)
+    title = cut_line(plan.title or "", MAX_INPUT_CHARS) or name
     fields = list_arguments(plan)
     inputs = {field.name: f"<{field.schema.get('type', 'value')}>" for field in fields if field.must_be_given}
     call = {"name": plan.name, **({"inputs": inputs} if inputs else {})}
@@ -150,7 +151,7 @@ name: {_quote(name)}
 description: {_quote(description)}
 ---
 
-# {name}
+# {title}
 
 This is a saved plan. Do not do its steps yourself: call planwarden's tool `run_plan` with
 
