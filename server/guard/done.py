@@ -322,8 +322,9 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_RECORD_BYTES))
                 lines += file.read(MAX_RECORD_BYTES).splitlines()
         except OSError as error:
-            if host == "codex" and name == path:
-                raise InvalidArguments(f"Codex's record of the session cannot be read: {error.strerror}") from None
+            # A session without calls has no record of planwarden's, and most records have no `.old`.
+            if not isinstance(error, FileNotFoundError) or (host == "codex" and name == path):
+                raise InvalidArguments(f"the record of the session cannot be read: {error.strerror}") from None
     if host == "codex":
         lines = [line for line in lines if b'"item_completed"' in line[:500]]
     calls = filter(None, map(partial(_read_line, host), reversed(lines)))

@@ -5,9 +5,11 @@
 
 import logging
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -41,10 +43,11 @@ from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
 from planwarden.server.guard.judging import Judge
 from planwarden.server.inbox.inbox_port import InboxPort
-from planwarden.server.settings.configuration import Settings, find_home
+from planwarden.server.settings.configuration import FILE, Settings, find_home
 from planwarden.server.views.encoding import to_json
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
+CLOSED_LINE = r"""^[ \t]*stop[ \t]*=[ \t]*["']closed["']"""
 AFTERWARDS: dict[HostName, str] = {
     "claude-code": "Start Claude Code again. planwarden must be one of its MCP servers, or every call is blocked.",
     "codex": "Start Codex, open `/hooks` and trust the hook with `t`: until then Codex skips it without a word.",
@@ -158,7 +161,7 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
 
 def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     """Return the answer to an event about what the host did. Never raise."""
-    is_closed = False
+    is_closed = _says_closed(find_home(arguments.home, os.environ) / FILE)
     try:
         settings = read_settings(arguments, has_servers=False)
         is_closed = settings.tables.guard.stop == "closed"
@@ -171,6 +174,13 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     except Exception as error:
         logger.exception("the hook failed")
         return build_failure(host, text, is_closed, type(error).__name__)
+
+
+def _says_closed(file: Path) -> bool:
+    """Return whether the file, even a faulty one, has the line `stop = "closed"`. The hook's shell looks for it too."""
+    with suppress(OSError):
+        return re.search(CLOSED_LINE, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
+    return False
 
 
 def _decide(settings: Settings, call: GuardedCall) -> Verdict:

@@ -27,7 +27,8 @@ from pydantic import JsonValue
 from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
-from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings
+from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings, find_record
+from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.configuration import Settings
@@ -64,6 +65,17 @@ def test_the_hook_reads_the_model_and_the_servers_that_its_command_line_names(
     asked = Namespace(home=tmp_path, store=None, model="scripted:x", mcp_config=servers, host="codex")
     answer_hook(asked, io.BytesIO(json.dumps(event("Bash", {"command": "make"})).encode()))
     assert [(settings.model, settings.servers_file) for settings in seen] == [("scripted:x", servers)]
+
+
+@pytest.mark.parametrize("stop", ["open", "closed"])
+def test_a_stop_that_cannot_be_judged_is_refused_only_by_settings_that_say_closed(tmp_path: Path, stop: str) -> None:
+    file = tmp_path / "planwarden.toml"
+    for fault in ("", "[[rules]]\nbogus = 1\n"):
+        file.write_text(f"[guard]\nstop = '{stop}'\n{fault}")
+        Path(find_record(str(tmp_path), "claude-code", "s")).mkdir(parents=True, exist_ok=True)
+        answer = ask(tmp_path, "claude-code", {"hook_event_name": "Stop", "cwd": "/r", "session_id": "s"})
+        assert (answer.code, json.loads(answer.out).get("decision")) == (0, "block" if stop == "closed" else None)
+        assert ("could not be checked" in answer.error) == (stop == "open")
 
 
 def event(tool: str, arguments: JsonValue = None, folder: str = "/") -> dict[str, JsonValue]:
