@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -19,6 +19,7 @@ from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.hosts import HostName
 from planwarden.tools.guarded.shell import list_words
+from planwarden.tools.guarded.wrappers import InnerCommands
 
 MAX_WORDS = 4_000
 """The limit for one call; a command line's words count once per folder. The disk is asked where each word leads."""
@@ -300,8 +301,9 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 
 def _runs_planwarden(text: str) -> bool:
-    """Return whether the command line runs planwarden, other than to read."""
-    return any(map(_decides, list_words(text)))
+    """Return whether the command line, or a command behind a wrapper in it, runs planwarden, other than to read."""
+    inner = (line.split(" ") for line in InnerCommands(text).list_lines())
+    return any(map(_decides, chain(list_words(text), inner)))
 
 
 def _decides(words: Sequence[str]) -> bool:
@@ -322,6 +324,8 @@ def _decides(words: Sequence[str]) -> bool:
 
 
 def _is_planwarden(word: str) -> bool:
+    # Python's option `-m` may be glued to other options, and to the name of the module.
+    word = re.sub(rf"^-[A-Za-z]*?m(?={PROGRAM})", "", word)
     name = word.replace("\\", "/").rpartition("/")[2].removesuffix(".exe").partition("@")[0].partition("[")[0]
     return name == PROGRAM or name == "planwarden.server.main"
 

@@ -138,6 +138,9 @@ DECIDES = (
     *("planwarden grant add x", "planwarden guard uninstall claude-code", "uvx planwarden approve 1"),
     *("echo '{}' | planwarden guard hook codex", "planwarden guard trust-folder"),
     *("python -m planwarden.server.main code", "python3.12 -m planwarden.server.main approve"),
+    *("flock /tmp/l planwarden approve 1", "taskset 1 planwarden approve 1", "strace -f planwarden approve 1"),
+    *("busybox sh -c 'planwarden approve 1'", "ionice -c2 planwarden approve 1", "npx -y planwarden approve 1"),
+    *("npm exec planwarden approve 1", "python -mplanwarden.server.main approve 1", "python3 -Implanwarden approve"),
     *("timeout 5 planwarden approve 1", "xargs planwarden approve", "planwarden serve", "planwarden"),
     *("nohup planwarden worker &", "if true; then planwarden approve 1; fi", "find . -exec planwarden approve 1 +"),
     *("planwarden list --yes", "echo x | planwarden approve 1", 'python -c "from planwarden import x"'),
@@ -174,6 +177,7 @@ ORDINARY = (
     *("planwarden list", "planwarden show x", "planwarden doctor", "planwarden --version"),
     *("planwarden --home x show", "git commit -m 'let planwarden approve it'", "ls planwarden"),
     *("cd planwarden && ls", "grep -r planwarden .", "echo planwarden approve", "npm test"),
+    *("npm run planwarden", "git grep planwarden", "taskset 1 planwarden list", "python -mplanwarden.server.main list"),
     *("cat notes/settings.json", "pip show planwarden", 'cat "/nowhere/../"'),
 )
 
