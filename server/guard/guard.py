@@ -24,7 +24,7 @@ from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import GuardedCall, Verdict, deny
-from planwarden.server.guard.judging import RELEASING, Judge, is_about, take_pass
+from planwarden.server.guard.judging import RELEASING, build_judge, is_about, take_pass
 from planwarden.server.notifications.messages import build_outbox
 from planwarden.server.settings.catalogue import build_command_prefix
 from planwarden.server.settings.configuration import Settings
@@ -170,10 +170,6 @@ def _explain_end(execution: ExecutionState) -> str:
     call = execution.only_call
     reason = None if call is None else call.error_message
     return reason or f"planwarden's execution {execution.execution_id} ended as {execution.status}"
-
-
-def build_judge(settings: Settings) -> Judge:
-    return Judge(settings.policy, settings.home, settings.environment)
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:

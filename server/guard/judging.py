@@ -23,6 +23,8 @@ from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.real_paths import follow_links
 from planwarden.server.guard.calls import GuardedCall, Verdict, deny
 from planwarden.server.guard.protected_paths import find_refusal
+from planwarden.server.plans.library import HOME, PlanLibrary, build_library
+from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_S, find_host_tool
 
 KEEP_S = 24 * PASS_S
@@ -37,13 +39,15 @@ class Judge(msgspec.Struct, frozen=True):
     policy: Policy
     home: Path
     environment: Mapping[str, str]
+    library: PlanLibrary | None = None
+    """The saved plans, if each of them is a tool of planwarden."""
 
     def judge(self, call: GuardedCall) -> Verdict | None:
         """Return the verdict if it needs no store; None if somebody must be asked, or a budget must be counted."""
         own = call.tool.removeprefix(call.host.own_prefix)
         if own == GUARD_TOOL or call.tool == GUARD_TOOL:
             return deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
-        if own != call.tool and own in OWN_TOOLS:
+        if own != call.tool and (own in OWN_TOOLS or self._is_plan(own)):
             # Planwarden itself asks about what these tools start.
             return Verdict(then="no opinion")
         refusal = find_refusal(self.home, self.environment, call)
@@ -58,6 +62,12 @@ class Judge(msgspec.Struct, frozen=True):
         if requirement.needs is None and not requirement.shares:
             return Verdict(then="allow", reason="Allowed by rule.", facts=describe(call, "allowed", requirement))
         return None
+
+    def _is_plan(self, name: str) -> bool:
+        plan = None if self.library is None else self.library.look_now().get(name)
+        # A model may write files in other folders than the home's. In some hosts a plan `other_run` has the name of
+        # the tool `run` of a server `planwarden_other`.
+        return plan is not None and (plan.source == HOME or "_" not in name)
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
         """Return what the current policy requires for the call."""
@@ -88,6 +98,12 @@ class Judge(msgspec.Struct, frozen=True):
             return False
         principal, assurance = suspension.principal or "", suspension.assurance
         return can_decide(self.policy, execution, required.needs, principal, assurance) is not None
+
+
+def build_judge(settings: Settings) -> Judge:
+    library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
+    has_plan_tools = settings.tables.plans.as_tools
+    return Judge(settings.policy, settings.home, settings.environment, library if has_plan_tools else None)
 
 
 def find_definition(call: GuardedCall) -> ToolDefinition:

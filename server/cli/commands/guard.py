@@ -41,7 +41,7 @@ from planwarden.server.guard.done import DoneKeeper, build_failure
 from planwarden.server.guard.hook_client import DONE_EVENTS, read_event_name, set_deadline
 from planwarden.server.guard.install.hook_files import HookFile, find_hook_files
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
-from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.judging import build_judge
 from planwarden.server.inbox.inbox_port import InboxPort
 from planwarden.server.settings.configuration import FILE, Settings, find_home
 from planwarden.server.views.encoding import to_json
@@ -184,7 +184,7 @@ def _says_closed(file: Path) -> bool:
 
 
 def _decide(settings: Settings, call: GuardedCall) -> Verdict:
-    verdict = Judge(settings.policy, settings.home, settings.environment).judge(call)
+    verdict = build_judge(settings).judge(call)
     if verdict is None:
         return anyio.run(_ask, settings, call)
     if verdict.facts is not None:

@@ -222,6 +222,23 @@ async def test_planwardens_own_tools_pass_but_not_the_guard_itself(tmp_path: Pat
     assert {tool.name for tool in TOOLS} == OWN_TOOLS
 
 
+async def test_a_saved_plan_that_is_a_tool_passes_like_planwardens_other_tools(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "repository"
+    step: JsonValue = {"id": "a", "description": "Look", "toolCalls": [{"toolName": "look", "arguments": {}}]}
+    for path in (home / "plans/tidy_up.json", folder / "tidy.json", folder / "other_run.json"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"todoList": [step]}))
+    for as_tools in ("true", "false"):
+        toml = f"[plans]\nas_tools = {as_tools}\nfolders = ['{folder}']\n"
+        own = "no opinion" if as_tools == "true" else "deny"
+        async with guarded(home, toml=toml) as host:
+            for name, then in (
+                *(("planwarden_tidy_up", own), ("planwarden_tidy", own), ("planwarden_other_run", "deny")),
+                *(("planwarden_tidy_", "deny"), ("other_tidy", "deny"), ("tidy", "deny")),
+            ):
+                assert (await host.decide(host.event({}, name, "opencode"))).then == then, name
+
+
 async def test_what_only_reads_is_left_to_the_host_and_the_audit_says_what_passed_and_what_was_refused(
     tmp_path: Path,
 ) -> None:

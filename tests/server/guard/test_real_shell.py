@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from planwarden.server.guard.calls import build_call
-from planwarden.server.guard.guard import build_judge
-from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.judging import Judge, build_judge
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, list_words, read_commands
 from planwarden.tools.guarded.wrappers import MAX_INNER, InnerCommands
