@@ -15,14 +15,20 @@ from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 MAX_CHARS = 4_096
 """Characters of an address or a path; nobody knows where a longer one leads."""
 _HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
-_URL = r"[A-Za-z][A-Za-z0-9+.-]{0,30}://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?"
+# Under other schemes the request may go elsewhere: `file` and `javascript` reach no host, and for databases the query
+# may name another one.
+_SCHEME = r"(?i:https?|wss?|ftps?|sftp|ssh|git|rsync|git\+https?|git\+ssh)"
+_URL = _SCHEME + "://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?"
 _EMAIL = r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@" + _HOST
 _NAME = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*"
 _NUMBER = r"[0-9]+|0x[0-9a-f]*"
 
 
 def find_host(text: str) -> str | None:
-    """Return the host of an absolute URL or an e-mail address, in lower case; None for any other text."""
+    """Return the host of an e-mail address, or of an absolute URL whose scheme says that the request goes to its host.
+
+    It is in lower case; return None for any other text.
+    """
     if len(text) > MAX_CHARS:
         return None
     match = re.fullmatch(_URL, text) or re.fullmatch(_EMAIL, text)
