@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import check_depth, has_json_form
-from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call, read_object
@@ -55,6 +55,10 @@ from planwarden.tools.guarded.promises import (
 MAX_VALUE_CHARS = 2_000
 MAX_VALUES = 40
 MAX_NAME_CHARS = 200
+NEW = 0
+"""The version of a session that is not stored yet."""
+ATTEMPTS = 20
+"""How often a stop is decided while other stops of the same session change what is stored."""
 MAX_AT = 2.0**37
 """The latest time in a transcript, in Unix seconds: in the year 6325, so that it has a date in every time zone."""
 MAX_CALLS = 2_000
@@ -100,6 +104,14 @@ class DoneKeeper:
             # A subagent itself owes nothing. If one still runs, the host will stop again after it.
             return StopDecision()
         fresh = _build_session(str(self._settings.home), host, event)
+        for _ in range(ATTEMPTS):
+            decision = await self._decide_once(fresh)
+            if decision is not None:
+                return decision
+        raise StoreError("the session stops in too many processes at once")
+
+    async def _decide_once(self, fresh: HostSession) -> StopDecision | None:
+        """Return the decision; None if another process has changed what is stored about the session meanwhile."""
         session = await self._sessions.find(fresh.session, self._store.clock.now())
         if session is None:
             folder = await anyio.to_thread.run_sync(_find_first_folder, fresh.record)
@@ -108,8 +120,7 @@ class DoneKeeper:
         verdict = await judge_session(self._store, self._settings, session, await list_calls(self._store, session))
         owed = [each for each in verdict.owed if each.promise.full_name not in session.waived]
         if not owed:
-            await self._save(replace(session, refusals=0, question=""))
-            return StopDecision()
+            return StopDecision() if await self._save(replace(session, refusals=0, question="")) else None
         names, rejection = _list_names(owed), ""
         strict = [each for each in owed if each.promise.mode == "strict"]
         limit = max((each.promise.retries for each in strict), default=0)
@@ -120,38 +131,46 @@ class DoneKeeper:
             rejection = f"A person said no{answer.person and ': '}{answer.person}. "
             limit = max(limit, 1)
         if session.refusals < limit:
-            await self._save(replace(session, refusals=session.refusals + 1))
-            await self._audit(host, "sent back", strict or owed)
+            if not await self._save(replace(session, refusals=session.refusals + 1), "sent back", strict or owed):
+                return None
             return StopDecision(refusal=f"Not done: {rejection}{_list_reasons(strict or owed)}")
+        audited = "stopped unproven" if answer is None else ""
         if answer is None:
             answer = await self._ask(_build_question(session, owed))
-            await self._audit(host, "stopped unproven", owed)
-        await self._save(replace(session, refusals=0, question=names))
+        if not await self._save(replace(session, refusals=0, question=names), audited, owed):
+            return None
         how = "" if answer.suspension_id is None else f" A person may waive it: question {answer.suspension_id}."
-        label = GUARDED_HOSTS[cast("HostName", host)].label
+        label = GUARDED_HOSTS[cast("HostName", session.host)].label
         return StopDecision(message=f"{label} says it is done without: {names}. {rejection}{_list_reasons(owed)}{how}")
 
     async def _waive(self, session: HostSession, owed: Sequence[OwedPromise], reason: str) -> StopDecision:
         names = _list_names(owed)
         waived = {each.promise.full_name: reason[:500] or "without a reason" for each in owed}
-        await self._save(replace(session, refusals=0, question="", waived={**session.waived, **waived}))
-        await self._audit(session.host, f"waived: {reason[:500]}" if reason else "waived", owed)
+        said = f"waived: {reason[:500]}" if reason else "waived"
+        while not await self._save(
+            replace(session, refusals=0, question="", waived={**session.waived, **waived}), said, owed
+        ):
+            # The person's answer counts once, so it must not be lost.
+            session = await self._sessions.find(session.session) or replace(session, version=NEW)
         return StopDecision(message=f"A person waived for this session: {names}.")
 
-    async def _save(self, session: HostSession) -> None:
-        """Store the session, and delete those whose last stop was more than `KEEP_SESSIONS_S` ago."""
+    async def _save(self, session: HostSession, answer: str = "", owed: Sequence[OwedPromise] = ()) -> bool:
+        """Store the session unless the stored one has changed since it was read; return whether it is stored.
+
+        With an `answer`, also audit it. Delete the sessions whose last stop was more than `KEEP_SESSIONS_S` ago.
+        """
         now = self._store.clock.now()
+        record = replace(session, updated_at=now, expires_at=now + KEEP_SESSIONS_S)
+        tool, names = f"{session.host}/{STOP_TOOL}", _list_names(owed)
+        entry = AuditEntry(kind="guarded", facts={"tool": tool, "answer": answer, "promises": names})
 
-        def put(transaction: RecordTransaction) -> bool:
+        def store(transaction: RecordTransaction) -> bool:
             transaction.delete_due(HostSession, now)
-            return transaction.put(replace(session, updated_at=now, expires_at=now + KEEP_SESSIONS_S))
+            return transaction.insert(record) if record.version == NEW else transaction.change(record)
 
-        await self._sessions.write(put)
+        is_stored = await self._sessions.write(store, entry if answer else None)
         await anyio.to_thread.run_sync(_delete_old_records, Path(session.record).parent)
-
-    async def _audit(self, host: str, answer: str, owed: Sequence[OwedPromise]) -> None:
-        facts: dict[str, JsonValue] = {"tool": f"{host}/{STOP_TOOL}", "answer": answer, "promises": _list_names(owed)}
-        await self._store.audit((AuditEntry(kind="guarded", facts=facts),))
+        return is_stored
 
 
 def _has_running_subagent(event: dict[str, JsonValue]) -> bool:
@@ -174,7 +193,9 @@ def _build_session(home: str, host: str, event: dict[str, JsonValue]) -> HostSes
         record = str(event.get("transcript_path", ""))[:4_096]
     shown_name = name[:MAX_NAME_CHARS] if name.isprintable() else ""
     folder = os.path.normpath(folder)
-    return HostSession(session=session, host=host, name=shown_name, folder=folder, record=record, expires_at=0.0)
+    return HostSession(
+        session=session, host=host, name=shown_name, folder=folder, record=record, expires_at=0.0, version=NEW
+    )
 
 
 async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -204,6 +205,22 @@ async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_
         [question] = await host.questions()
         assert question.card.words == "It says it is done without: tests."
         assert not (await stop(keeper, "another session in the same folder")).refusal
+
+
+async def test_stops_at_the_same_time_are_refused_as_often_as_one_after_the_other(
+    tmp_path: Path, back_end: BackEnd
+) -> None:
+    async with holding(tmp_path / "home", back_end=back_end) as (keeper, _):
+        await edit(keeper)
+        refused: list[bool] = []
+
+        async def note() -> None:
+            refused.append(bool((await stop(keeper)).refusal))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(note)
+        assert sorted(refused) == [False] * 2 + [True] * 4
 
 
 async def test_a_receipt_is_found_by_the_beginning_of_the_id_that_the_host_gave_its_session(tmp_path: Path) -> None:
