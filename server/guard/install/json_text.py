@@ -84,7 +84,8 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
-    """Return the text without the value at that path, and without the containers that become empty, except the root.
+    """Return the text without the value at that path, and without the containers that become empty, except the root and
+    those that were empty before `add_item` (see `_is_from_before`).
 
     Raises:
         InvalidArguments: there is no such value, or the text cannot be read.
@@ -97,7 +98,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
             raise InvalidArguments("there is nothing to remove")
         chain.append(node)
     depth = len(path)
-    while depth > 1 and len(chain[depth - 1].children) == 1:
+    while depth > 1 and len(chain[depth - 1].children) == 1 and not _is_from_before(chain[depth - 1]):
         depth -= 1
     parent, target = chain[depth - 1], chain[depth]
     index = next(number for number, (_, _, node) in enumerate(parent.children) if node is target)
@@ -108,13 +109,18 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
         begin, end = start, parent.children[1][1]
     else:
         begin, end = parent.start + 1, parent.end - 1
-        if re.search(r"//|/\*", text[begin:start] + text[target.end : end]):
+        if _is_from_before(parent) or re.search(r"//|/\*", text[begin:start] + text[target.end : end]):
             begin, end = start, target.end
             comma = _skip(text, end)
             text = text[:comma] + text[comma:].removeprefix(",")
     changed = text[:begin] + text[end:]
     read_json_text(changed)
     return changed
+
+
+def _is_from_before(container: JsonNode) -> bool:
+    """Return whether `_insert` has put the first member into a container that was there, which it marks by no blank."""
+    return container.children[0][1] == container.start + 1
 
 
 def _descend(text: str, path: tuple[str, ...]) -> tuple[JsonNode, tuple[str, ...]]:
@@ -137,6 +143,9 @@ def _insert(text: str, node: JsonNode, keys: tuple[str, ...], value: JsonValue) 
         entry = f"{json.dumps(keys[0], ensure_ascii=False)}: {entry}"
     end = "\r\n" if "\r\n" in text else "\n"
     inner = own + unit
+    if not node.children and node.start != _skip(text, 0):
+        entry = entry.replace("\n", end + own)
+        return f"{text[: node.start + 1]}{entry}{text[node.start + 1 :]}"
     entry = entry.replace("\n", end + inner)
     if node.children:
         last = node.children[-1][2].end

@@ -260,6 +260,12 @@ TEXTS = (
     '{\r\n  "hooks": {\r\n    "PreToolUse": [\r\n      1.0,\r\n      1e5\r\n    ]\r\n  }\r\n}\r\n',
     '\ufeff{ "hooks": { "PreToolUse": [ "\\u00e9", 12345678901234567890 ] } }',
     '{"url": "https://example.com/*x*/", "hooks": {"PreToolUse": [2,]}}',
+    *(
+        '{"hooks":{"PreToolUse":[]}}',
+        '{"hooks": {}}',
+        '{\n  "hooks": {\n  }\n}\n',
+        '{"hooks": {"PreToolUse": [ /* x */ ],},}',
+    ),
 )
 
 
@@ -271,6 +277,16 @@ def test_what_was_added_is_removed_without_a_trace(text: str) -> None:
     assert after["hooks"]["PreToolUse"][-1] == ITEM
     assert all(comment in changed for comment in ("// why", "/* later */") if comment in text)
     assert remove_at(changed, (*PATH, len(after["hooks"]["PreToolUse"]) - 1)) == text
+
+
+def test_lists_of_hooks_that_a_person_left_empty_stay_when_planwarden_leaves(user: Path) -> None:
+    path = user / ".claude" / "settings.json"
+    path.parent.mkdir()
+    for text in ('{"hooks":{"PreToolUse":[]}}', '{"hooks": {"Stop": [ ]}, "a": 1}', '{\n  "hooks": {}\n}\n'):
+        path.write_text(text, encoding="utf-8")
+        for command in ("install", "install", "uninstall"):
+            assert main(["guard", command, "claude-code", "--yes"]) == DONE
+        assert path.read_text(encoding="utf-8") == text
 
 
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(
