@@ -10,14 +10,14 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
-from planwarden.tools.guarded.shell import ShellCommand, read_commands
+from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, read_commands
 
 NOT_THERE = ""
 """The reason that means that no part of the line is the wanted command."""
 MAX_DEPTH = 4
 """The most levels of shells (as in `bash -c`) and groups inside each other."""
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
-_COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*(?=\n|\Z)"
+_COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
 _VARIABLE = (
     r"(?:CI|TZ|LANG|LC_[A-Z]+|TERM|COLUMNS|V|VERBOSE|DEBUG|LOG_LEVEL|NO_COLOR|FORCE_COLOR|CLICOLOR(?:_FORCE)?|CGO_ENABLED"
@@ -96,10 +96,7 @@ def _explain(
     line: str, folders: frozenset[str], root: str, fits: Callable[[str], bool], depth: int, *, is_group: bool = False
 ) -> str | None:
     """Return what `explain_unproven` returns, for a line that runs in one of several possible folders."""
-    # Removing these parts neither hides nor adds a command, and leaves every quote in its place.
-    plain = line if "\\" in line else re.sub(_LEADING, "", re.sub(_REDIRECTION, "", re.sub(_COMMENT, "", line)))
-    plain = re.sub(_SAME_EXIT, "exit", re.sub(_TEST, r"test \1", re.sub(_NOT, "not ", plain)))
-    commands = read_commands(plain, has_groups=True)
+    commands = read_commands(_simplify(line), has_groups=True) if len(line) <= MAX_CHARS else None
     if commands is None:
         return "planwarden cannot read its command line (variables, substitutions, groups or loops)"
     reason: str | None = NOT_THERE
@@ -118,6 +115,18 @@ def _explain(
         if reason is None:
             return None
     return reason
+
+
+def _simplify(line: str) -> str:
+    """Return the line without parts whose removal neither hides nor adds a command, with every quote in its place."""
+
+    def drop_comment(match: re.Match[str]) -> str:
+        # The comment is checked here, because an expression that gives up at a quote would begin again at each `#`.
+        return "" if line[match.end() : match.end() + 1] in ("", "\n") else match[0]
+
+    if "\\" not in line:
+        line = re.sub(_LEADING, "", re.sub(_REDIRECTION, "", re.sub(_COMMENT, drop_comment, line)))
+    return re.sub(_SAME_EXIT, "exit", re.sub(_TEST, r"test \1", re.sub(_NOT, "not ", line)))
 
 
 def _find_program(words: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from planwarden.server.settings.promises import read_promises
 from planwarden.storage.hosts import TrustedFolder
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import CallPattern, Promise, RecordedCall, judge_promises
+from planwarden.tools.guarded.shell import MAX_CHARS
 from tests.kit import Settings, load_settings, requirement
 from tests.server.guard.test_guard import Guarded, guarded
 from tests.server.guard.test_hook import answering, has_sockets  # pyright: ignore[reportUnusedImport]  # fixture
@@ -133,6 +134,13 @@ def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_progra
     for option in options:
         [owed] = judge_promises([promise], [EDIT, run(f"{command} {option}")], "/r", {}).owed
         assert "its options" in owed.reason, option
+
+
+def test_many_long_lines_of_what_only_looks_like_a_comment_do_not_keep_a_host_from_stopping() -> None:
+    calls = [run("true '" + " #" * 16_000 + "'") for _ in range(40)]
+    [owed] = judge_promises([PROMISE], [EDIT, *calls, run("make test #" + "x" * MAX_CHARS)], "/r", {}).owed
+    assert "cannot read" in owed.reason
+    assert not judge_promises([PROMISE], [EDIT, *calls, run("# and\nmake test # so")], "/r", {}).owed
 
 
 @pytest.mark.parametrize(
