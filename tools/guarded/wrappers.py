@@ -12,12 +12,14 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from planwarden.tools.guarded.shell import RESERVED, list_words, read_commands
+from planwarden.tools.guarded.shell import MAX_CHARS, RESERVED, list_words, read_commands
 
 MAX_INNER = 100
 """The most commands that are read from one line."""
 MAX_DEPTH = 8
 """The most levels of wrappers inside each other."""
+MAX_READ_CHARS = 16 * MAX_CHARS
+"""The most characters that are read for one line; those of a command inside of others are read once for each."""
 
 
 class Wrapper(msgspec.Struct, frozen=True):
@@ -122,6 +124,7 @@ class InnerCommands:
     def __init__(self, line: str) -> None:
         self.is_whole = True
         """False if the line may run something that is not among these commands."""
+        self._chars_left = MAX_READ_CHARS
         self._lines: dict[str, None] = {}
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
@@ -140,13 +143,14 @@ class InnerCommands:
                 self._read(tuple(dropwhile(lambda word: word in RESERVED and word not in WRAPPERS, part)), depth)
 
     def _is_new(self, words: tuple[str, ...], depth: int) -> bool:
+        self._chars_left -= sum(map(len, words)) + len(words)
         if self._is_too_much(depth) or words in self._read_before:
             return False
         self._read_before.add(words)
         return True
 
     def _is_too_much(self, depth: int) -> bool:
-        is_too_much = depth > MAX_DEPTH or len(self._lines) >= MAX_INNER
+        is_too_much = depth > MAX_DEPTH or len(self._lines) >= MAX_INNER or self._chars_left < 0
         self.is_whole &= not is_too_much
         return is_too_much
 
@@ -221,6 +225,9 @@ class InnerCommands:
             if value is None and option in values | lines:
                 value, index = " ".join(words[index : index + 1]), index + 1
             if option in lines:
+                self._chars_left -= sum(map(len, words[index:])) + len(words) - index
+                if self._is_too_much(depth):
+                    break
                 # The value of some options is in a language of its own.
                 self.is_whole &= option == "c" and wrapper.is_closed
                 self._read_line(value or "", depth)

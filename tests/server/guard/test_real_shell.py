@@ -222,15 +222,22 @@ def test_quoted_words_come_back_as_the_shell_hands_them_on_and_no_text_breaks_th
 
 
 PIECES = ("a", "a ", "'a' ", "a \\\n", "2>", "\\a", '"a\\"', "a;", ">", '"', '"a', " 2>&1")
-WRAPPING = ("timeout ", "env ", "uv run ", "bash -c ", "eval '", "sudo -u ", 'bash -c "$(', "find -exec ")
+WRAPPING = ("timeout ", "env ", "uv run ", "bash -c ", "eval '", "sudo -u ", 'bash -c "$(', "find -exec ", "npx ")
+LINES = ("flock -c 'flock -c' ", "flock -c x ", "flock -c '' ")
 
 
-@pytest.mark.parametrize("piece", [*PIECES, *WRAPPING])
+@pytest.mark.parametrize("piece", [*PIECES, *WRAPPING, *LINES])
 def test_no_line_makes_the_reader_try_without_end(piece: str) -> None:
     line = "a " + piece * ((MAX_CHARS - 2) // len(piece))
     read_commands(line)
     assert list(list_words(line))
     assert len(InnerCommands(line[2:]).list_lines()) <= MAX_INNER + 3
+
+
+def test_a_line_whose_commands_are_too_long_to_be_read_is_not_read_whole() -> None:
+    for line in ("flock -c 'flock -c' " * 1_200, "npx " + "a " * 120_000):
+        assert not InnerCommands(line).is_whole
+    assert InnerCommands("a; env b '" + "x" * (MAX_CHARS - 12) + "'").is_whole
 
 
 @pytest.mark.parametrize(
