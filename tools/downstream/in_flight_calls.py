@@ -86,6 +86,10 @@ class InFlightCall:
         self._changed = anyio.Event()
         return None if self._ended.is_set() else self.elicitation
 
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
     def reply(self, answer: Answer) -> None:
         """Answer the open question."""
         self._answer, self.elicitation = answer, None
@@ -121,6 +125,9 @@ class InFlightCalls:
 
     def hold(self, name: str, call: InFlightCall) -> bool:
         """Hold a call that waits for an answer. Return False when `MAX_HELD` calls already wait."""
+        if len(self._held) >= MAX_HELD:
+            # Calls of an earlier connection ended with it, and nobody may ever answer their questions.
+            self._held = {name: waiting for name, waiting in self._held.items() if not waiting.has_ended}
         if len(self._held) >= MAX_HELD:
             return False
         self._held[name] = call

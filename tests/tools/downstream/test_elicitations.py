@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
+from planwarden.tools.downstream.in_flight_calls import MAX_HELD, InFlightCall, InFlightCalls
 from tests.kit import MemoryStore, requirement
 from tests.support.paths import DOUBLES
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
@@ -151,6 +152,19 @@ async def test_an_answer_after_the_process_ended_makes_the_outcome_unknown(place
         [question] = after.suspensions
         assert question.kind == "reconcile" and "the process that held the call ended" in question.found[0]
     assert read_answers(place) == []
+
+
+@requirement("downstream:questions")
+async def test_open_questions_of_calls_that_have_ended_leave_those_of_others_to_a_person() -> None:
+    async def lose() -> JsonValue:
+        raise EOFError
+
+    calls, lost = InFlightCalls("d"), InFlightCall("an execution")
+    assert all(calls.hold(str(number), InFlightCall("another")) for number in range(MAX_HELD - 1))
+    assert calls.hold("lost", lost) and not calls.hold("more", InFlightCall("a third"))
+    await calls.run(lost, lose)
+    assert calls.hold("more", InFlightCall("a third"))
+    assert calls.take("lost") is None and calls.take("more") is not None and calls.take("0") is not None
 
 
 @requirement("downstream:questions")
