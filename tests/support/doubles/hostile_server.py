@@ -279,6 +279,10 @@ def after_initialized() -> None:
         for number in range(500):
             params = {"message": "password?", "requestedSchema": NOTHING}
             send({"jsonrpc": "2.0", "id": f"q{number}", "method": "elicitation/create", "params": params})
+    if MANNER == "withdraws":
+        for number in range(40):
+            send({"jsonrpc": "2.0", "id": f"q{number}", "method": "ping"})
+            send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": f"q{number}"}})
     if MANNER == "complains":
         for _ in range(20_000):
             sys.stderr.write("\x1b[31mno\u202e " + "x" * 200 + "\n")

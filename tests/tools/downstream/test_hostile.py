@@ -6,13 +6,17 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.downstream.connection import choose_pause_s
-from planwarden.tools.downstream.transports.child import MAX_LOG_BYTES
+from planwarden.tools.downstream.transports.child import MAX_LOG_BYTES, ServerLog
+from planwarden.tools.downstream.transports.stdio import MAX_SERVER_REQUESTS, stdio_transport
 from tests.requirements import requirement
-from tests.tools.downstream.support import Place, read_error, run_call, wait_until
+from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 
 @pytest.fixture
@@ -111,6 +115,26 @@ async def test_the_error_output_of_a_server_that_ends_is_kept_and_it_starts_agai
         assert found.log is not None and "no such key" not in str(found.reason)
         assert await anyio.Path(found.log).read_text(encoding="utf-8") == "no such key\n"
     assert [choose_pause_s(failures) for failures in (1, 2, 3, 4, 100)] == [0.5, 1.0, 2.0, 4.0, 60.0]
+
+
+@requirement("downstream:bounded")
+@pytest.mark.parametrize(("manner", "passed"), [("asks", MAX_SERVER_REQUESTS), ("withdraws", 40)])
+async def test_requests_that_the_server_cancelled_do_not_count_as_open(place: Place, manner: str, passed: int) -> None:
+    place.serve(bad=manner)
+    [config] = load_settings(home=place.home, environment={}).servers.configs
+    initialized = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"))
+    end = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id="end", method="tools/list"))
+    ids: list[object] = []
+    async with stdio_transport(config, ServerLog(None), lambda _: None, lambda: None) as (received, sending):
+        with anyio.fail_after(WAIT_S):
+            await sending.send(initialized)
+            await sending.send(end)
+            async for item in received:
+                if isinstance(item.message, JSONRPCRequest):
+                    ids.append(item.message.id)
+                elif isinstance(item.message, JSONRPCResponse):
+                    break
+    assert ids == [f"q{number}" for number in range(passed)]
 
 
 @requirement("downstream:words")

@@ -49,7 +49,8 @@ BURST, PAUSE_S = 100, 0.01
 """After each `BURST` unsolicited lines the reader pauses for `PAUSE_S`, so that the event loop can do other work."""
 MAX_SERVER_REQUESTS = 16
 """How many requests of the server may wait for our answer at the same time."""
-_WANTED = frozenset({"notifications/progress", "notifications/cancelled", "notifications/subscriptions/acknowledged"})
+_CANCELLED = "notifications/cancelled"
+_WANTED = frozenset({"notifications/progress", _CANCELLED, "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 
 Item = SessionMessage | Exception
@@ -109,9 +110,13 @@ class _McpChild(Child, kw_only=True):
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
         """Return True for answers, for notifications that we use, and for up to `MAX_SERVER_REQUESTS` open requests."""
         match message:
-            case JSONRPCNotification(method=method):
+            case JSONRPCNotification(method=method, params=params):
                 if method == _TOOLS_CHANGED:
                     self.on_tools_changed()
+                request_id = (params or {}).get("requestId") if method == _CANCELLED else None
+                if isinstance(request_id, int | str):
+                    # The SDK does not answer a request that the server cancelled.
+                    self.server_requests.discard(request_id)
                 return method in _WANTED
             case JSONRPCRequest(id=request_id):
                 if request_id in self.server_requests or len(self.server_requests) >= MAX_SERVER_REQUESTS:
