@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from planwarden.agent.common.canonical import canonical_json, digest, is_larger, read_json
+from planwarden.agent.common.canonical import canonical_json, digest, read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.common.paths import replace_file
 from planwarden.tools.downstream.config import ServerConfig, build_slug
@@ -33,10 +33,7 @@ async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | Non
     """
     if client.server_capabilities.tools is None:
         return [], "it offers no tools"
-    tools, note = await _read_pages(client)
-    if is_larger(tools, MAX_LISTING_BYTES):
-        raise ToolError(f"its listing is larger than {MAX_LISTING_BYTES} bytes")
-    return tools, note
+    return await _read_pages(client)
 
 
 def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
@@ -56,10 +53,14 @@ async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None
     tools: list[JsonValue] = []
     cursor: str | None = None
     cursors: set[str] = set()
+    size = 0
     for _ in range(MAX_PAGES):
         page = await client.session.list_tools(params=mcp.types.PaginatedRequestParams(cursor=cursor))
         for tool in page.tools[: MAX_TOOLS - len(tools)]:
             tools.append(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
+            size += len(canonical_json(tools[-1]))
+            if size > MAX_LISTING_BYTES:
+                raise ToolError(f"its listing is larger than {MAX_LISTING_BYTES} bytes")
         if len(page.tools) > MAX_TOOLS or (len(tools) >= MAX_TOOLS and page.next_cursor is not None):
             return tools, f"it lists more than {MAX_TOOLS} tools; the others are left out"
         cursor = page.next_cursor

@@ -227,6 +227,9 @@ def build_tool_list(params: Message) -> Message:
     if MANNER == "endless":
         page = int(params.get("cursor", "0")) + 1
         return {"tools": [build_tool(f"t{page}")], "nextCursor": str(page)}
+    if MANNER == "vast":
+        page = int(params.get("cursor", "0")) + 1
+        return {"tools": [build_tool(f"t{page}", title="x" * 3_000_000)], "nextCursor": str(page)}
     if MANNER == "circle":
         return {"tools": [build_tool(f"t{params.get('cursor', '')}")], "nextCursor": "again"}
     return {"tools": list_tools()}

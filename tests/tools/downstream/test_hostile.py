@@ -62,6 +62,7 @@ MANNERS = (
     Manner("many", "the answer is larger than 8388608 bytes", tools=0),
     Manner("several", "it lists more than 1000 tools", tools=1_000),
     Manner("endless", "its listing has more than 100 pages", tools=100),
+    Manner("vast", "down: its listing is larger than 6291456 bytes", tools=0),
     Manner("circle", "returns to a page", tools=2),
     Manner("half", "tools.1.inputSchema: Field required", tools=0),
     Manner("pattern", "following its references", "does not fit its output schema", "match", tools=1),
