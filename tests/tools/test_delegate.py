@@ -15,6 +15,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.codec import decode_events
+from planwarden.tools.delegate import delegation
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal
 from tests.kit import Authority, Requester, Suspension, ev, open_inbox, plan, requirement, start_as, tool_step
@@ -358,6 +359,20 @@ async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent_whose_lost_h
         [question] = (await run_call(warden, "delegate_to_agent", goal)).suspensions
         assert question.kind == "reconcile" and "nobody knows its handle" in question.found[0]
         assert place.ledger.count("die hello") == 1
+
+
+@requirement("delegate:durable")
+async def test_a_poll_that_says_nothing_about_the_goal_is_repeated_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delegation, "UNREACHABLE_S", 0.01)
+    place = Place(tmp_path, settings=FREE)
+    place.serve(bob="agent")
+    async with place.warden() as warden:
+        done = await delegate(warden)
+        assert done.status == "completed", done.steps
+        result = done.steps[0].result
+        assert isinstance(result, dict) and (result["output"], result["threadId"]) == ("done", "t1")
 
 
 def read_rows(home: Path, query: str) -> list[tuple[str, ...]]:

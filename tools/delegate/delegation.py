@@ -132,9 +132,16 @@ class DelegationTool:
             return child.wait(UNREACHABLE_S)
 
     async def _view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
-        """Return the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`."""
+        """Return the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`.
+
+        An answer that is not about the execution says nothing about it; the next one may.
+        """
         agent = self._find_agent(child.agent)
-        return ChildView.read(await agent.call(agent.settings.get_tool, {"threadId": child.thread_id}, execution_id))
+        answer = await agent.call(agent.settings.get_tool, {"threadId": child.thread_id}, execution_id)
+        view = ChildView.read(answer)
+        if view.status is None or view.threadId not in (None, child.thread_id):
+            raise AgentUnreachable(f"agent {child.agent!r} did not say how its thread {child.thread_id!r} is")
+        return view
 
     async def watch(self, executions: Engine) -> None:
         """Close each open suspension whose agent no longer asks it, every `WATCH_S` seconds, until cancelled."""
