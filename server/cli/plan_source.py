@@ -95,4 +95,4 @@ def _read_document(path: str, what: str) -> JsonValue:
     try:
         return parse_text(data, "yaml" if path.endswith(YAML_SUFFIXES) else "json")
     except PlanwardenError as error:
-        raise InvalidArguments(f"{what} in {source} {verb} {error.message}") from error
+        raise InvalidArguments(f"cannot read {what} in {source}: {error.message}") from error

@@ -162,7 +162,7 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
 
 def to_pointer(path: str) -> str:
     """Return the JSON pointer that a path in another language, such as `$.results[0].url`, probably means."""
-    return "".join(f"/{part}" for part in _PART.findall(path.removeprefix("$")))
+    return "".join(f"/{re.sub('~(?![01])', '~0', part)}" for part in _PART.findall(path.removeprefix("$")))
 
 
 def leave_out_bindings(value: JsonValue, bound: list[Path], path: Path = ()) -> JsonValue:

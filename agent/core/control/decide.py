@@ -255,9 +255,12 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         return ev.StepCompleted(step_id=step.step_id, validation="failed")
     if state.retries < execution.options.taef_max_retries:
         return ev.ValidationFailed(step_id=step.step_id, missing=missing, mode="strict", enforced=True)
+    failed = [name for name in missing if any(call.tool_name == name for call in state.calls)]
     message = (
-        f"step {step.step_id!r} required {', '.join(missing)}; the model wrote text instead of calling "
-        f"{'it' if len(missing) == 1 else 'them'}, even after {state.retries} enforcement prompt(s)"
+        f"step {step.step_id!r} required {', '.join(missing)}; "
+        + (f"no call of {', '.join(failed)} succeeded, and " if failed else "")
+        + f"the model wrote text instead of calling {'it' if len(missing) == 1 else 'them'}"
+        + f"{' again' if len(failed) == len(missing) else ''}, even after {state.retries} enforcement prompt(s)"
     )
     return ev.StepFailed(step_id=step.step_id, code="tools_not_called", message=message)
 

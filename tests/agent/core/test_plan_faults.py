@@ -59,6 +59,7 @@ BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "path": "/x"}), "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call'"),
     (text({"$from": ["find"]}), "'$from' must be the id of one step, in text"),
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
+    (text({"$from": "find", "pointer": "/a~1b/~2"}), "'/a~1b/~2' is not a JSON pointer (RFC 6901); write '/a~1b/~02'"),
 ]
 SIZES: list[tuple[Json, str]] = [
     (text("x" * 262_144), "note: the arguments are larger than 262144 bytes"),

@@ -28,12 +28,24 @@ MARKED = 'Sure.\n---JSON_OUTPUT_START---\n{"toolCalls": [{"toolName": "note", "a
         (["find", "note"], [FIND, NOTE], {}, "completed", 0, None),
         (["find", "note"], [FIND, *[kit.says("done")] * 3], {}, "failed", 2, "tools_not_called"),
         (["broken"], [kit.calls(("broken", {}))] * 5, {}, "failed", 0, "iterations_exhausted"),
+        (["broken"], [kit.calls(("broken", {})), *[kit.says("done")] * 3], {}, "failed", 2, "tools_not_called"),
         # Enforcement prompts are counted apart from iterations.
         (["note"], [kit.says("soon"), kit.says("soon"), NOTE], {"maxIterations": 1}, "completed", 2, None),
         (["note"], [kit.says("no")], {"taefMaxRetries": 0}, "failed", 0, "tools_not_called"),
         (["note"], [], {}, "failed", 0, "model_error"),
     ],
-    ids=["prose", "prose first", "in text", "in turn", "half", "failed", "counted apart", "no retry", "no reply"],
+    ids=[
+        "prose",
+        "prose first",
+        "in text",
+        "in turn",
+        "half",
+        "failed",
+        "failed once",
+        "counted apart",
+        "no retry",
+        "no reply",
+    ],
 )
 async def test_a_step_is_completed_by_calls_and_never_by_words(
     tools: list[str], script: list[JsonValue], options: Json, status: str, retries: int, code: str | None
@@ -48,6 +60,10 @@ async def test_a_step_is_completed_by_calls_and_never_by_words(
         proven = {call.tool_name for call in step.actual_tool_calls if call.status == "succeeded"}
         missing = ", ".join(tool for tool in tools if tool not in proven)
         assert step.error is not None and missing in step.error.message and step.validation_status == "failed"
+        called = {call.tool_name for call in step.actual_tool_calls} - proven
+        assert (
+            ("no call of broken succeeded" in step.error.message) is ("it again" in step.error.message) is bool(called)
+        )
     kinds = [seen.type for seen in done.observations or ()]
     if retries and code is None:
         assert kinds.index("VALIDATION_FAILED") < kinds.index("ENFORCEMENT_SENT") < kinds.index("TOOL_CALLED")

@@ -102,6 +102,7 @@ def test_a_plan_that_cannot_run_is_one_sentence_and_exit_code_2(cli: Cli) -> Non
     for content, expected in (
         (None, "No such file"),
         ("{", "not valid JSON"),
+        ("[" * 100_000, "plan.json': the JSON is nested deeper than 64 levels"),
         ("[]", "not an object"),
         ('{"todoList": [{"id": "a", "description": "b", "requiredTools": ["nothing"]}]}', "'nothing'"),
     ):
