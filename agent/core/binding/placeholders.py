@@ -40,6 +40,11 @@ _IN_BRACKETS = (
     rf"(?:(?:your|insert|enter|add your|put)\b[^\[\]<>\n]{{0,60}}|{_WHOSE}(?:'s|’s)?[ _-]{_NOUN}[^\[\]<>\n]{{0,20}})"
 )
 _YOURS = r"your[._-]?(?:e-?mail|name|address)?[\w.-]{0,20}(?<!yours)(?<!yourself)@[\w.-]+"
+_EXAMPLE_HOST = r"(?:[\w-]+\.)*example\.(?:com|org|net)\.?"
+_ADDRESS = r"[^@<>,;\s]+@[^@<>,;\s]+"
+_RECIPIENT = rf"""(?:\s*{_ADDRESS}|(?:\s*"[^"]*"\s*|[^@<>,;"?!]{{0,60}})<{_ADDRESS}>)\s*"""
+"""An address, perhaps with the name of a person. No two parts next to each other match the same characters, and a
+pattern looks for the example only after it has seen that all is a list: else the time would grow as the square."""
 _IS_A_VALUE = "is {}, not a value"
 _IS_A_PLACEHOLDER = "is the placeholder {}"
 _IS_AN_EXAMPLE = "is {}, an example address, not a real one"
@@ -48,14 +53,14 @@ _HAS_WORDS = "has the placeholder {} in it"
 
 WHOLE = (
     _Pattern(
-        r"(?is)(?:https?://)?(?:[\w.-]+\.)?example\.(?:com|org|net)(?::\d+)?(?:[/?#].*)?"
-        r"|[^@\s]+@(?:[\w-]+\.)*example\.(?:com|org|net)"
+        rf"(?is)(?:(?:[a-z][a-z\d+.-]{{0,30}}:)?//(?:[^/?#@\s]*@)?)?{_EXAMPLE_HOST}(?::\d+)?(?:[/?#].*)?"
+        rf"|(?=(?:{_RECIPIENT}[,;])*{_RECIPIENT}\Z).*?@{_EXAMPLE_HOST}(?=[\s,;>]|\Z).*"
         rf"|<?(?:{_YOURS}|(?:user|name|e-?mail|someone|recipient|customer)@"
         r"(?:your)?(?:domain|company|e?mail)\.\w+)>?",
         _IS_AN_EXAMPLE,
         is_code=False,
     ),
-    _Pattern(r"<(?![!?/]|https?:|(?:br|hr|p)>)[^<>@]{1,200}(?<!/)>", _IS_A_PLACEHOLDER),
+    _Pattern(r"<(?![!?/]|https?:|(?:br|hr|p)>)[^<>@]{1,200}(?<!/)>|<<[^<>@]{1,200}>>", _IS_A_PLACEHOLDER),
     _Pattern(
         rf"\{{\{{[^{{}}]{{1,200}}\}}\}}|\$\{{(?!{_ENVIRONMENT})[^{{}}]{{1,200}}\}}|\{{[A-Za-z_][\w .-]{{0,100}}\}}",
         _IS_A_PLACEHOLDER,
@@ -79,6 +84,7 @@ WHOLE = (
 INSIDE = (
     _Pattern(r"(?<!\$)\{\{[ ]?[\w .'-]{1,80}\}\}", _HAS),
     _Pattern(rf"\[(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|(?i:{_IN_BRACKETS}))\](?!\()", _HAS_WORDS),
+    _Pattern(r"(?i)\b(?:dear|hello|hi) \[[^\[\]\n]{1,40}\](?!\()", _HAS_WORDS),
     _Pattern(
         rf"(?i)<(?:{_NOUN}|recipient|customer|sender|{_IN_BRACKETS}|[^<>\n]{{1,60}} from [^<>\n]{{1,60}})>",
         _HAS_WORDS,

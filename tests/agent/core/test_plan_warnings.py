@@ -96,6 +96,15 @@ PLACEHOLDERS = (
     "Lorem ipsum dolor sit amet",
     "the result of step 1",
     "ann@example.com",
+    "ann@acme.io, ben@example.com; Eve <eve@example.org>",
+    '"Ash, Ann" <ann@mail.example.com>',
+    "<ann@example.com>",
+    "https://example.com.",
+    "//example.com/x",
+    "ftp://example.com/x y",
+    "https://ann:secret@example.com:8080/",
+    "<<name>>",
+    "Hello [Name],\n\nyour invoice 7 is overdue.",
     "your-email@company.com",
     "Dear {{name}},\n\nyour invoice 7 is overdue.",
     "Please pay <total from step 2> EUR.",
@@ -116,6 +125,11 @@ TEXTS = (
     "^[A-Z]{3}[0-9]{2}$",
     "x" * 5000,
     "yours@acme.io",
+    "https://example.com@acme.io/",
+    "Write to ann@example.com, or to Ben.",
+    "Dear TODO,",
+    "Hello [Ann](https://acme.io/ann)",
+    "ann@acme.io, ben@example.com.acme.io",
 )
 NAMED_AS_CODE = (("template", "Dear {name}"), ("html", "<name>"))
 
