@@ -31,6 +31,7 @@ from planwarden.server.views.status_text import (
     describe_lost_patience,
     describe_next_attempt,
     describe_proof,
+    describe_state,
 )
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
@@ -118,7 +119,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | None
     """In the caller's words, or null."""
     output: str | None
-    """The final text, or the engine's summary of what the log proves; null until it ends."""
+    """The final text, after the engine's own sentence unless the execution completed; without one, the engine's summary
+    of what the log proves; null until it ends."""
     error: Error | None
     """Why it failed or was given up, or null."""
     steps: tuple[Step, ...]
@@ -329,9 +331,14 @@ def _find_awaited(state: ExecutionState, suspensions: Iterable[Suspension]) -> L
 
 
 def _build_output(state: ExecutionState) -> str | None:
-    """Return the final text, or the engine's summary of what the log proves; None until the execution ends."""
+    """Return the final text, or the engine's summary of what the log proves; None until the execution ends.
+
+    A model may claim success in its text, whatever happened.
+    """
     if not state.is_finished:
         return None
+    if state.synthesis and state.status != "completed":
+        return f"The plan {describe_state(state)}. A model wrote:\n\n{state.synthesis}"
     return state.synthesis or find_final_text(state) or join(summarize(state), describe_edits(state)) or None
 
 

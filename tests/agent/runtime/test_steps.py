@@ -345,3 +345,10 @@ async def test_the_last_step_answers_the_goal_in_whatever_order_the_steps_before
     script = [kit.says(text) for text in ("3 orders", "60 EUR", "fine", "All is well.")]
     done, _ = await run(*steps, script=script)
     assert (done.status, done.output) == ("completed", "All is well.")
+
+
+async def test_a_final_text_after_a_failure_comes_after_the_engines_own_sentence() -> None:
+    script = [kit.says("All is done.", "synthesize")]
+    done, _ = await run(kit.tool_step("a", "broken"), script=script, options={"synthesize": True})
+    assert done.status == "failed" and done.output is not None
+    assert done.output.startswith("The plan failed: ") and done.output.endswith(". A model wrote:\n\nAll is done.")
