@@ -92,7 +92,7 @@ def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> Jso
         if token is None:
             break
         if isinstance(document, str):
-            raise LeadsNowhere(_explain_text(reference))
+            raise LeadsNowhere(_explain_text(reference), is_absent=True)
         if not isinstance(document, dict | list) or (isinstance(document, list) and token == "-"):
             raise LeadsNowhere("has nothing there", is_absent=True)
         try:

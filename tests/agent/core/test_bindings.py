@@ -156,10 +156,11 @@ def test_null_and_json_as_text_are_undone_where_the_schema_of_an_input_refuses_t
 
 @requirement("plans:default")
 def test_a_default_stands_for_what_is_not_there() -> None:
-    execution = after({"ids": [1], "none": None})
+    execution = after({"ids": [1], "none": None, "text": "a"})
     assert put({"$from": "a", "pointer": "/ids/0", "default": 9}, execution) == 1
     assert put({"$from": "a", "pointer": "/ids/1", "default": [9]}, execution) == [9]
     assert put({"$from": "a", "pointer": "/none", "default": 9}, execution) is None
+    assert put({"$from": "a", "pointer": "/text/total", "default": 9}, execution) == 9
     assert put({"$from": "b", "default": None}, execution) is None
     absent: list[JsonValue] = [{"$from": "b"}, [{"$from": "a", "pointer": "/no", "default": 1}, {"$from": "b"}]]
     for argument in absent:

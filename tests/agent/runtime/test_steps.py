@@ -279,6 +279,7 @@ MISSPELT: Json = {"contains": {"properties": {"amuont": {"minimum": 1}}}}
             [when("/ids", {"minItems": 1}), when("/idz", {"minItems": 1})],
             "when[1]: the pointer '/idz' into the result of step 'find' has nothing there",
         ),
+        (when("/topic/length", {"minimum": 1}), "leads into text"),
         (when("", {"minItems": 5, "type": "array"}), 'the value is an object, and type asks for "array"'),
         (given(5, {"minimum": 3}), None),
         (given("7000", {"minimum": 5000}), 'the value is the text "7000", and minimum is for numbers'),
