@@ -31,7 +31,7 @@ from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
-_KNOWN = ("completed", "skipped")
+_KNOWN = ("completed", "skipped", "rejected")
 """Statuses of steps whose result is known, or known to be absent."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024

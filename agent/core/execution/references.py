@@ -44,7 +44,7 @@ class PartsNeeded(Needed):
 
 
 class AbsentValue(InvalidArguments):
-    """A binding points to nothing, or to a step that was skipped; the default of the binding applies, if it has one."""
+    """A binding points to nothing, or to a step that was skipped or rejected; its default applies, if it has one."""
 
 
 class BindingSources(msgspec.Struct, frozen=True):
@@ -211,7 +211,7 @@ def _find_value(reference: Reference, sources: BindingSources, texts: ParsedText
     if state is not None and state.status == "completed":
         return find_result(state, reference, sources.parts, texts, takes_lists=sources.takes_lists)
     if state is not None:
-        kind = AbsentValue if state.status == "skipped" else InvalidArguments
+        kind = AbsentValue if state.status in ("skipped", "rejected") else InvalidArguments
         raise kind(f"'$from' names step {reference.step_id!r}, which has no result: it is {state.status}")
     if reference.call is not None:
         raise InvalidArguments(f"call {reference.call} of the same item has no result")

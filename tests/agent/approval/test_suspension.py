@@ -42,6 +42,21 @@ async def test_on_reject_says_what_goes_on_but_never_what_the_question_covered(
     assert statuses(done) == {"a": "rejected", "b": "skipped", "c": c, "d": "completed", "e": e}
 
 
+async def test_after_a_no_that_lets_the_plan_go_on_the_result_counts_as_a_missing_value() -> None:
+    ledger = Ledger()
+    bound: JsonValue = {"$from": "a", "pointer": "/approved"}
+    steps = plan(
+        confirm("a", onReject="continue"),
+        tool_step("judged", "note", {"text": "judged"}, when={"value": bound, "matches": {}}),
+        tool_step("default", "note", {"text": {"$from": "a", "pointer": "/by", "default": "nobody"}}),
+    )
+    async with warden(ledger) as w:
+        done = await decide(w, await w.execute_plan(steps), NO)
+    assert done.status == "completed" and ledger.lines == ["note nobody"]
+    assert statuses(done) == {"a": "rejected", "judged": "skipped", "default": "completed"}
+    assert done.steps[1].skipped_because == "when"
+
+
 async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:
     asked_of: list[str] = []
 
