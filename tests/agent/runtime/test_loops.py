@@ -97,6 +97,19 @@ async def test_calls_that_need_a_person_are_asked_about_once_and_approved_row_by
 
 
 @requirement("loops:batch")
+async def test_a_step_goes_on_after_a_no_to_some_calls_of_every_item_and_is_rejected_after_a_no_to_all() -> None:
+    ledger = Ledger()
+    calls: list[JsonValue] = [{"toolName": "erase", "arguments": {"ids": [number, ITEM]}} for number in (1, 2)]
+    step: Json = {"id": "wipe", "description": "wipe", "forEach": [7, 8], "toolCalls": calls}
+    async with warden(ledger) as w:
+        some = await decide(w, await w.execute_plan(plan(step)), Decision(approved=True, content={"items": [0, 2]}))
+        assert (some.status, ledger.lines) == ("completed", ["erase [1, 7]", "erase [1, 8]"])
+        assert [call.status for call in some.steps[0].actual_tool_calls] == ["succeeded", "rejected"] * 2
+        none = await decide(w, await w.execute_plan(plan(step)), Decision(approved=False))
+    assert (none.status, none.steps[0].status, len(ledger.lines)) == ("rejected", "rejected", 2)
+
+
+@requirement("loops:batch")
 @pytest.mark.parametrize(
     ("said", "why"),
     [
