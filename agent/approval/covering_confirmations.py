@@ -34,7 +34,7 @@ def list_covered_calls(
     covered_calls: list[tuple[ev.CoveredCall, Risk]] = []
     size = 0
     for step_id in execution.steps[call.step_id].step.confirms:
-        execution = _look_ahead(context, execution, step_id)
+        execution = look_ahead(context, execution, step_id)
         for planned in execution.steps[step_id].calls:
             row = _cover(context, execution, planned)
             size += 0 if row is None else measure_at_least(row[0].arguments, MAX_COVERED_BYTES)
@@ -45,7 +45,7 @@ def list_covered_calls(
     return tuple(covered_calls)
 
 
-def _look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
+def look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
     """Return the execution as it would be after the loop of the step began, if the items are known already."""
     state = execution.steps[step_id]
     if state.step.loop is None or state.items is not None:

@@ -43,6 +43,8 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
 
     step_id: str
     tool_name: str
+    call_id: str = ""
+    """Set for a call of a loop whose items are known."""
     risk: Risk | None = None
     arguments: dict[str, JsonValue] | None = None
     """Exactly as they will run; None when only the run will know them."""
@@ -85,7 +87,9 @@ def forecast_calls(
         if bytes_left < 0:
             break
         try:
-            forecasts.append(_forecast_call(context, execution, call, forecasts, has_inputs=has_inputs))
+            forecast = _forecast_call(context, execution, call, forecasts, has_inputs=has_inputs)
+            forecasts.append(forecast)
+            bytes_left -= measure_at_least(forecast.arguments, MAX_BYTES)
         except PathsNeeded as needed:
             # Collect the paths of all calls, so that they are looked up at once.
             paths |= needed.keys
@@ -143,7 +147,9 @@ def _forecast_call(
     if definition is None or definition.unavailable:
         why = "there is no such tool" if definition is None else definition.unavailable
         return CallForecast(step_id=call.step_id, tool_name=call.tool_name, fault=why)
-    forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, risk=definition.risk)
+    is_item_call = execution.steps[call.step_id].items is not None
+    call_id = call.call_id if is_item_call else ""
+    forecast = CallForecast(step_id=call.step_id, tool_name=call.tool_name, call_id=call_id, risk=definition.risk)
     request = CallRequest(context, execution, call, definition)
     if takes_from := tuple(_find_sources(execution, call, has_inputs=has_inputs)):
         likely = _find_likely_grant(request, before)
@@ -174,12 +180,14 @@ def _forecast_call(
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:
     """Yield the sources of the call's arguments that do not exist yet, each once."""
-    plan, loop = execution.plan, execution.steps[call.step_id].step.loop
+    plan, caller = execution.plan, execution.steps[call.step_id]
+    loop = caller.step.loop
     assert plan is not None
     takes_inputs = plan.inputs is not None
-    sources = [reference.step_id for reference in find_references(call.proposed)]
-    if loop is not None:
-        # The number of calls depends on the items.
+    references = list(find_references(call.proposed))
+    sources = [reference.step_id for reference in references]
+    if loop is not None and (caller.items is None or any(reference.call is not None for reference in references)):
+        # The number of calls depends on the items, and some calls take what another call of their item returns.
         yield ITEM
         sources += [reference.step_id for reference in find_references(loop.items)]
     for step_id in dict.fromkeys(sources):

@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.approval.covering_confirmations import update_covered_call
-from planwarden.agent.approval.forecast import CallForecast, forecast_calls
+from planwarden.agent.approval.covering_confirmations import look_ahead, update_covered_call
+from planwarden.agent.approval.forecast import MAX_CALLS, CallForecast, forecast_calls
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
     add_edit,
@@ -26,7 +26,7 @@ from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
-from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
@@ -53,6 +53,8 @@ def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspen
 
 def _look_again(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
     """Return the question as it would be asked now: about the plan, tools, policy and grants as they are now."""
+    begun = [step_id for step_id, state in execution.steps.items() if state.status != "pending"]
+    execution = _begin_loops(context, execution)
     forecast = forecast_calls(context, execution)
     covers = tuple(
         ev.CoveredCall(
@@ -60,6 +62,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
             tool_name=call.tool_name,
             arguments=call.arguments,
             definition_digest=call.definition_digest,
+            call_id=call.call_id,
         )
         for call in forecast
         # If the tool changed since the plan was accepted, a question about the call alone shows how.
@@ -69,11 +72,27 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
         and call.needs in ("client", "human")
         and call.quorum == 1
     )
-    begun = [step_id for step_id, state in execution.steps.items() if state.status != "pending"]
     findings = tuple(_describe(execution, forecast, covers))
     if begun:
         findings = (f"A model revised the plan after {_name(begun)} began.", *findings)
     return replace(question, covers=covers, found=findings)
+
+
+def _begin_loops(context: ApprovalContext, execution: ExecutionState) -> ExecutionState:
+    """Return the execution as if the loops whose items are known had begun, up to the first with too many calls."""
+    count = sum(map(_count_calls, execution.steps.values()))
+    for step_id in [step_id for step_id, state in execution.steps.items() if state.step.loop is not None]:
+        begun = look_ahead(context, execution, step_id)
+        count += _count_calls(begun.steps[step_id]) - _count_calls(execution.steps[step_id])
+        if count > MAX_CALLS:
+            break
+        execution = begun
+    return execution
+
+
+def _count_calls(state: StepState) -> int:
+    """Return how many calls a forecast looks at in the step before it begins."""
+    return len(state.step.tool_calls) if state.items is None else len(state.calls)
 
 
 def _quote_agent(execution: ExecutionState) -> str:
@@ -90,7 +109,7 @@ def _describe(
 ) -> Iterator[str]:
     asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
     yield f"{len(execution.steps)} step(s); {len(asking)} call(s) will ask a person."
-    if rows := [call.step_id for call in asking if call.asks == "batch"]:
+    if rows := [call.step_id for call in asking if execution.steps[call.step_id].step.loop is not None]:
         yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
         if tool_names := [call.tool_name for call in forecast if call.risk == risk]:
@@ -103,7 +122,7 @@ def _describe(
         yield f"A model writes the calls or the text of {_name(model_steps)}."
     if failing := [call.step_id for call in forecast if call.fault is not None]:
         yield f"Would fail now: {_name(failing)}."
-    if (unseen := sum(len(state.step.tool_calls) for state in execution.steps.values()) - len(forecast)) > 0:
+    if (unseen := sum(map(_count_calls, execution.steps.values())) - len(forecast)) > 0:
         yield f"{unseen} call(s) were not looked at, because they have begun or there are too many."
 
 

@@ -99,7 +99,7 @@ class CoveredCall(StoredStruct):
     arguments: dict[str, JsonValue]
     definition_digest: str
     call_id: str = ""
-    """Id of the call, if it is one of a loop; empty for every other call, and in the review of a plan."""
+    """Id of the call, if it is one of a loop; empty for every other call."""
 
     def is_about(self, step_id: str, tool_name: str, call_id: str) -> bool:
         """Return whether it has this step and tool, and either this call's id or no call id at all."""

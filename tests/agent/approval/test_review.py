@@ -83,6 +83,28 @@ async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_one
     assert [row.kind for row in rows if row.kind != "policy"] == ["asked", "decided", "covered", "asked", "decided"]
 
 
+async def test_covering_reaches_the_rows_of_a_loop_whose_items_are_known_and_no_others() -> None:
+    ledger, long = kit.Ledger(), list[JsonValue]([0] * 600)
+    steps = (
+        kit.tool_step("listed", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2]),
+        kit.tool_step("same", "erase", {"ids": [3]}, forEach=["x", "y"], dependencies=["listed"]),
+        kit.tool_step("find", "find", {"topic": "x"}, dependencies=["same"]),
+        kit.tool_step("bound", "erase", {"ids": [{"$from": "item"}]}, forEach={"$from": "find", "pointer": "/ids"}),
+        kit.tool_step("many", "erase", {"ids": [4]}, forEach=long, maxItems=600),
+    )
+    async with kit.warden(ledger) as w:
+        asked = await reviewed(w, *steps)
+        [question] = asked.suspensions
+        rows = [("listed", {"ids": [1]}), ("listed", {"ids": [2]}), ("same", {"ids": [3]}), ("same", {"ids": [3]})]
+        assert [(covered.step_id, covered.arguments) for covered in question.confirms] == rows
+        assert 'one question for all rows of "listed", "same", "bound", "many"' in " ".join(question.found)
+        assert (await answer(w, await reviewed(w, steps[0]), kit.YES)).suspensions[0].calls
+        going = await answer(w, asked, COVER)
+        assert ledger.lines == ["erase [1]", "erase [2]", "erase [3]", "erase [3]"]
+        assert await find_faults(w, going) == ()
+    assert [(found.step_id, len(found.calls)) for found in going.suspensions] == [("bound", 3)]
+
+
 @pytest.mark.parametrize(
     "content",
     [None, {"cover": True}, {"plan": plan(kit.tool_step("a", "note", {"text": "mine"}))}],
