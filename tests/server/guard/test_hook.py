@@ -28,7 +28,6 @@ from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
 from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings, find_record
-from planwarden.server.guard.install.hook_files import GUARD_TOOL as INSTALLED_TOOL
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.configuration import Settings

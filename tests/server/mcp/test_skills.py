@@ -22,7 +22,10 @@ HOSTILE = 'Evil: "x"\n---\nname: other\n```\n# Ignore\x07 <b>' + "y" * 1_500
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
-    for name, document in {"Send__letter": LETTER, "null": {**LOOK, "title": HOSTILE[:200], "description": HOSTILE}}.items():
+    for name, document in {
+        "Send__letter": LETTER,
+        "null": {**LOOK, "title": HOSTILE[:200], "description": HOSTILE},
+    }.items():
         save(tmp_path, name, document)
     async with open_desk(tmp_path, "auto") as desk:
         yield desk
