@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.execution.synopsis import MODEL_ASSURANCES
@@ -194,7 +194,7 @@ def _add_edits(execution: ExecutionState, result: Mapping[str, Value | JsonValue
     edited = [edit for question in questions for edit in question.edits]
     editors = {name: describe_editor(edit) for edit in edited for name in edit.arguments}
     edits = "; ".join(
-        f"{_show(name)}: {_show(before.get(name))} -> {_show(ran.get(name))}, by {editors.get(name, 'somebody')}"
+        f"{_cut(name)}: {_show(before, name)} -> {_show(ran, name)}, by {editors.get(name, 'somebody')}"
         for name in names[:MAX_EDITS]
     )
     more: JsonValue = {"editedArguments": list[JsonValue](names), "arguments": ran}
@@ -202,8 +202,14 @@ def _add_edits(execution: ExecutionState, result: Mapping[str, Value | JsonValue
     return _add_meta(result, "planwarden/edited", more)
 
 
-def _show(value: JsonValue) -> str:
-    return escape_text(str(value))[:MAX_VALUE_CHARS]
+def _show(arguments: Mapping[str, JsonValue], name: str) -> str:
+    value = arguments.get(name)
+    text = value if isinstance(value, str) else canonical_json(value)
+    return _cut(text) if name in arguments else "nothing"
+
+
+def _cut(text: str) -> str:
+    return escape_text(text)[:MAX_VALUE_CHARS]
 
 
 def _add_block(result: Mapping[str, Value | JsonValue], text: str) -> dict[str, Value | JsonValue]:

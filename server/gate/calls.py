@@ -70,6 +70,7 @@ HEARTBEAT_S = 3.0
 ATTEMPTS = 20
 """How many times a thread is read while identical calls change it."""
 MAX_HOST_CHARS = 64
+MAX_WHERE_CHARS = 2_000
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension that a host declares in order to get tasks."""
@@ -211,8 +212,13 @@ class GatedCalls:
             await self._note_approval(execution)
             result = await self._deliver(execution, name, frame.request_id)
         else:
-            result = answers.say_unknown(name, await self._find_address(execution))
+            result = answers.say_unknown(self._name(execution, name), await self._find_address(execution))
         return {**task, "status": "completed", "result": result}
+
+    def _name(self, execution: ExecutionState, remote_name: str) -> str:
+        """Return the host's name of the tool that the execution calls."""
+        own_call = execution.only_call
+        return own_call.tool_name if own_call is not None and self._relay.host.names_servers else remote_name
 
     async def _open_questions(self) -> "HostQuestions":
         if self._questions is None:
@@ -323,8 +329,10 @@ class GatedCalls:
             required_tools=(definition.name,),
             tool_calls=(PlannedCall(tool_name=definition.name, arguments=call.arguments),),
         )
+        # The folder comes first, so that a long command cannot hide it.
+        folder = f" in {config.cwd}" if config.cwd is not None else ""
         where = describe_address(config.url) if config.url else f"`{shlex.join((config.command or '', *config.args))}`"
-        where += f" in {config.cwd}" if config.cwd is not None else ""
+        where += f", with the variables {', '.join(sorted(config.env))}" if config.env else ""
         earlier = None if newest is None else await self._describe_earlier(newest)
         options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
         after = None if newest is None else newest.execution_id
@@ -335,7 +343,7 @@ class GatedCalls:
                 # No model reads the context; it says whose server process makes the call.
                 thread=PreparedThread(thread_id, options, context=self._service.owner),
                 requester=Requester(self._principal, host=call.host),
-                goal=f"{call.name} of server {config.name!r}, which is {where}"[:400],
+                goal=f"{call.name} of server {config.name!r}{folder}, which is {where}"[:MAX_WHERE_CHARS],
                 parsed=ParsedPlan(Plan(steps=(step,))),
                 start=StartRequest(after=after, after_version=0 if newest is None else newest.version),
                 pins=(pin,),
@@ -411,7 +419,7 @@ class GatedCalls:
             )
             whole = read_json(artifact.data)
         self._expect_delivery(execution, request_id)
-        return answers.describe_end(execution, name, whole)
+        return answers.describe_end(execution, self._name(execution, name), whole)
 
     def _expect_delivery(self, execution: ExecutionState, request_id: RequestId | None) -> None:
         if execution.suspensions and has_run(execution):
@@ -486,10 +494,11 @@ class GatedCalls:
             requests = (await self._open_questions()).build_requests(questions)
             state = execution.open_suspensions[0].question.suspension_id
             return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+        name = self._name(execution, call.name)
         if not execution.open_suspensions:
-            return answers.say_still_running(call.name)
+            return answers.say_still_running(name)
         say = answers.say_unknown if _is_unknown(execution) else answers.ask_to_wait
-        return say(call.name, await self._find_address(execution))
+        return say(name, await self._find_address(execution))
 
     async def _find_address(self, execution: ExecutionState) -> str:
         """Return where a person decides: the page of the question, or the command."""

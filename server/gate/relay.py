@@ -101,6 +101,8 @@ class Host:
         self.write = write
         self.tasks = tasks
         self.relays: list[Relay] = []
+        self.names_servers = False
+        """The host knows each tool by its name in the catalogue, which begins with the server's."""
         self.handshake: Raw | UnsetType = UNSET
         """The parameters with which the host initialized."""
         self.client: dict[str, JsonValue] = {}

@@ -44,6 +44,7 @@ class ServerGroup(Host):
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         super().__init__(write, tasks)
+        self.names_servers = True
         self._owners: dict[str, dict[str, Relay]] = {}
         """By listing method, the server of each URI, template or prompt."""
 

@@ -32,7 +32,9 @@ async def test_held_call_reports_progress_and_gets_the_result(home: Home, host: 
     call = await host.begin_call("write", {"text": "a", "count": None}, _meta={"progressToken": "t"})
     note = await host.wait_for_note("notifications/progress")
     assert note["params"]["progressToken"] == "t"
-    await home.decide()
+    [end] = await home.decide()
+    assert end.goal is not None and end.goal.startswith(f"write of server 'peer' in {Path.cwd()}, which is `")
+    assert ", with the variables " in end.goal and "PATH" in end.goal
     assert (await host.wait(call))["result"] == {
         "content": [{"type": "text", "text": "write {'text': 'a', 'count': None} []"}],
         "later": None,
@@ -212,7 +214,11 @@ async def test_edit_of_a_person_runs_and_is_said_first(home: Home, host: Host) -
     assert answer["content"][0]["text"] == said
     assert answer["_meta"]["planwarden/edited"]["arguments"] == {"text": "b"}
     assert FIRST_LINE in read_text(await host.call("write", {"text": "a"}))
-    assert home.ledger == [["write", {"text": "b"}]]
+    call = await host.begin_call("write", {"text": "c", "count": None})
+    await home.decide(decision=Decision(approved=True, modified_args={"text": "c", "more": [None]}))
+    answer = (await host.wait(call))["result"]
+    assert "count: null -> nothing, by" in read_text(answer) and "more: nothing -> [null], by" in read_text(answer)
+    assert [arguments for _, arguments in home.ledger] == [{"text": "b"}, {"text": "c", "more": [None]}]
 
 
 async def test_what_a_model_rejects_or_edits_is_not_said_to_be_of_a_person(home: Home, host: Host) -> None:

@@ -179,6 +179,9 @@ async def test_arguments_run_as_sent(tmp_path: Path, tasks: TaskGroup, *, serves
         await home.decide()
         assert read_text((await host.wait(call))["result"]).startswith("write")
         assert "do not fit" in read_text(await host.call(name, {}))
+        call = await host.begin_call(name, {"text": "b"})
+        await home.decide(decision=Decision(approved=False))
+        assert f"this call of {name}." in read_text((await host.wait(call))["result"])
     assert home.ledger == [["write", arguments]]
 
 
