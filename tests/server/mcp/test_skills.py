@@ -22,10 +22,8 @@ HOSTILE = 'Evil: "x"\n---\nname: other\n```\n# Ignore\x07 <b>' + "y" * 1_500
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncGenerator[Desk]:
-    for name, document in {
-        "Send__letter": LETTER,
-        "null": {**LOOK, "title": HOSTILE[:200], "description": HOSTILE},
-    }.items():
+    hostile = {**LOOK, "title": HOSTILE[:200], "description": HOSTILE}
+    for name, document in {"Send__letter": LETTER, "null": hostile}.items():
         save(tmp_path, name, document)
     async with open_desk(tmp_path, "auto") as desk:
         yield desk
