@@ -3,18 +3,17 @@
 `planwarden.tools.web.fetch` decides what may be reached and how much is read. trafilatura extracts the text. It is an
 optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
-The result comes from a stranger. A thread that exceeds its time does not stop at once, but it ends soon, because the
-page is small, and at most `EXTRACTIONS_AT_ONCE` threads run.
+The result comes from a stranger. A thread that exceeds its time goes on until it has read the page, which takes about a
+minute at most, because the page is small. At most `EXTRACTIONS_AT_ONCE` threads run; further calls wait for their end.
 """
 
+import asyncio
 import codecs
 import importlib.util
 import re
-from functools import partial
 from typing import cast
 
 import anyio
-import anyio.to_thread
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.agent.common.struct import JsonValue
@@ -28,6 +27,8 @@ DEFAULT_MAX_CHARS = 20_000
 MOST_MAX_CHARS = 100_000
 EXTRACTIONS_AT_ONCE = 2
 EXTRACTION_S = 15.0
+MAX_HTML_CHARS = 1_000_000
+"""The largest page of HTML. The time that a hostile one takes grows with the square of its size."""
 FAST_FROM_CHARS = 500_000
 """Pages above this size skip trafilatura's fallback extractors, whose time grows with the square of the page size."""
 
@@ -100,7 +101,12 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
         annotations={"readOnlyHint": True, "openWorldHint": True},
         unavailable=None if is_installed else _NOT_INSTALLED,
     )
-    limiter = anyio.CapacityLimiter(EXTRACTIONS_AT_ONCE)
+    free_threads = anyio.Semaphore(EXTRACTIONS_AT_ONCE)
+
+    def end_extraction(ended: asyncio.Future[tuple[str | None, str]]) -> None:
+        free_threads.release()
+        # If nobody waits any more, asyncio must not report an error that nobody looked at.
+        _ = ended.cancelled() or ended.exception()
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         if not is_installed:
@@ -109,13 +115,15 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
 
         max_chars = cast("int", arguments.get("max_chars", DEFAULT_MAX_CHARS))
         reply = await fetch(str(arguments["url"]), access, accept=_check_page, headers={"Accept": _ACCEPT})
-        title, text = None, ""
-        with anyio.move_on_after(extraction_s) as scope:
-            work = partial(extract_text, reply)
-            title, text = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
-        if scope.cancelled_caught:
+        await free_threads.acquire()
+        # Whatever ends the wait for it, a thread counts until it ends.
+        extraction = asyncio.get_running_loop().run_in_executor(None, extract_text, reply)
+        extraction.add_done_callback(end_extraction)
+        ended, _ = await asyncio.wait([extraction], timeout=extraction_s)
+        if not ended:
             why = f"could not be extracted within {extraction_s:g} seconds; use another URL"
             raise ToolError(f"the text of the page {why}")
+        title, text = extraction.result()
         if not text:
             raise ToolError("the page has no readable text; it may need a browser, so use another URL")
         return {"url": reply.url, "title": title, "text": text[:max_chars], "truncated": len(text) > max_chars}
@@ -138,9 +146,17 @@ def _check_page(status: int, content_type: str) -> None:
 
 
 def extract_text(reply: WebReply) -> tuple[str | None, str]:
-    """Return title and main text of a reply; the text is empty when there is none. Slow for HTML."""
+    """Return title and main text of a reply; the text is empty when there is none. Slow for HTML.
+
+    Raises:
+        ToolError: the page has too much HTML.
+    """
     content = _decode(reply).translate(_CONTROLS)
-    return _extract_html(content) if reply.media_type in HTML_TYPES else (None, content.strip())
+    if reply.media_type not in HTML_TYPES:
+        return None, content.strip()
+    if len(content) > MAX_HTML_CHARS:
+        raise ToolError(f"the page has more than {MAX_HTML_CHARS} characters of HTML; use the URL of a smaller page")
+    return _extract_html(content)
 
 
 def _extract_html(html: str) -> tuple[str | None, str]:

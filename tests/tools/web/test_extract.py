@@ -4,7 +4,9 @@ import gzip
 import ipaddress
 import ssl
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -17,8 +19,16 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.base import Tool
-from planwarden.tools.web.access import PUBLIC_WEB, AddressPolicy, IPAddress, WebAccess, WebLimits, special_range
-from planwarden.tools.web.extract import web_extract_tool
+from planwarden.tools.web.access import (
+    PUBLIC_WEB,
+    AddressPolicy,
+    IPAddress,
+    WebAccess,
+    WebLimits,
+    WebReply,
+    special_range,
+)
+from planwarden.tools.web.extract import EXTRACTIONS_AT_ONCE, web_extract_tool
 from tests.support.issuer import make_certificate
 from tests.tools.web import support
 
@@ -98,6 +108,7 @@ FAULTS: list[tuple[bytes | support.Handler, str, dict[str, float]]] = [
         for html in ("", " ", "<html></html>", "<html><script>render()</script></html>")
     ),
     (support.build_reply("<div>" * 30_000 + "too deep"), EMPTY, {}),
+    (support.build_reply("<b>a</b> " * 120_000), "more than 1000000 characters of HTML", {}),
     # Each redirect is checked like the first request.
     (support.build_redirect("http://127.0.0.1/"), "may not be reached (loopback)", {}),
     (support.build_redirect("//10.0.0.1/"), "may not be reached (private)", {}),
@@ -156,6 +167,30 @@ READ: list[tuple[bytes, str]] = [
 @pytest.mark.parametrize(("body", "content_type"), READ)
 async def test_text_is_decoded_as_a_browser_would(body: bytes, content_type: str) -> None:
     assert (await extract(support.build_reply(body, content_type=content_type)))["text"] == "naïve"
+
+
+async def test_a_thread_counts_until_it_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_end = list[int](), threading.Event()
+
+    def extract_slowly(reply: WebReply) -> tuple[str | None, str]:
+        began.append(len(reply.body))
+        may_end.wait()
+        raise ValueError("of no interest to anyone any more")
+
+    monkeypatch.setattr("planwarden.tools.web.extract.extract_text", extract_slowly)
+    async with support.serve({"/": support.build_reply(support.build_page("x"))}) as site:
+        tool = build_tool(site, extraction_s=0.01)
+        try:
+            for _ in range(EXTRACTIONS_AT_ONCE):
+                assert "could not be extracted" in await support.read_refusal(tool, url=site.url())
+            with anyio.move_on_after(0.1) as waiting:
+                await support.call_tool(tool, url=site.url())
+            assert waiting.cancelled_caught and len(began) == EXTRACTIONS_AT_ONCE
+        finally:
+            may_end.set()
+        with suppress(ToolError, ValueError):
+            await support.call_tool(tool, url=site.url())
+        assert len(began) == EXTRACTIONS_AT_ONCE + 1
 
 
 async def test_a_compressed_page_and_one_of_exactly_the_limit_are_read() -> None:
