@@ -113,7 +113,8 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
             raise ToolError(_NOT_INSTALLED)
         from planwarden.tools.web.fetch import fetch
 
-        max_chars = cast("int", arguments.get("max_chars", DEFAULT_MAX_CHARS))
+        # For JSON Schema, 100.0 is an integer too.
+        max_chars = int(cast("float", arguments.get("max_chars", DEFAULT_MAX_CHARS)))
         reply = await fetch(str(arguments["url"]), access, accept=_check_page, headers={"Accept": _ACCEPT})
         await free_threads.acquire()
         # Whatever ends the wait for it, a thread counts until it ends.

@@ -182,7 +182,8 @@ def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_
         query = _one_line(str(arguments["query"]), MAX_QUERY_CHARS)
         if not query:
             raise ToolError("webSearch needs a 'query' with visible characters")
-        max_results = cast("int", arguments.get("max_results", DEFAULT_RESULTS))
+        # For JSON Schema, 5.0 is an integer too.
+        max_results = int(cast("float", arguments.get("max_results", DEFAULT_RESULTS)))
         return {"query": query, "results": await _search(endpoint, query, max_results, access)}
 
     return Tool(define(definition), call)

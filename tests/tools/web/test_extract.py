@@ -216,7 +216,7 @@ async def test_main_text_is_returned_without_menus_scripts_and_markup() -> None:
 async def test_control_characters_are_removed_and_long_text_is_cut_and_says_so() -> None:
     plain = support.build_reply("a\0b\x1b[31m\tc\x7f\nd", content_type="text/plain")
     assert (await extract(plain))["text"] == "ab[31m\tc\nd"
-    for limit, expected in ((4, ("ab[3", True)), (11, ("ab[31m\tc\nd", False))):
+    for limit, expected in ((4, ("ab[3", True)), (4.0, ("ab[3", True)), (11, ("ab[31m\tc\nd", False))):
         cut = await extract(plain, max_chars=limit)
         assert (cut["text"], cut["truncated"]) == expected
 

@@ -94,7 +94,7 @@ async def test_search_results_are_bounded_and_cleaned(provider: Provider) -> Non
     async with support.serve(
         {PATHS[provider]: support.build_json_reply(build_hits(*useless, *many, provider=provider))}
     ) as site:
-        results = (await support.call_tool(build_search_tool(provider, site), query="x", max_results=20))["results"]
+        results = (await support.call_tool(build_search_tool(provider, site), query="x", max_results=20.0))["results"]
     assert isinstance(results, list) and len(results) == 20
     cut = {"title": "t" * 299 + "…", "snippet": "a b [31m" + "s" * 991 + "…"}
     assert results[0] == {**cut, "url": "https://a.test/0"}
