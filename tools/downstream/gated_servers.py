@@ -17,6 +17,7 @@ from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import replace_file
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings, build_slug
+from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 
 FOLDER = "gate"
 THREAD_PREFIX = "gate-"
@@ -47,9 +48,12 @@ def choose_name(command: Sequence[str]) -> str:
     """Return a name for a server that its host did not name: its program, without a runner such as `npx`."""
     words = list(command)
     if Path(words[0]).name in _RUNNERS:
-        words = [word for word in words[1:] if not word.startswith("-") and word not in _RUNNER_WORDS] or words
+        passed_over = _RUNNERS | _RUNNER_WORDS
+        words = [each for each in words[1:] if not each.startswith("-") and Path(each).name not in passed_over] or words
     name = re.sub(r"@[^@/]*$", "", words[0]) if not words[0].startswith("@") else words[0].rsplit("@", 1)[0] or words[0]
-    return build_slug(Path(name).stem or "server")[:MAX_NAME_CHARS]
+    slug = build_slug(Path(name).stem or "server")[:MAX_NAME_CHARS]
+    # Tools of these sources are shown as planwarden's own, or as the operator's.
+    return f"server-{slug}" if slug.lower() in RESERVED_SOURCES else slug
 
 
 def build_gated_config(

@@ -24,7 +24,7 @@ from planwarden.tools.downstream import value_counter
 from planwarden.tools.downstream.bounded_streams import bound_events
 from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
-from planwarden.tools.downstream.gated_servers import build_gated_config, save_gated_server
+from planwarden.tools.downstream.gated_servers import build_gated_config, choose_name, save_gated_server
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
@@ -130,6 +130,22 @@ def test_settings_of_a_server_that_a_gate_has_wrapped_are_not_called_unused(tmp_
         f"{other!r} beside mcpServers is not read",
         "planwarden.toml has settings for a server 'b' that is not configured",
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("npx -y @acme/files@1.2", "files"),
+        ("uv run python server.py", "server"),
+        ("python3 -m mail", "mail"),
+        ("python3 -m builtin", "server-builtin"),
+        ("python", "server-python"),
+    ],
+)
+def test_a_wrapped_server_is_named_after_its_program_and_never_like_the_tools_of_planwarden(
+    command: str, name: str
+) -> None:
+    assert choose_name(command.split()) == name
 
 
 def test_a_cached_listing_belongs_to_how_the_server_is_reached_and_not_to_its_secrets(tmp_path: Path) -> None:
