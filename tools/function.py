@@ -215,7 +215,10 @@ def _make_runner(target: ToolFunction) -> Callable[[dict[str, Any], CallContext]
 
 def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, str | None]:
     """Return the parameters that arguments fill, and the name of the one for the `CallContext`, if any."""
-    hints = get_type_hints(target, include_extras=True)
+    try:
+        hints = get_type_hints(target, include_extras=True)
+    except (NameError, SyntaxError, TypeError, AttributeError) as error:
+        raise UsageError(f"tool {tool_name!r}: an annotation cannot be read: {error}") from error
     context_parameter: str | None = None
     parameters: dict[str, tuple[Any, Any]] = {}
     for parameter in inspect.signature(target).parameters.values():

@@ -200,6 +200,19 @@ def test_a_wrong_word_of_the_decorator_is_refused_with_its_file_and_line(words: 
     assert f"test_python_tools.py:{look.__code__.co_firstlineno}: " in refused.value.message
 
 
+def take_unknown(x: object) -> None:
+    raise AssertionError(x)
+
+
+take_unknown.__annotations__["x"] = "Unknown"
+
+
+def test_an_annotation_that_cannot_be_read_is_refused_with_its_file_and_line() -> None:
+    with pytest.raises(UsageError, match="an annotation cannot be read: name 'Unknown'") as refused:
+        planwarden.tool(take_unknown)
+    assert f"test_python_tools.py:{take_unknown.__code__.co_firstlineno}: " in refused.value.message
+
+
 @requirement("decorator:words")
 def test_a_tool_that_only_needs_to_be_read_only_reads() -> None:
     def effect_of(**words: Any) -> str:
