@@ -361,6 +361,13 @@ async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent_whose_lost_h
         assert place.ledger.count("die hello") == 1
 
 
+async def test_a_goal_for_a_disabled_agent_fails_at_once(tmp_path: Path) -> None:
+    place = Place(tmp_path, settings=f"{FREE}start_timeout_s = {2 * WAIT_S}\n")
+    place.configure({"bob": place.entry("agent", disabled=True)})
+    async with place.warden() as warden:
+        assert "it is disabled; nothing was sent" in read_error(await delegate(warden))
+
+
 @requirement("delegate:durable")
 async def test_a_poll_that_says_nothing_about_the_goal_is_repeated_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,9 @@ class ServerConnection:
 
         Raises `ToolError`: the server is down or did not start in time; nothing was sent.
         """
+        if not self.config.can_start:
+            why = self.config.problem or "it is disabled"
+            raise ToolError(f"server {self.config.name!r} is not available: {why}; nothing was sent")
         self.start()
         # Lets the owner task see a loss before the connection is used.
         await anyio.lowlevel.checkpoint()
