@@ -183,6 +183,7 @@ def test_a_public_server_cannot_send_requests_to_this_machine_or_network(
         ("10.0.0.1", "127.0.0.1", "loopback"),
         # A server in a private network may have its authorization server there.
         ("10.0.0.1", "10.255.255.1", None),
+        ("fe80::1%2", "10.255.255.1", None),
     ],
 )
 async def test_a_name_that_resolves_to_an_address_of_this_machine_or_network_is_refused(

@@ -86,7 +86,8 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
         names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
-        addresses = [ipaddress.ip_network(address) for address in names]
+        # An address of IPv6 may name an interface behind `%`, and a network has none.
+        addresses = [ipaddress.ip_network(str(name).partition("%")[0]) for name in names]
         is_private_server = any(special_range(address.network_address) for address in addresses)
         networks = (*_PRIVATE_NETWORKS, *addresses) if is_private_server else ()
         ports = frozenset({url.port or 443})
