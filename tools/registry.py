@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
-from planwarden.agent.common.canonical import exceeds
+from planwarden.agent.common.canonical import exceeds, measure_encoded
 from planwarden.agent.common.errors import (
     LeaseLost,
     OutcomeUnknown,
@@ -38,6 +38,8 @@ MAX_QUESTION_BYTES = 1024 * 1024
 """The most bytes of a form, and of a resume payload."""
 MAX_FORMER = 2_000
 """How many former definitions of changed tools are kept, for all tools together."""
+MAX_FORMER_BYTES = 4 * 1024 * 1024
+"""The most bytes of their schemas as JSON. In memory, a schema of small values takes about 25 times as much."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -62,8 +64,9 @@ class Registry:
         self._index: ToolIndex | None = None
         """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
-        self._former: dict[str, ToolDefinition] = {}
-        """Former definitions of changed or removed tools of groups, by the first `PIN_CHARS` of their digest."""
+        self._former: dict[str, tuple[ToolDefinition, int]] = {}
+        """Former definitions of changed or removed tools of groups, by the first `PIN_CHARS` of their digest, and the
+        bytes of their schemas."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[Callable[[], None], None] = {}
         self.listings: Listings | None = None
@@ -93,9 +96,10 @@ class Registry:
                 pin = before.digest[:PIN_CHARS]
                 # Put it at the end, because the first ones are forgotten first.
                 self._former.pop(pin, None)
-                self._former[pin] = before
-        for pin in list(self._former)[:-MAX_FORMER]:
-            del self._former[pin]
+                self._former[pin] = before, measure_encoded([before.input_schema, before.output_schema])
+        total = sum(size for _, size in self._former.values())
+        while len(self._former) > MAX_FORMER or total > MAX_FORMER_BYTES:
+            total -= self._former.pop(next(iter(self._former)))[1]
         self._tools = {name: tool for name, tool in self._tools.items() if name not in old} | new
         self._groups[group] = frozenset(new)
         self._notify_listeners()
@@ -111,7 +115,8 @@ class Registry:
             self._notify_listeners()
 
     def find_former(self, digest: str) -> ToolDefinition | None:
-        return self._former.get(digest[:PIN_CHARS])
+        former = self._former.get(digest[:PIN_CHARS])
+        return None if former is None else former[0]
 
     def _prepare(self, tool: Tool) -> Tool:
         """Return the tool with its digest and its compiled schema."""

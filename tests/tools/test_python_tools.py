@@ -15,6 +15,7 @@ from planwarden.agent.common.errors import StaleDefinition, ToolError, UsageErro
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, as_tool, define
 from planwarden.tools.function import build_reader, tool
+from planwarden.tools.registry import MAX_FORMER_BYTES
 from tests.kit import Ledger, Registry, first_only, plan, requirement, tool_step, warden
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
@@ -58,6 +59,17 @@ async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
     registry.replace_group("g", [])
     with pytest.raises(ToolError, match="no longer exists"):
         await registry.call("g_a", {}, build_context(first.digest))
+
+
+def test_large_former_definitions_of_changed_tools_are_forgotten_before_small_ones_fill_the_memory() -> None:
+    registry = Registry()
+    digests: list[str] = []
+    for number in range(4):
+        large: dict[str, JsonValue] = {"type": "object", "description": "x" * (MAX_FORMER_BYTES // 2 - 100)}
+        registry.replace_group("g", [build_tool("g_a", f"{number}", large), build_tool("g_b", f"{number}")])
+        digests += [registry.definitions()[0].digest, registry.definitions()[1].digest]
+    memory = [registry.find_former(digest) is not None for digest in digests]
+    assert memory == [False, False, True, True, True, True, False, False]
 
 
 MANY = INLINE_VALUES + 1
