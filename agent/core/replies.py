@@ -74,7 +74,7 @@ def build_reply_events(
         if plan is None:
             raise InvalidPlan(NO_PLAN)
         accepted, warnings = plans.read(plan, author="model")
-        # Nobody gives inputs to a run of a model's plan, so each input has its default.
+        # A model's plan may begin without inputs from a caller, so each input needs a default.
         inputs = fill_inputs(accepted.inputs, None)
     except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))

@@ -5,13 +5,16 @@ function returns no events, nothing changes; if it raises `PlanwardenError`, it 
 """
 
 import logging
+from collections.abc import Mapping
 
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.revisions import add_late_report
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.runtime.lookups import LookedUp
 from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch, JobOutcome
@@ -22,16 +25,26 @@ REPORT_CHARS = 200
 """The most characters that a question quotes of a late result or failure; the log has the whole result."""
 
 
-def start(options: ev.Options, client_id: str | None, request: StartRequest | None) -> BuildEvents:
-    """Start a planned execution, or go on with an incomplete one."""
-    batch = EventBatch((ev.ExecutionStarted(options=options, client_id=client_id),), start=request)
+def start(
+    options: ev.Options,
+    client_id: str | None,
+    request: StartRequest | None,
+    inputs: Mapping[str, JsonValue] | None = None,
+) -> BuildEvents:
+    """Start a planned execution, perhaps with other `inputs` than the defaults, or go on with an incomplete one."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):
             raise InvalidArguments(
                 f"execution {execution.execution_id!r} is {execution.status}; only a planned or incomplete one starts"
             )
-        return batch
+        filled = None
+        if inputs:
+            if execution.status != "planned" or execution.plan is None:
+                raise InvalidArguments("the plan has begun and has its inputs; leave them out")
+            filled = fill_inputs(execution.plan.inputs, inputs)
+        started = ev.ExecutionStarted(options=options, client_id=client_id, inputs=filled)
+        return EventBatch((started,), start=request)
 
     return build
 

@@ -6,7 +6,7 @@ request: if a caller stops waiting, the execution continues.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -30,6 +30,7 @@ from planwarden.agent.common.errors import (
     UnknownSuspension,
     UsageError,
 )
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.task_groups import cancel_tasks
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, new_execution
@@ -263,14 +264,15 @@ class Engine:
         *,
         client_id: str | None = None,
         request: StartRequest | None = None,
+        inputs: Mapping[str, JsonValue] | None = None,
     ) -> ExecutionState:
         """Run a planned execution, or go on with an incomplete one.
 
         Raises:
             KeyUsed: the principal has used the key before.
-            InvalidArguments: it runs already, or has ended.
+            InvalidArguments: it runs already, or has ended, or the inputs do not fit the plan.
         """
-        return await self._command(execution, commands.start(options, client_id, request))
+        return await self._command(execution, commands.start(options, client_id, request, inputs))
 
     async def cancel(
         self, execution: ExecutionState, reason: str | None, *, if_undecided: bool = False

@@ -146,8 +146,6 @@ class Service:
         """
         call = read_options(start.options)
         if plan is None:
-            if start.inputs:
-                raise InvalidArguments("inputs go with a plan; the thread's plan already has its inputs")
             return await self._run_planned(start, call)
         if start.goal is not None:
             check_text(start.goal, "goal", MAX_GOAL_CHARS)
@@ -273,7 +271,10 @@ class Service:
             if spent is not None:
                 raise InvalidArguments(f"the budget of {spent} is used up; send a larger one in options.budgets")
             await self.wait_for_tools(execution.pins)
-            return await self._engine.start(execution, options, client_id=requester.client_id, request=request)
+            client_id = requester.client_id
+            return await self._engine.start(
+                execution, options, client_id=client_id, request=request, inputs=start.inputs
+            )
 
         request = build_request(start.key, {"thread": thread_id})
         return await self._starts.start_once(start, request, create, thread_id=thread_id)

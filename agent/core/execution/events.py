@@ -270,6 +270,8 @@ class ExecutionStarted(Event, tag="ES"):
     options: Options | None = None
     client_id: str | None = None
     """As in `ExecutionCreated`."""
+    inputs: dict[str, JsonValue] | None = None
+    """The inputs of a planned execution, instead of those that it was planned with; None if they stay."""
 
 
 class StepStarted(Event, tag="SB"):

@@ -61,6 +61,24 @@ async def test_a_planned_execution_waits_and_is_run_once_for_another_or_the_same
     assert ledger.lines == ["note planned"]
 
 
+@kit.requirement("plans:inputs")
+async def test_a_planned_execution_takes_inputs_when_it_starts() -> None:
+    ledger = kit.Ledger()
+    schema: JsonValue = {"properties": {"text": {"type": "string", "default": "default"}, "more": {"default": 1}}}
+    step = kit.tool_step("a", "note", {"text": {"$from": "inputs", "pointer": "/text"}})
+    reply: JsonValue = {"when": {"purpose": "plan"}, "reply": {"plan": {**plan(step), "inputs": schema}}}
+    script: list[JsonValue] = [reply, kit.says("done", "synthesize")] * 2
+    async with kit.warden(ledger, script=script) as made:
+        for inputs in (None, {"text": "chosen"}):
+            planned = await made.create_plan("note it", wait_seconds=60)
+            for wrong, said in (({"text": 1}, "not of type"), ({"other": 1}, "other")):
+                with pytest.raises(InvalidArguments, match=said):
+                    await made.execute_plan(thread_id=planned.thread_id, inputs=wrong)
+            done = await made.execute_plan(thread_id=planned.thread_id, inputs=inputs, wait_seconds=60)
+            assert done.status == "completed"
+    assert ledger.lines == ["note default", "note chosen"]
+
+
 @kit.requirement("key:once")
 async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
     gate = kit.PausingTool()

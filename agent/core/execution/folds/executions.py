@@ -19,8 +19,11 @@ def apply_started(execution: ExecutionState, event: ev.ExecutionStarted, at: flo
     has_begun = execution.status == "incomplete" or any(s.status != "pending" for s in execution.steps.values())
     if has_begun and options.rehearse != execution.options.rehearse:
         raise IllegalTransition(f"execution {execution.execution_id!r} has begun: 'rehearse' can no longer change")
+    if has_begun and event.inputs is not None:
+        raise IllegalTransition(f"execution {execution.execution_id!r} has begun: its inputs can no longer change")
     changes: FieldChanges = {
         "options": options,
+        "inputs": execution.inputs if event.inputs is None else event.inputs,
         # If there is no plan yet, the execution still stops when it gets one, because nobody has seen that plan.
         "plan_only": execution.plan_only and execution.plan is None,
         "exhausted": None,
