@@ -2,9 +2,11 @@
 
 import unicodedata
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
+from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import SystemKey
 
@@ -47,11 +49,22 @@ class AttemptLimiter:
             self._attempts.popitem(last=False)
 
 
-def check_text(text: str, name: str, limit: int, *, may_be_empty: bool = False) -> None:
+def check_text(text: object, name: str, limit: int, *, may_be_empty: bool = False) -> None:
+    if not isinstance(text, str):
+        raise InvalidArguments(f"'{name}' must be text, not {type(text).__name__}")
     if not may_be_empty and not text.strip():
         raise InvalidArguments(f"'{name}' is empty")
     if len(text) > limit:
         raise LimitExceeded(f"'{name}' has {len(text)} characters, the limit is {limit}")
+
+
+def copy_mapping(value: object, name: str) -> dict[str, JsonValue] | None:
+    """Return a copy, or None for None. Raises `InvalidArguments` if a program passed something else."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidArguments(f"'{name}' must be a mapping, not {type(value).__name__}")
+    return dict(cast("Mapping[str, JsonValue]", value))
 
 
 def check_key(key: object) -> None:

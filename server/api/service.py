@@ -162,6 +162,7 @@ class Service:
         Raises:
             PlanChanged: the plan is another version now.
         """
+        check_text(name, "name", MAX_GOAL_CHARS, may_be_empty=True)
         call = read_options(start.options)
 
         async def create(request: StartRequest | None) -> ExecutionState:

@@ -25,7 +25,7 @@ from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home, build_observer
-from planwarden.server.api.limits import check_wait
+from planwarden.server.api.limits import check_wait, copy_mapping
 from planwarden.server.api.service import Service
 from planwarden.server.api.stalls import FILE, StallWatch
 from planwarden.server.api.tools import search_tools
@@ -214,9 +214,14 @@ class Warden:
         """
         check_wait(wait_seconds)
         start = StartOptions(
-            requester=Requester(principal), thread_id=thread_id, key=key, goal=goal, inputs=inputs, options=options
+            requester=Requester(principal),
+            thread_id=thread_id,
+            key=key,
+            goal=goal,
+            inputs=copy_mapping(inputs, "inputs"),
+            options=options,
         )
-        execution = await self.service.execute_plan(None if plan is None else dict(plan), start)
+        execution = await self.service.execute_plan(copy_mapping(plan, "plan"), start)
         return await self._wait(execution, wait_seconds, options)
 
     async def run_plan(
@@ -244,7 +249,11 @@ class Warden:
         """
         check_wait(wait_seconds)
         start = StartOptions(
-            requester=Requester(principal), thread_id=thread_id, key=key, inputs=inputs, options=options
+            requester=Requester(principal),
+            thread_id=thread_id,
+            key=key,
+            inputs=copy_mapping(inputs, "inputs"),
+            options=options,
         )
         return await self._wait(await self.service.run_plan(name, start), wait_seconds, options)
 
@@ -277,7 +286,7 @@ class Warden:
         check_wait(wait_seconds)
         service, start = self.service, StartOptions(requester=Requester(principal), key=key)
         execution = await service.ask_person(
-            message, start, details=details, form=None if form is None else dict(form), addressee=addressee
+            message, start, details=details, form=copy_mapping(form, "form"), addressee=addressee
         )
         seconds = execution.options.wait_seconds if wait_seconds is None else wait_seconds
         return service.build_view(await service.wait_until_finished(execution, seconds))
@@ -310,10 +319,8 @@ class Warden:
             ThreadBusy: the execution is not over.
         """
         check_wait(wait_seconds)
-        start = StartOptions(requester=Requester(principal), key=key, inputs=inputs)
-        execution = await self.service.retry(
-            thread_id, start, from_step=from_step, plan=None if plan is None else dict(plan)
-        )
+        start = StartOptions(requester=Requester(principal), key=key, inputs=copy_mapping(inputs, "inputs"))
+        execution = await self.service.retry(thread_id, start, from_step=from_step, plan=copy_mapping(plan, "plan"))
         return await self._wait(execution, wait_seconds)
 
     async def get_execution(

@@ -338,3 +338,26 @@ async def test_a_plan_that_a_person_edited_in_its_review_or_a_fork_changed_is_no
         assert (await made.retry(done.thread_id, from_step="send")).saved_plan is None
         other = await kit.decide(made, await made.run_plan("letter", {"who": "Ada"}), kit.NO)
         assert (await made.retry(other.thread_id, plan=edited, from_step="send")).saved_plan is None
+
+
+async def test_what_is_not_a_mapping_or_not_text_is_refused_by_name() -> None:
+    def untyped(value: object) -> Any:
+        return value
+
+    async with kit.warden() as made:
+        for wrong in ([1], "abc", 5, True):
+            starts = {
+                "inputs": lambda wrong=wrong: made.execute_plan(NOTE, inputs=untyped(wrong)),
+                "plan": lambda wrong=wrong: made.execute_plan(untyped(wrong)),
+                "form": lambda wrong=wrong: made.ask_person("How many?", form=untyped(wrong)),
+            }
+            for name, start in starts.items():
+                with pytest.raises(InvalidArguments, match=f"'{name}' must be a mapping"):
+                    await start()
+        for name, start in {
+            "goal": lambda: made.run_goal(untyped(5)),
+            "name": lambda: made.run_plan(untyped([1])),
+            "message": lambda: made.ask_person(untyped(True)),
+        }.items():
+            with pytest.raises(InvalidArguments, match=f"'{name}' must be text"):
+                await start()
