@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.ports.environment import Clock
 from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
@@ -40,6 +40,7 @@ class AdmissionMiddleware:
     """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
 
     An answer whose token ends while it is sent, such as an open stream, ends too. What the request started goes on.
+    While the store fails, no token can be checked, and the answer is 503.
     """
 
     def __init__(self, app: ASGIApp, check: TokenCheck, path: str) -> None:
@@ -51,11 +52,20 @@ class AdmissionMiddleware:
         if scope["type"] != "http" or scope["path"] != self._path:
             await self._app(scope, receive, send)
             return
+        answer = _Answer(send)
+        try:
+            await self._let_in(scope, receive, answer)
+        except StoreError as error:
+            if answer.has_begun:
+                raise
+            logger.error("cannot check the token of a request: %s", error.message)
+            await PlainTextResponse("the store failed; try again later", 503)(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if await self._check.is_open():
             scope = {**scope, "headers": list(scope["headers"])}
             MutableHeaders(scope=scope)["authorization"] = f"Bearer {self._check.pass_key}"
         token = Headers(scope=scope).get("authorization", "").partition(" ")[2]
-        answer = _Answer(send)
         with anyio.CancelScope() as request:
             watch = asyncio.create_task(self._watch(token, request))
             try:
@@ -78,6 +88,10 @@ class _Answer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._sent: Message | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        return self._sent is not None
 
     async def send(self, message: Message) -> None:
         self._sent = message

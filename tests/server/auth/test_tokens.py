@@ -8,14 +8,23 @@ import pytest
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.server.auth.middleware.auth_context import auth_context_var
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
 from msgspec.structs import replace
 from starlette.datastructures import Headers
+from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
-from planwarden.server.auth.admission import FAILURES, MAX_ADDRESSES, WATCH_S, WINDOW_S, FailedTokenLimiter
+from planwarden.server.auth.admission import (
+    FAILURES,
+    MAX_ADDRESSES,
+    WATCH_S,
+    WINDOW_S,
+    AdmissionMiddleware,
+    FailedTokenLimiter,
+)
 from planwarden.server.auth.caller import TokenCheck, VerifiedToken, identify_bearer
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.location import read_location
@@ -51,6 +60,21 @@ async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) ->
     # Taking the last token away does not open the server: it refuses to start.
     with pytest.raises(UsageError, match="token add"):
         await serve_http(settings, port=0)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_while_the_store_fails_a_request_is_told_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    monkeypatch.setattr("planwarden.server.auth.caller.LOOK_S", 0.0)
+    async with open_store(Settings(home=tmp_path).store) as store:
+        check = TokenCheck(TokenStore(store), store.clock, is_open=is_open)
+    # The store is closed now.
+    app = AuthenticationMiddleware(PlainTextResponse("let in"), backend=BearerAuthBackend(check))
+    transport = httpx2.ASGITransport(app=AdmissionMiddleware(app, check, "/mcp"))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        answer = await http.post("/mcp", headers=bearing(f"{PREFIX}x"))
+    assert (answer.status_code, answer.text) == (503, "the store failed; try again later")
 
 
 @pytest.fixture
