@@ -14,8 +14,7 @@ from typing import Literal
 import msgspec
 
 from planwarden.server.guard.calls import GuardedCall, build_call
-from planwarden.server.guard.guard import build_judge
-from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.judging import Judge, build_judge
 from planwarden.server.settings.configuration import FILE, load_settings
 
 CORPUS = Path(__file__).parent / "corpus.tsv"

@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from planwarden.server.guard.calls import build_call
-from planwarden.server.guard.guard import build_judge
-from planwarden.server.guard.judging import Judge
+from planwarden.server.guard.judging import Judge, build_judge
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.guarded.shell import read_commands
 from tests.fuzz.entrance import Wrong
