@@ -61,15 +61,14 @@ async def test_a_call_of_a_tool_that_changed_is_not_run() -> None:
         await registry.call("g_a", {}, build_context(first.digest))
 
 
-def test_large_former_definitions_of_changed_tools_are_forgotten_before_small_ones_fill_the_memory() -> None:
+def test_the_oldest_former_definitions_are_forgotten_when_all_together_are_too_large() -> None:
     registry = Registry()
     digests: list[str] = []
+    large: dict[str, JsonValue] = {"type": "object", "description": "x" * (MAX_FORMER_BYTES // 2 - 100)}
     for number in range(4):
-        large: dict[str, JsonValue] = {"type": "object", "description": "x" * (MAX_FORMER_BYTES // 2 - 100)}
-        registry.replace_group("g", [build_tool("g_a", f"{number}", large), build_tool("g_b", f"{number}")])
-        digests += [registry.definitions()[0].digest, registry.definitions()[1].digest]
-    memory = [registry.find_former(digest) is not None for digest in digests]
-    assert memory == [False, False, True, True, True, True, False, False]
+        registry.replace_group("g", [build_tool("g_a", f"{number}", large)])
+        digests.append(registry.definitions()[0].digest)
+    assert [registry.find_former(digest) is not None for digest in digests] == [False, True, True, False]
 
 
 MANY = INLINE_VALUES + 1
@@ -235,18 +234,8 @@ def test_a_tool_that_only_needs_to_be_read_only_reads() -> None:
 
 
 @requirement("decorator:words")
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"on_timeout": "aprove"},
-        {"risk": "rd"},
-        {"timeout_s": 0},
-        {"message": 5},
-        {"form": {"type": "bogus"}},
-        {"form": {"$ref": "http://acme.test/form"}},
-    ],
-)
-def test_a_question_that_nobody_can_answer_fails_its_call(words: Any) -> None:
+@pytest.mark.parametrize("words", [{"on_timeout": "aprove"}, {"risk": "rd"}, {"timeout_s": 0}, {"message": 5}])
+def test_a_question_with_a_wrong_word_fails_its_call(words: Any) -> None:
     with pytest.raises(ToolError, match="its question cannot be asked"):
         cast("Any", planwarden.Suspend)(**{"message": "Book it?", **words})
 
