@@ -293,7 +293,12 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
     decision = read_decision(question, result.content) if is_accepted else None
     if decision is None:
         return await _show_undecided(request, "did not decide in the form")
-    return await _decide_as_client(request, decision, "elicitation", reference.digest, compute_form_digest(question))
+    rendered = compute_form_digest(question)
+    try:
+        return await _decide_as_client(request, decision, "elicitation", reference.digest, rendered)
+    except InvalidArguments as error:
+        # The question stays open, and the caller has to learn its thread.
+        return await _show_undecided(request, f"sent an answer that cannot be recorded ({error.message})")
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:

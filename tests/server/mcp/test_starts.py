@@ -32,6 +32,18 @@ async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_
     assert "Which seat?" in shown.message and '"Ann"' in shown.message and '{"row": 7}' in shown.message
 
 
+@requirement("ask_person:answer")
+async def test_an_answer_that_does_not_fit_the_form_leaves_the_question_open_and_names_its_thread(
+    tmp_path: Path, era: support.Era
+) -> None:
+    form = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
+    async with support.open_desk(tmp_path, era, asks=support.approving()) as desk:
+        still = await desk.ok("ask_person", message="Which seat?", form=form)
+        [waiting] = (await desk.ok("list_suspensions"))["suspensions"]
+    assert (still["status"], still["threadId"]) == ("suspended", waiting["threadId"])
+    assert "cannot be recorded" in still["nextAction"] and '"seat" is a required property' in still["nextAction"]
+
+
 @requirement("ask_person:once")
 async def test_a_question_survives_the_server_and_its_key_finds_it_again(tmp_path: Path, era: support.Era) -> None:
     asking: support.Document = {"message": "Send it?", "key": "k"}
