@@ -291,24 +291,24 @@ def _is_same(context: ApprovalContext, question: ev.Question, decision: ev.Recor
         return digest(answer.content) == decision.content
     if not is_same_json(answer.content, decision.content):
         return False
-    given, recorded = answer.modified_args, decision.modified_args
-    if given is None:
+    edits, recorded = answer.modified_args, decision.modified_args
+    if edits is None:
         return recorded is None
     if question.rows:
         names = {str(index): row.tool_name for index, row in enumerate(question.rows)}
-        return (recorded or {}).keys() == given.keys() <= names.keys() and all(
-            _is_completed_to(context, names[key], given[key], (recorded or {})[key]) for key in given
+        return (recorded or {}).keys() == edits.keys() <= names.keys() and all(
+            _is_completed_to(context, names[key], edits[key], (recorded or {})[key]) for key in edits
         )
     # An edit that changed nothing was not recorded.
     return _is_completed_to(
-        context, question.tool_name or "", given, question.arguments if recorded is None else recorded
+        context, question.tool_name or "", edits, question.arguments if recorded is None else recorded
     )
 
 
-def _is_completed_to(context: ApprovalContext, tool_name: str, given: JsonValue, recorded: JsonValue) -> bool:
+def _is_completed_to(context: ApprovalContext, tool_name: str, edits: JsonValue, recorded: JsonValue) -> bool:
     """Return whether these are the recorded arguments, perhaps still without the defaults of the tool's schema."""
-    if is_same_json(given, recorded):
+    if is_same_json(edits, recorded):
         return True
-    if not isinstance(given, dict) or context.tools.get(tool_name) is None:
+    if not isinstance(edits, dict) or context.tools.get(tool_name) is None:
         return False
-    return is_same_json(context.tools.complete(tool_name, given)[0], recorded)
+    return is_same_json(context.tools.complete(tool_name, edits)[0], recorded)

@@ -111,7 +111,7 @@ class DoneKeeper:
         raise StoreError("the session stops in too many processes at once")
 
     async def _decide_once(self, fresh: HostSession) -> StopDecision | None:
-        """Return the decision; None if another process has changed what is stored about the session meanwhile."""
+        """Return the decision; None if another process has changed what is stored about the session in between."""
         session = await self._sessions.find(fresh.session, self._store.clock.now())
         if session is None:
             folder = await anyio.to_thread.run_sync(_find_first_folder, fresh.record)
@@ -146,9 +146,9 @@ class DoneKeeper:
     async def _waive(self, session: HostSession, owed: Sequence[OwedPromise], reason: str) -> StopDecision:
         names = _list_names(owed)
         waived = {each.promise.full_name: reason[:500] or "without a reason" for each in owed}
-        said = f"waived: {reason[:500]}" if reason else "waived"
+        audited = f"waived: {reason[:500]}" if reason else "waived"
         while not await self._save(
-            replace(session, refusals=0, question="", waived={**session.waived, **waived}), said, owed
+            replace(session, refusals=0, question="", waived={**session.waived, **waived}), audited, owed
         ):
             # The person's answer counts once, so it must not be lost.
             session = await self._sessions.find(session.session) or replace(session, version=NEW)

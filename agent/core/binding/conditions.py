@@ -235,7 +235,7 @@ def find_type_faults(
 ) -> Iterator[str]:
     """Yield why no value that fits `shape`, the value's own schema, can match.
 
-    With `is_negated`, for what `not` excludes, another type or a name that never occurs under `required` is no fault.
+    With `is_negated`, for what `not` excludes, a type or a required name that never occurs is not a fault.
     """
     kinds, wanted_types = list_types(shape), list_types(matches)
     for keyword in matches:
