@@ -258,6 +258,10 @@ REQUIREMENTS: dict[str, str] = {
     "app:listing": "Clients that draw no apps see neither the app nor its tool.",
     "app:view": "The view shows facts first, as text, loads nothing, and never focuses approve.",
     "forms:whole": "Nothing is decidable where a value was shortened and cannot be opened, in no channel.",
+    "forms:secrets": (
+        "Neither a form nor the view of a host asks for a secret, as far as a field says that it is one "
+        "(https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation)."
+    ),
     "forms:round-trip": "The text of a value in a field is read as the same value, in every form.",
     "forms:brief": (
         "A form shows the risk and all facts whole on its first three lines, at eighty columns, or there is no form."

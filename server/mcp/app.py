@@ -25,8 +25,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from pydantic import JsonValue
 
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.server.mcp.elicitation import build_form_schema
-from planwarden.server.views.card import AGENT_CHARS
+from planwarden.server.mcp.elicitation import build_form_schema, type_numbers_as_text
+from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.loop_items import PAGE_ITEMS
@@ -122,7 +122,7 @@ def build_questions(view: Execution, nonces: Nonces, principal: str, now: float)
 
 def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now: float) -> JsonValue:
     card = suspension.card
-    schema = build_form_schema(card)
+    schema = _build_fields(card)
     facts = format_facts(card, is_form_shown=schema is not None)
     if not is_whole(card, is_form_shown=True) or sum(map(len, [*card.findings, *facts, card.words])) > QUESTION_CHARS:
         schema = None
@@ -140,6 +140,17 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
         "inboxUrl": suspension.how_to_answer.inbox_url,
         "command": suspension.how_to_answer.command,
     }
+
+
+def _build_fields(card: Card) -> dict[str, JsonValue] | None:
+    """Return the form with its numbers as texts, which JavaScript does not round. A person cannot empty a number that
+    has a default, because an empty text is not a number."""
+    schema = build_form_schema(card)
+    if schema is None:
+        return None
+    numbers = (name for name, field in schema["properties"].items() if field["type"] in ("number", "integer"))
+    filled = [name for name in numbers if "default" in schema["properties"][name]]
+    return type_numbers_as_text({**schema, "required": list(dict.fromkeys([*schema["required"], *filled]))})
 
 
 @cache

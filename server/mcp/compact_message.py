@@ -11,11 +11,12 @@ import unicodedata
 from itertools import accumulate, takewhile
 
 from planwarden.server.views.card import Card
-from planwarden.server.views.card_calls import CardCall
+from planwarden.server.views.card_calls import Argument, CardCall, ToolNote
 from planwarden.server.views.escaping import (
     continue_isolation,
     cut_text,
     format_argument_name,
+    format_identifier,
     format_value,
     is_isolating,
 )
@@ -89,7 +90,7 @@ def build_headline(card: Card) -> list[str]:
 def _format_headline(card: Card) -> str:
     words = [
         card.heading if card.heading.endswith("?") else f"{card.heading}:",
-        _format_name(card.call.tool.name) if card.call is not None else "",
+        _format_tool(card.call.tool) if card.call is not None else "",
         f"(risk: {card.question.risk})" if card.question.risk is not None else "",
     ]
     return " ".join(word for word in words if word)
@@ -98,7 +99,7 @@ def _format_headline(card: Card) -> str:
 def _format_arguments(card: Card) -> list[str]:
     """Return every argument with its value, or every step of a plan; for a form, only refer to the fields below."""
     if card.call is not None:
-        return _format_values(card.call) or ["no arguments"]
+        return list(map(_format_argument, card.call.arguments)) or ["no arguments"]
     return [
         " ".join(
             [
@@ -122,14 +123,18 @@ def _format_covered_calls(card: Card) -> list[str]:
 
 
 def _format_call(call: CardCall) -> str:
-    return f"{_format_name(call.tool.name)}({', '.join(_format_values(call))})"
+    return f"{_format_tool(call.tool)}({', '.join(map(_format_argument, call.arguments))})"
 
 
-def _format_values(call: CardCall) -> list[str]:
-    return [
-        f"{format_argument_name(each.name)}={'(the fields below)' if each.is_form else format_value(each.value.value)}"
-        for each in call.arguments
-    ]
+def _format_tool(tool: ToolNote) -> str:
+    return f"{format_identifier(tool.name)}{f' of {tool.server}' if tool.server else ''}"
+
+
+def _format_argument(argument: Argument) -> str:
+    """Return the argument with its value, and the results that it comes from; there is no space for other origins."""
+    value = "(the fields below)" if argument.is_form else format_value(argument.value.value)
+    origins = f" ({', '.join(argument.result_origins)})" if argument.result_origins else ""
+    return f"{format_argument_name(argument.name)}={value}{origins}"
 
 
 def _format_notes(card: Card) -> list[str]:
@@ -140,15 +145,9 @@ def _format_notes(card: Card) -> list[str]:
     if card.form_titles:
         notes.append(f"the form says of itself {format_value(card.form_titles)}")
     if card.question.quorum > 1:
-        names = ", ".join(_format_name(vote.name) for vote in card.votes) or "nobody yet"
+        names = ", ".join(format_identifier(vote.name) for vote in card.votes) or "nobody yet"
         notes.append(f"needs {card.question.quorum} different people, approved by {names}")
     return notes
-
-
-def _format_name(name: str) -> str:
-    """Return the name, quoted when it has characters that could pass for more than a name."""
-    is_plain = name.isascii() and all(part.isalnum() or part in "_-./:@" for part in name) and name != ""
-    return name if is_plain else format_value(name)
 
 
 def _wrap_lines(text: str, most: int | None = None, *, at_spaces: bool = True) -> list[str]:

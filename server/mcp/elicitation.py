@@ -15,7 +15,8 @@ from the store. The sealed request state holds only ids, a digest and the mode, 
 """
 
 import json
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -47,7 +48,7 @@ from planwarden.server.mcp.compact_message import (
 from planwarden.server.mcp.progress import AnyContext, wait_until_decided
 from planwarden.server.views.card import Card
 from planwarden.server.views.escaping import count_hidden, escape_text, hash_text, is_shown_whole
-from planwarden.server.views.fields import Field, build_field, find_title, read_flat_fields
+from planwarden.server.views.fields import Field, build_field, build_fields, find_title, read_flat_fields
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
 
@@ -73,6 +74,8 @@ _UNSEEN = frozenset(
     {"exclusiveMaximum", "exclusiveMinimum", "format", "maxLength", "minLength", "multipleOf", "pattern"}
 )
 """Keywords that a form may leave out: they only restrict the answer. Any other unknown keyword rules out a form."""
+_SECRET = re.compile("(?i:pass(?:word|phrase|code)|secret|credential|(?:api|access|private)[ _-]?key|token)s?(?![a-z])")
+"""Words in a field's name, title or description that say that it asks for a secret."""
 
 _JSON_TYPES: dict[type[object], str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
@@ -123,7 +126,7 @@ def build_form(suspension: Suspension) -> ElicitationForm | None:
     if message is None or schema is None:
         return None
     if suspension.card.form is None:
-        schema["properties"] = {name: _as_text_field(field) for name, field in schema["properties"].items()}
+        schema = type_numbers_as_text(schema)
     return ElicitationForm(message=message, requested_schema=schema)
 
 
@@ -147,6 +150,14 @@ def build_form_schema(card: Card) -> dict[str, Any] | None:
     return schema if len(json.dumps(schema)) <= MAX_FORM_CHARS else None
 
 
+def type_numbers_as_text(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the form with a text field in place of each number field. `read_decision` reads the numbers exactly.
+
+    JavaScript rounds long numbers. If a form asks for a number, Codex 0.169.0 shows none of its fields.
+    """
+    return {**schema, "properties": {name: _as_text_field(name, field) for name, field in schema["properties"].items()}}
+
+
 def compute_form_digest(suspension: Suspension) -> str:
     """Return the SHA-256 of the form's text; it is recorded with the decision."""
     message = build_compact_message(suspension.card)
@@ -164,7 +175,8 @@ def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Dec
     if verdict not in ("approve", "reject"):
         return None
     if suspension.answer_schema is not None:
-        return Decision(approved=True, content=values) if verdict == "approve" else Decision(approved=False)
+        content = _read_texts(build_fields(suspension.answer_schema), values)
+        return Decision(approved=True, content=content) if verdict == "approve" else Decision(approved=False)
     reason = values.get(REASON)
     given_reason = reason if isinstance(reason, str) and reason.strip() else None
     if verdict == "reject":
@@ -184,21 +196,28 @@ def _build_argument_fields(card: Card) -> dict[str, dict[str, JsonValue]]:
     return fields if len(fields) <= MAX_EDITABLE else {}
 
 
-def _as_text_field(field: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Turn a number field into a text field: if a form asks for a number, Codex 0.169.0 shows none of its fields."""
+def _as_text_field(name: str, field: dict[str, JsonValue]) -> dict[str, JsonValue]:
     if field["type"] not in ("number", "integer"):
         return field
-    return {"type": "string", "title": f"{field['title']} (a number)", "default": json.dumps(field["default"])}
+    rest = {key: field[key] for key in ("description",) if key in field}
+    default = {"default": json.dumps(field["default"])} if "default" in field else {}
+    return {"type": "string", "title": f"{field.get('title', name)} (a number)", **rest, **default}
+
+
+def _read_texts(fields: Iterable[Field], values: dict[str, Any]) -> dict[str, JsonValue]:
+    """Return the values; those that were typed as text into fields of other types are read."""
+    by_name = {field.name: field for field in fields}
+    return {
+        name: by_name[name].read_typed(value) if name in by_name and isinstance(value, str) else value
+        for name, value in values.items()
+    }
 
 
 def _apply_edits(card: Card, values: dict[str, Any]) -> dict[str, JsonValue] | None:
     """Return all arguments with the edits; None if nothing changed. Raises `InvalidArguments`."""
     fields = _build_argument_fields(card)
-    edits = {
-        name: build_field(name, fields[name]).read_typed(value) if isinstance(value, str) else value
-        for name, value in values.items()
-        if name in fields
-    }
+    typed = {name: value for name, value in values.items() if name in fields}
+    edits = _read_texts([build_field(name, fields[name]) for name in typed], typed)
     faults = Schema({"type": "object", "properties": {**fields}}).find_faults(edits)
     if faults:
         raise InvalidArguments(f"the form's edited arguments are not usable: {'; '.join(faults[:5])}")
@@ -218,9 +237,17 @@ def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonVa
     return ({**parts}, names) if is_whole else None
 
 
+def _asks_for_secret(field: Field) -> bool:
+    """Return True for a field to which a form may not ask for an answer, as its format or its words say."""
+    words = (field.name, *(str(field.schema.get(label, "")) for label in _LABELS))
+    return field.schema.get("format") == "password" or any(map(_SECRET.search, words))
+
+
 def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
     keywords = _KEYWORDS[str(field.schema["type"])]
     if field.schema.keys() - keywords - _UNSEEN or count_hidden(field.name) or len(field.name) > MAX_LABEL_CHARS:
+        return None
+    if _asks_for_secret(field):
         return None
     drawn = {key: value for key, value in field.schema.items() if key in keywords}
     labels = {key: escape_text(str(drawn[key])) for key in _LABELS & drawn.keys()}

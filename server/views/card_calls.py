@@ -14,7 +14,7 @@ from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, Execution
 from planwarden.agent.core.tool import is_of_host
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.views.decisions import describe_editor
-from planwarden.server.views.escaping import ValueView, escape_text, format_name, format_value
+from planwarden.server.views.escaping import ValueView, escape_text, format_identifier, format_name, format_value
 from planwarden.server.views.fields import find_title
 from planwarden.server.views.status_words import WORDS, Tone
 
@@ -23,6 +23,7 @@ CLAIM_CHARS = 200
 _SHOWN_ELSEWHERE = ("id", "description", "expectedOutcome")
 """Keys of a step that have places of their own: its id in the heading, and the words under their writer's name."""
 _SOURCES = {"builtin": "built into planwarden", "python": "Python tool"}
+_FROM_RESULT = "from the result of "
 _OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
 
 
@@ -34,6 +35,8 @@ class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     source: str
     """Where it comes from, in words."""
+    server: str = ""
+    """The server that has it, in words; empty for a tool from elsewhere."""
     claim: str = ""
     """How its source describes the tool, quoted, with the source's name; empty for tools of planwarden."""
     titles: Mapping[str, str] = MappingProxyType({})
@@ -62,6 +65,11 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         return escape_text(self.schema_title)
+
+    @property
+    def result_origins(self) -> tuple[str, ...]:
+        """The origins that are results of tools, or items of a loop, which may be such results."""
+        return tuple(origin for origin in self.origins if origin.startswith((_FROM_RESULT, _OWN_VALUES[ITEM])))
 
 
 class CardCall(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -108,10 +116,12 @@ def note_tool(tools: Definitions | None, name: str) -> ToolNote:
         return ToolNote(name=name, label=label, source=of_host or "no longer registered")
     properties = definition.input_schema.get("properties")
     entries = properties.items() if isinstance(properties, dict) else ()
+    server = "" if of_host or definition.source in _SOURCES else f"server {format_value(definition.source)}"
     return ToolNote(
         name=name,
         label=label,
-        source=of_host or _SOURCES.get(definition.source) or f"server {format_value(definition.source)}",
+        source=of_host or server or _SOURCES[definition.source],
+        server=server,
         claim=_quote_claim(definition.source, " ".join(definition.description.split())),
         titles={key: find_title(key, entry) for key, entry in entries if isinstance(entry, dict)},
     )
@@ -223,12 +233,13 @@ def _list_origins(name: str, call: Call | None, earlier: Mapping[Reference, Earl
 
 
 def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str:
-    pointer = f" at {escape_text(reference.pointer)}" if reference.pointer else ""
+    # A binding with a default may have any text as its pointer, so a text that could pass for a fact is quoted.
+    pointer = f" at {format_identifier(reference.pointer)}" if reference.pointer else ""
     if earlier is None and reference.step_id in _OWN_VALUES:
         return f"{_OWN_VALUES[reference.step_id]}{pointer}"
     parsed = ", read as JSON" if reference.parse else ""
     execution = "" if earlier is None else f" in the earlier execution {escape_text(earlier.execution_id)}"
-    return f"from the result of {escape_text(reference.step_id)}{pointer}{execution}{parsed}"
+    return f"{_FROM_RESULT}{format_identifier(reference.step_id)}{pointer}{execution}{parsed}"
 
 
 def list_planned_steps(plan: dict[str, JsonValue] | None, note: Callable[[str], ToolNote]) -> Iterator[PlannedStep]:

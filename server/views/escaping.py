@@ -176,6 +176,12 @@ def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
     return name if name.isidentifier() and name.isascii() and len(name) <= 64 else format_value(name, limit)
 
 
+def format_identifier(text: str) -> str:
+    """Return an identifier unchanged; quote a text with characters that could pass for more than an identifier."""
+    is_plain = text.isascii() and all(part.isalnum() or part in "_-./:@" for part in text)
+    return text if is_plain and 0 < len(text) <= VALUE_CHARS else format_value(text)
+
+
 def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
     """Yield each character of a run, and whether to escape it; too many marks on one letter need escapes too."""
     marks, before = 0, ""

@@ -7,7 +7,7 @@ JSON, so no value can start a new line or a new field. The same question always 
 from collections.abc import Iterator
 
 from planwarden.server.views.card import Card, Vote
-from planwarden.server.views.card_calls import CardCall, PlannedStep
+from planwarden.server.views.card_calls import CardCall, PlannedStep, ToolNote
 from planwarden.server.views.escaping import VALUE_CHARS, format_argument_name, format_value, hash_text
 from planwarden.server.views.instants import format_instant
 
@@ -28,7 +28,7 @@ def format_facts(card: Card, *, limit: int | None = VALUE_CHARS, is_form_shown: 
 
 def format_call(call: CardCall, limit: int | None, note: str = "") -> Iterator[str]:
     """Yield the lines of a call that a decision covers, indented: its tool, place and note, then its arguments."""
-    yield f"  {call.tool.label} ({call.place}{note})"
+    yield f"  {_format_tool(call.tool)} ({call.place}{note})"
     yield from _format_arguments(call, "    ", limit)
 
 
@@ -46,7 +46,7 @@ def hash_question(card: Card) -> str:
 
 def _list_call_lines(card: Card, limit: int | None, is_form_shown: bool) -> Iterator[str]:
     if card.call is not None:
-        yield f"Tool: {card.call.tool.label}"
+        yield f"Tool: {_format_tool(card.call.tool)}"
         if card.call.tool.claim:
             yield f"  {card.call.tool.claim}"
         yield from _format_arguments(card.call, "  ", limit, is_form_shown=is_form_shown)
@@ -89,9 +89,13 @@ def _format_vote(vote: Vote, limit: int | None) -> str:
 
 def _format_planned_step(step: PlannedStep, limit: int | None) -> Iterator[str]:
     for call in step.calls:
-        yield f"Tool: {call.tool.label}"
+        yield f"Tool: {_format_tool(call.tool)}"
         yield from _format_arguments(call, "  ", limit)
     yield from (f"{key} = {format_value(value.value, limit)}" for key, value in step.facts)
+
+
+def _format_tool(tool: ToolNote) -> str:
+    return f"{tool.label}, {tool.source}"
 
 
 def _format_arguments(call: CardCall, indent: str, limit: int | None, *, is_form_shown: bool = False) -> Iterator[str]:
@@ -99,6 +103,7 @@ def _format_arguments(call: CardCall, indent: str, limit: int | None, *, is_form
         title = f" (titled {format_value(argument.schema_title)})" if argument.schema_title else ""
         is_below = is_form_shown and argument.is_form
         value = "(the fields below)" if is_below else format_value(argument.value.value, limit)
-        yield f"{indent}{format_argument_name(argument.name, limit)}{title} = {value}"
+        origins = f" ({', '.join(argument.origins)})" if argument.origins else ""
+        yield f"{indent}{format_argument_name(argument.name, limit)}{title} = {value}{origins}"
     if not call.arguments:
         yield f"{indent}(no arguments)"

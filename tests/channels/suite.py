@@ -85,9 +85,10 @@ ERASED = (tool_step("a", "erase", {"ids": [1, 2]}),)
 WIPED = (tool_step("a", "wipe"),)
 PAID = (tool_step("a", "pay", {"amount": 7}),)
 ROWS: tuple[Json, ...] = ({**tool_step("a", "send", {"to": {"$from": "item"}}), "forEach": ["ann", "eve", "cy"]},)
-SHORT = ({**tool_step("n", "note", {"text": "x"}), "description": "write"},)
+NOTED: Json = {**tool_step("n", "note", {"text": "x"}), "description": "write"}
+SHORT = (NOTED,)
 REVIEWED = (
-    {**tool_step("n", "note", {"text": "x"}), "description": "write"},
+    NOTED,
     {**tool_step("a", "send", {"to": "ann"}), "description": "send"},
 )
 FORM: Json = {
@@ -250,6 +251,23 @@ CASES: tuple[Case, ...] = (
         check=it_is_said_who_decided,
         cannot={"tool": CLAIM},
         requirements=("inbox:decides-once", "resume:table", "tasks:input", "app:nonce"),
+    ),
+    Case(
+        name="an argument that came out of a result is shown with it",
+        steps=(NOTED, tool_step("a", "send", {"to": {"$from": "n", "pointer": "/written"}})),
+        turns=(
+            Turn(
+                answers=(YES,),
+                ledger=("note x", "send x 1 False"),
+                status="completed",
+                shows=(r"to\W+x\W+from the result of n at /written",),
+            ),
+        ),
+        cannot={
+            "tool": Cannot(CLAIM.why, ("note x",)),
+            "python": Cannot(NO_SIGHT.why, ("note x", "send x 1 False")),
+        },
+        requirements=("inbox:facts-first", "forms:brief"),
     ),
     Case(
         name="approve releases a dangerous call",

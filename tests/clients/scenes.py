@@ -171,9 +171,9 @@ Scene = Callable[[Stage, Capture], None]
 FOUND, SENT, CLOSED = "found", f"reminded 3: {LETTER}", "closed 3"
 CUSTOMERS = 'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]'
 TOOL_FORM = (
-    "Run this call? send_reminders (risk: confirm)",
-    CUSTOMERS,
-    f'text="{LETTER}"',
+    'Run this call? send_reminders (risk: confirm); customers=["Acme Ltd",',
+    '| "Borealis", "Cobalt & Sons"] (from the result of find at /customers),',
+    f'| text="{LETTER}"',
     "The agent says (unverified): Remind all of them",
 )
 CONFIRMATION = (

@@ -277,10 +277,89 @@ async def test_what_the_view_sends_when_approve_is_pressed_is_the_decision_or_is
             told = await _sent(drawn, "ui/update-model-context")
             [call] = [call for call in await _sent(drawn, "tools/call") if call["name"] == "app_decide"]
             assert await _sent(drawn, "ui/notifications/size-changed")
-        typed: Document = {"reason": "fine", "arg_to": "Ann", "arg_copies": 3, "arg_urgent": True}
+        typed: Document = {"reason": "fine", "arg_to": "Ann", "arg_copies": "3", "arg_urgent": True}
         assert call["arguments"]["content"] == {"decision": "approve", **typed}
         assert is_stale or (len(told) == 1 and call["arguments"]["nonce"] not in str(told))
         assert desk.ledger.lines == ([] if is_stale else ["send Ann 3 True"])
+
+
+LONG = 2**53 + 1
+"""JavaScript rounds it down."""
+
+
+async def _approve(drawn: browser.HostPage, typed: dict[str, str]) -> None:
+    for name, text in typed.items():
+        await drawn.view.locator(f"[name={name}]").fill(text)
+    await drawn.view.get_by_role("button", name="Approve").click()
+    await drawn.view.locator("#questions button").first.wait_for(state="detached")
+
+
+@pytest.mark.slow
+@browser.NEEDS_CHROMIUM
+@kit.requirement("app:view", "forms:round-trip")
+@pytest.mark.parametrize(
+    ("copies", "typed", "edited"),
+    [
+        (LONG, {}, {}),
+        (5.0, {}, {}),
+        (1, {"arg_copies": str(LONG)}, {"copies": LONG}),
+        (1, {"arg_to": ""}, {"to": ""}),
+    ],
+    ids=["long number", "decimal point", "long number typed", "emptied text"],
+)
+async def test_arguments_run_as_the_view_shows_them_when_approve_is_pressed(
+    tmp_path: Path, copies: float, typed: dict[str, str], edited: dict[str, JsonValue]
+) -> None:
+    before: dict[str, JsonValue] = {"to": "Ann", "copies": copies, "urgent": True}
+    async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", before)))
+        async with drawing(desk, asked["threadId"]) as drawn:
+            await _approve(drawn, typed)
+        [suspension] = (await desk.warden.service.find(asked["executionId"])).suspensions.values()
+        question = suspension.question
+        assert json.dumps(question.arguments) == json.dumps({**before, **edited})
+        assert [edit.arguments for edit in question.edits] == ([tuple(edited)] if edited else [])
+        assert len(desk.ledger.lines) == 1
+
+
+@pytest.mark.slow
+@browser.NEEDS_CHROMIUM
+@kit.requirement("app:view")
+async def test_the_view_approves_nothing_while_a_number_of_the_call_is_emptied(tmp_path: Path) -> None:
+    async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann"})))
+        async with drawing(desk, asked["threadId"]) as drawn:
+            copies = drawn.view.locator("[name=arg_copies]")
+            await copies.fill("")
+            await drawn.view.get_by_role("button", name="Approve").click()
+            # The browser says what is missing there.
+            assert await copies.evaluate("node => node === document.activeElement && node.validity.valueMissing")
+            await _approve(drawn, {"arg_copies": "2"})
+            assert drawn.called.count("app_decide") == 1
+        assert desk.ledger.lines == ["send Ann 2 False"]
+
+
+@pytest.mark.slow
+@browser.NEEDS_CHROMIUM
+@kit.requirement("app:view", "forms:round-trip")
+async def test_a_form_in_the_view_answers_with_exactly_what_stands_in_its_fields(tmp_path: Path) -> None:
+    properties: dict[str, JsonValue] = {
+        "account": {"type": "integer"},
+        "limit": {"type": "integer", "default": LONG},
+        "note": {"type": "string", "default": "soon"},
+        "place": {"type": "string", "default": "here"},
+        "other": {"type": "string"},
+        "rest": {"type": "number"},
+    }
+    form: JsonValue = {"type": "object", "properties": properties, "required": ["account"]}
+    step = kit.tool_step("a", "requestInput", {"message": "Which?", "form": form})
+    async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=kit.plan(step))
+        async with drawing(desk, asked["threadId"]) as drawn:
+            await _approve(drawn, {"account": str(LONG), "note": ""})
+        [answered] = (await desk.ok("get_execution", threadId=asked["threadId"]))["steps"]
+    content = {"account": LONG, "limit": LONG, "note": "", "place": "here"}
+    assert answered["result"] == {"approved": True, "content": content}
 
 
 @pytest.mark.slow

@@ -17,7 +17,13 @@ from planwarden.agent.core.execution.state import SuspensionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Definitions
 from planwarden.server.mcp import compact_message
-from planwarden.server.mcp.elicitation import build_form, build_link, compute_form_digest, read_decision
+from planwarden.server.mcp.elicitation import (
+    build_form,
+    build_form_schema,
+    build_link,
+    compute_form_digest,
+    read_decision,
+)
 from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.escaping import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.question_text import format_facts, is_whole
@@ -36,8 +42,8 @@ def _view(question: Question, tools: Definitions | None = None, inbox: str | Non
     return build_suspension_view(new_execution("e", "t", "local"), stored, tools, inbox=inbox)
 
 
-def _card(question: Question) -> Card:
-    return _view(question).card
+def _card(question: Question, tools: Definitions | None = None) -> Card:
+    return _view(question, tools).card
 
 
 NASTY = "Fine\n" * 5_000 + "\x1b[2J\u202e[Approve]\u200b\U000e0041\nConfirm? (risk: read)"
@@ -59,8 +65,8 @@ def _confirmation(action: str = SPOKEN, *names: str) -> Question:
     return replace(asked, kind="confirmation", tool_name="displayConfirmation", covers=tuple(calls))
 
 
-def _lines(question: Question) -> list[str]:
-    return (compact_message.build_compact_message(_card(question)) or "").split("\n")
+def _lines(question: Question, tools: Definitions | None = None) -> list[str]:
+    return (compact_message.build_compact_message(_card(question, tools)) or "").split("\n")
 
 
 def _cells(line: str) -> int:
@@ -168,6 +174,46 @@ def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agent
 def test_a_form_that_a_host_cannot_show_whole_is_not_shown(form: dict[str, JsonValue]) -> None:
     asked: dict[str, JsonValue] = {"type": "object", **form}
     assert build_form(_view(replace(QUESTION, kind="input", message="?", form=asked))) is None
+
+
+@requirement("forms:secrets")
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("value", {"format": "password"}),
+        ("value", {"writeOnly": True}),
+        ("value", {"title": "Your Passphrase"}),
+        ("value", {"description": "A GitHub access token, or several tokens"}),
+        *(
+            (name, {})
+            for name in ("password", "newPassword", "api_key", "apiKey", "client_secret", "TOKEN", "tokenValue")
+        ),
+    ],
+    ids=str,
+)
+def test_a_form_asks_for_no_secret_and_the_page_does(name: str, field: dict[str, JsonValue]) -> None:
+    form: dict[str, JsonValue] = {"type": "object", "properties": {name: {"type": "string", **field}}}
+    view = _view(replace(QUESTION, kind="input", message="?", form=form), inbox="http://localhost:1/inbox")
+    assert build_form(view) is None and build_link(view) is not None
+    # The view of a host passes its answers through the host too.
+    assert build_form_schema(view.card) is None
+
+
+@requirement("forms:secrets")
+@pytest.mark.parametrize("name", ["secretary", "tokenizer", "key", "passport", "keyboard"])
+def test_a_word_that_only_begins_like_a_secret_is_none(name: str) -> None:
+    form: dict[str, JsonValue] = {"type": "object", "properties": {name: {"type": "string"}}}
+    assert build_form(_view(replace(QUESTION, kind="input", message="?", form=form))) is not None
+
+
+@requirement("forms:brief")
+def test_a_form_names_the_server_that_has_the_tool() -> None:
+    remote = ToolDefinition(name="send", description="", input_schema={}, source="mail")
+    covering = replace(_confirmation("go?", "Ann"), arguments={})
+    tools = Registry([replace(DISPLAY_CONFIRMATION, definition=remote)])
+    assert _lines(QUESTION, tools)[0] == 'Run this call? send of server "mail" (risk: confirm)'
+    assert 'covers 1: send of server "mail"(to="Ann", copies=1, urgent=false)' in _lines(covering, tools)
+    assert format_facts(_card(QUESTION, tools))[0] == 'Tool: send, server "mail"'
 
 
 @requirement("forms:whole")
