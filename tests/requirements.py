@@ -145,6 +145,7 @@ REQUIREMENTS: dict[str, str] = {
     "approval:edit-labelled": "A revision says in every channel who edited which arguments and what that was worth.",
     "approval:vote-stands": "An edit by less than a person never voids a person's vote.",
     "approval:silence": "Silence approves only as the operator said, and never by a later number or revision.",
+    "approval:defaults": "Rules, grants and questions see each default that the schema has for the objects of a call.",
     "approval:authorize": "One judgement says whether a call runs, asks or is denied, for every way to allow it.",
     "approval:reconcile": '"It did not happen" releases a call, and needs what that call needs at that time.',
     "grants:step": "A grant for a saved plan's step covers its calls in unchanged runs of that version, so many a day.",

@@ -174,8 +174,7 @@ class Registry:
         if tool is None or tool.schema is None:
             raise UnknownTool(f"there is no tool {name!r}")
         # Fill in the defaults, so that a person sees what will run.
-        completed = tool.schema.fill_in(arguments)
-        return completed, tool.schema.find_faults(completed)
+        return tool.schema.complete(arguments)
 
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int

@@ -6,6 +6,7 @@ those that the answer names in `content.items`. Each covered row releases its ow
 
 from collections.abc import Iterator
 from itertools import chain, islice
+from math import inf
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     describe_attempts,
     describe_placeholders,
+    find_silence_s,
     limit_on_timeout,
     open_question,
 )
@@ -75,7 +77,9 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     risk = highest_risk("confirm", *risks)
     names = {row.definition.name for row in rows}
     waits = [row.definition.answer_within_s for row in rows if row.definition.answer_within_s is not None]
-    approves = all(row.definition.on_timeout == "approve" for row in rows)
+    silence_s = find_silence_s(execution, (row.definition for row in rows))
+    on_timeout = limit_on_timeout(risk, "approve" if silence_s < inf else "reject")
+    wait_s = silence_s if on_timeout == "approve" else min(waits, default=None)
     question = ev.Question(
         suspension_id=context.ids.new(),
         kind="batch",
@@ -85,8 +89,8 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         risk=risk,
         needs=context.policy.for_risk(risk).needs,
         quorum=max(row.requirement.quorum for row in rows),
-        expires_at=context.clock.now() + min(waits) if waits else None,
-        on_timeout=limit_on_timeout(risk, "approve" if approves else "reject"),
+        expires_at=None if wait_s is None else context.clock.now() + wait_s,
+        on_timeout=on_timeout,
         covers=tuple(row.covered for row in rows),
         found=(
             *describe_placeholders(_list_written(state, rows)),

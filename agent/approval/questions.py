@@ -6,6 +6,7 @@ that it needs, and an approval digest over all of it. Any change makes a new rev
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from math import inf
 
 import msgspec
 from msgspec.structs import replace
@@ -78,7 +79,10 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     risks: list[Risk] = [risk for _, risk in covers]
     risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
-    wait_s, on_timeout = _limit_wait(execution, definition, suspend, risk)
+    # A call that needs nobody runs without this question, so its tool has no say in what silence does.
+    names = dict.fromkeys(covered.tool_name for covered, covered_risk in covers if covered_risk != "read")
+    tools = [tool for name in names if (tool := context.tools.get(name)) is not None]
+    wait_s, on_timeout = _limit_wait(request, suspend, risk, find_silence_s(execution, tools))
     question = replace(
         _begin_question(request, arguments, kind, required, suspend.message),
         resume_payload=suspend.resume_payload,
@@ -340,20 +344,28 @@ def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> 
     return default_s if definition.answer_within_s is None else definition.answer_within_s
 
 
-def _limit_wait(
-    execution: ExecutionState, definition: ToolDefinition, suspend: Suspend, risk: Risk
-) -> tuple[float | None, OnTimeout]:
+def find_silence_s(execution: ExecutionState, tools: Iterable[ToolDefinition]) -> float:
+    """Return the seconds after which silence approves calls of all these tools; infinity if it never does that."""
+    limits = (find_answer_limit(execution, tool) if tool.on_timeout == "approve" else None for tool in tools)
+    return max((inf if limit_s is None else limit_s for limit_s in limits), default=0.0)
+
+
+def _limit_wait(request: CallRequest, suspend: Suspend, risk: Risk, silence_s: float) -> tuple[float | None, OnTimeout]:
     """Return the seconds for the answer, and what happens after them.
 
     The definition's limit comes from the operator or the author. A number in the question may come from a model: it
-    can only lengthen that limit, and silence then rejects.
+    can only lengthen that limit, and silence then rejects. `silence_s` says from when silence approves the covered
+    calls: the question approves no earlier.
     """
-    limit_s = find_answer_limit(execution, definition)
+    definition = request.definition
+    limit_s = find_answer_limit(request.execution, definition)
     if limit_s is None and definition.is_blocking:
         limit_s = definition.timeout_s
     if suspend.timeout_s is not None and (limit_s is None or suspend.timeout_s > limit_s):
         return suspend.timeout_s, "reject"
-    return limit_s, limit_on_timeout(risk, "reject" if suspend.on_timeout == "reject" else definition.on_timeout)
+    is_rejected = suspend.on_timeout == "reject" or silence_s == inf
+    on_timeout = limit_on_timeout(risk, "reject" if is_rejected else definition.on_timeout)
+    return limit_s if limit_s is None or on_timeout == "reject" else max(limit_s, silence_s), on_timeout
 
 
 def limit_on_timeout(risk: Risk, on_timeout: OnTimeout) -> OnTimeout:

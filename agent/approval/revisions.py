@@ -158,7 +158,9 @@ def _edit_rows(
     """Return the question with the edited rows, the edited arguments as `ROW/NAME`, and the risks of these rows."""
     rows, edited, risks = list(question.rows), list[str](), list[Risk]()
     for key, arguments in edits.items():
-        index = int(key) if key.isdecimal() and len(key) <= MAX_PLACE_DIGITS else len(rows)
+        # Other spellings of a number, such as "01", would be a second key for the same row.
+        is_place = len(key) <= MAX_PLACE_DIGITS and key.isdecimal() and key == str(int(key))
+        index = int(key) if is_place else len(rows)
         if index >= len(rows) or not isinstance(arguments, dict):
             raise InvalidArguments(
                 f'modifiedArgs must have the arguments of rows by their place, "0" to "{len(rows) - 1}", such as '

@@ -183,7 +183,7 @@ class SchemaCost:
 
     def _measure_constants(self, constants: list[JsonValue]) -> Load:
         self.constants_bytes = max(self.constants_bytes, len(repr(constants)))
-        kinds = Counter(type(constant) for constant in _walk(constants))
+        kinds = Counter(type(constant) for constant in walk(constants))
         numbers = kinds[int] + kinds[float]
         # Constants that are all text, or all integers, are looked up.
         is_slow = kinds[list] + kinds[dict] > 1 or kinds[float] or (kinds[int] and len(kinds) > 2)
@@ -242,7 +242,7 @@ class _TooManySteps(ValueError):
 def _check_parts(root: JsonValue) -> None:
     """Raise `ValueError` for a schema that would take too long to compile, whether or not all of it is applied."""
     patterns: list[str] = []
-    for parts, node in enumerate(_walk(root)):
+    for parts, node in enumerate(walk(root)):
         if parts >= MAX_PARTS:
             raise ValueError(f"it has more than {MAX_PARTS} parts")
         if isinstance(node, int) and node.bit_length() > MAX_INTEGER_BITS:
@@ -325,7 +325,7 @@ def _list_children(keyword: str, value: JsonValue) -> Iterator[tuple[Name, Subsc
                 yield (None if keyword == "patternProperties" else name), child
 
 
-def _walk(value: JsonValue) -> Iterator[JsonValue]:
+def walk(value: JsonValue) -> Iterator[JsonValue]:
     """Yield a value and everything in it but the keys."""
     stack = [value]
     while stack:

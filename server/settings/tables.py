@@ -75,7 +75,8 @@ class ToolSettings(ReminderSettings):
     """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
     only lengthen it; if it does, silence rejects."""
     on_timeout: OnTimeout | None = None
-    """The decision when nobody answers in time; risks above `confirm` are always rejected."""
+    """The decision when nobody answers in time; risks above `confirm` are always rejected. A question about calls of
+    several tools is approved only if all of them say so, and only after the longest of their limits."""
     once: Annotated[list[Pointer], Field(min_length=1, max_length=10)] | None = None
     """Arguments that identify a call, such as `["/payment_id"]`: calls with equal values happen once over all
     executions, see [Once per business key](../rules.md#once-per-business-key)."""

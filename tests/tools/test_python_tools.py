@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 
 import pytest
 from pydantic import BaseModel, Field, JsonValue, ValidationError, computed_field
+from pydantic_core import to_jsonable_python
 
 import planwarden
 from planwarden.agent.common.artifact import INLINE_VALUES, MAX_ARTIFACT_BYTES, PREVIEW_CHARS, ResultWithArtifacts
@@ -16,7 +17,7 @@ from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import Tool, as_tool, define
 from planwarden.tools.function import build_reader, tool
 from planwarden.tools.registry import MAX_FORMER_BYTES
-from tests.kit import Ledger, Registry, first_only, plan, requirement, tool_step, warden
+from tests.kit import Ledger, Registry, decide, first_only, plan, requirement, tool_step, warden
 from tests.support.loop_time import MAX_TURN_S, measure_longest_turn
 
 
@@ -320,6 +321,54 @@ def test_a_function_gets_values_of_its_annotated_types() -> None:
     for wrong in sent:
         with pytest.raises(ValidationError):
             read(wrong)
+
+
+class Label(BaseModel):
+    tag: str = "x"
+
+
+class Options(BaseModel):
+    force: bool = True
+    depth: int
+    label: Label = Label()
+    inner: "Options | str | None" = None
+
+
+USUAL = cast("Options", {"depth": 0})
+"""A default that pydantic does not check, so that its schema lacks what the model adds to it."""
+
+
+@requirement("approval:defaults")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"o": {"depth": 1}},
+        {"o": {"depth": 1, "label": {}, "inner": {"depth": 2, "inner": {"depth": 3, "force": False}}}},
+        {"o": {"depth": 1, "inner": "none"}, "rows": [{"depth": 2}, {"depth": 3, "label": {"tag": "y"}}]},
+        {"o": {"depth": 1}, "named": {"a": {"depth": 2}, "b": {"depth": 3}}, "pair": [{"depth": 4}, 5]},
+    ],
+)
+async def test_a_question_shows_every_default_of_the_models_that_the_function_gets(arguments: Any) -> None:
+    received: list[object] = []
+
+    @planwarden.tool
+    async def sweep(
+        o: Options,
+        rows: list[Options] | None = None,
+        named: dict[str, Options] | None = None,
+        pair: tuple[Options, int] | None = None,
+        usual: Options = USUAL,
+    ) -> None:
+        """Sweep."""
+        values = {"o": o, "rows": rows, "named": named, "pair": pair, "usual": usual}
+        received.append(to_jsonable_python(values))
+
+    async with warden(tools=[sweep]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "sweep", arguments)))
+        [question] = asked.suspensions
+        assert received == []
+        await decide(w, question)
+    assert question.tool_call is not None and received == [question.tool_call.arguments]
 
 
 def test_a_parameter_may_be_called_as_a_method_of_a_model_is() -> None:

@@ -64,6 +64,76 @@ async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_neve
 
 
 @kit.requirement("approval:silence")
+@pytest.mark.parametrize(
+    ("send", "erase", "until_s", "on_timeout"),
+    [
+        ({"on_timeout": "reject", "answer_within_s": 60}, None, 1, "reject"),
+        ({"on_timeout": "approve", "answer_within_s": 60}, None, 60, "approve"),
+        ({"on_timeout": "approve", "answer_within_s": 0.5}, None, 1, "approve"),
+        # Nobody is ever late with the answer to a question that has no limit.
+        ({"on_timeout": "approve"}, None, 1, "reject"),
+        ({"on_timeout": "approve", "answer_within_s": 60}, {"answer_within_s": 90}, 90, "approve"),
+        ({"on_timeout": "approve", "answer_within_s": 60}, {"on_timeout": "reject"}, 1, "reject"),
+        # A call that needs nobody has no say.
+        ({"on_timeout": "reject", "answer_within_s": 60, "risk": "read"}, None, 1, "approve"),
+    ],
+)
+async def test_silence_confirms_only_what_silence_would_approve_and_not_before_that(
+    send: dict[str, object], erase: dict[str, object] | None, until_s: float, on_timeout: str
+) -> None:
+    sent: list[str] = []
+
+    @planwarden.tool(name="send")
+    async def send_letter(to: str) -> None:
+        """Send a letter."""
+        sent.append(to)
+
+    ledger, clock = kit.Ledger(), kit.ManualClock()
+    usual = {"risk": "confirm", "on_timeout": "approve"}
+    given = {
+        "displayConfirmation": {"on_timeout": "approve", "answer_within_s": 1},
+        "send": {**usual, **send},
+        "erase": {**usual, **(erase or {})},
+    }
+    tools = {name: ToolSettings.model_validate(values) for name, values in given.items()}
+    steps = [kit.tool_step("letter", "send", {"to": "Ann"})]
+    steps += [] if erase is None else [kit.tool_step("last", "erase", {"ids": [1]})]
+    confirms: JsonValue = [step["id"] for step in steps]
+    async with kit.warden(
+        ledger, tools=[send_letter], store=kit.MemoryStore(clock), settings=kit.Settings(home=kit.NOWHERE, tools=tools)
+    ) as w:
+        began = clock.now()
+        asked = await w.execute_plan(kit.plan(kit.confirm("ask", confirms=confirms), *steps))
+        [question] = asked.suspensions
+        assert question.expires_at is not None and question.on_timeout == on_timeout
+        assert round(question.expires_at.timestamp() - began, 3) == until_s
+        await pass_time(w, clock, asked, until_s + 1)
+    assert sent == (["Ann"] if on_timeout == "approve" else [])
+    assert ledger.lines == (["erase [1]"] if on_timeout == "approve" and erase is not None else [])
+
+
+@kit.requirement("approval:silence")
+async def test_silence_approves_rows_of_a_loop_not_before_the_longest_limit_of_their_tools() -> None:
+    ledger, clock = kit.Ledger(), kit.ManualClock()
+    limits = {"erase": 60, "note": 90}
+    usual = {"risk": "confirm", "on_timeout": "approve"}
+    tools = {name: ToolSettings.model_validate({**usual, "answer_within_s": s}) for name, s in limits.items()}
+    item: JsonValue = {"$from": "item"}
+    step = kit.tool_step("a", "erase", {"ids": [item]}, forEach=[1, 2])
+    step["toolCalls"] = [
+        {"toolName": "erase", "arguments": {"ids": [item]}},
+        {"toolName": "note", "arguments": {"text": "erased"}},
+    ]
+    settings = kit.Settings(home=kit.NOWHERE, tools=tools)
+    async with kit.warden(ledger, store=kit.MemoryStore(clock), settings=settings) as w:
+        began = clock.now()
+        asked = await w.execute_plan(kit.plan(step))
+        [question] = asked.suspensions
+        assert question.on_timeout == "approve" and question.expires_at is not None
+        assert round(question.expires_at.timestamp() - began) == 90
+
+
+@kit.requirement("approval:silence")
 async def test_a_question_of_a_tool_never_makes_silence_looser_than_its_tool() -> None:
     @planwarden.tool(execution_mode="blocking", effect="read", risk="confirm", timeout_s=600)
     async def ask(seconds: float) -> planwarden.Suspend:

@@ -4,10 +4,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
+from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.rules import build_rule_book
 from tests import kit
 from tests.kit import confirm
@@ -70,6 +71,39 @@ async def test_a_question_says_which_rule_decides_and_its_digest_covers_that() -
         assert f'{says}; here text = "x\\u202ey".' in question.card.findings
         digests.add(question.digest)
     assert len(digests) == 2
+
+
+class Options(BaseModel):
+    force: bool = True
+    depth: int = 1
+
+
+@kit.requirement("rules:calls", "approval:defaults")
+async def test_rules_and_grants_see_the_defaults_of_a_model_that_the_call_leaves_out() -> None:
+    done: list[tuple[str, bool]] = []
+
+    @planwarden.tool
+    async def sweep(where: str, o: Options) -> None:
+        """Sweep."""
+        done.append((where, o.force))
+
+    rules = (
+        '[[rules]]\ntool = "sweep"\nwhen = { "o/force" = { in = [true] }, where = { in = ["home"] } }\nthen = "deny"'
+    )
+    async with kit.warden(tools=[sweep], settings=ruled(rules)) as w:
+        request = GrantRequest(
+            tool_name="sweep", arguments={"o": {"depth": 2}}, free=("where",), uses=5, expires_in_s=60
+        )
+        await w.service.grants.make(request, kit.by())
+        given: list[tuple[str, JsonValue]] = [
+            ("home", {"depth": 2}),
+            ("office", {"depth": 2}),
+            ("office", {"depth": 2, "force": True}),
+            ("office", {"depth": 2, "force": False}),
+        ]
+        calls = [kit.plan(kit.tool_step("a", "sweep", {"where": where, "o": o})) for where, o in given]
+        ended = [(await w.execute_plan(call)).status for call in calls]
+    assert ended == ["failed", "completed", "completed", "suspended"] and done == [("office", True)] * 2
 
 
 @kit.requirement("rules:calls")

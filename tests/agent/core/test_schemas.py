@@ -148,6 +148,94 @@ def test_checking_the_largest_plans_takes_bounded_work(arguments: Json, times: i
     assert sum(units) < 2 * CHECK_LIMIT
 
 
+def repeat(value: JsonValue, times: int) -> list[JsonValue]:
+    return [value] * times
+
+
+NODE: Json = {
+    "type": "object",
+    "properties": {
+        "size": {"type": "integer", "default": 1},
+        "next": {"anyOf": [{"$ref": "#/definitions/Node"}, {"type": "null"}], "default": None},
+    },
+}
+KINDS: Json = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "properties": {
+        "list": {"items": {"$ref": "#/definitions/Node"}},
+        "pair": {"type": "array", "items": [{"type": "integer"}, {"$ref": "#/definitions/Node"}]},
+        "map": {"additionalProperties": {"oneOf": [{"$ref": "#/definitions/Node"}, {"type": ["string", "null"]}]}},
+        "both": {"allOf": [{"properties": {"a": {"default": 1}}}, {"properties": {"b": {"default": {"c": 2}}}}]},
+        "either": {"anyOf": [{"properties": {"a": {"default": 1}}}, {"properties": {"b": {"default": 2}}}]},
+        "again": {"properties": {"child": {"$ref": "#/properties/again", "default": {}}}},
+        "wrong": {"properties": {"name": {"type": "string", "default": None}, "a": {"default": 1}}},
+        "odd": {"properties": {"name": {"enum": ["x"], "default": "y"}}},
+        "full": {"properties": {"a": {"default": 1}}, "maxProperties": 1},
+    },
+    "definitions": {"Node": NODE},
+}
+FULL_NODE: Json = {"size": 1, "next": None}
+COMPLETED: list[tuple[Json, Json]] = [
+    ({}, {}),
+    ({"list": [{}, {"size": 2}]}, {"list": [FULL_NODE, {**FULL_NODE, "size": 2}]}),
+    ({"list": [{"next": {"next": {}}}]}, {"list": [{"size": 1, "next": {"size": 1, "next": FULL_NODE}}]}),
+    ({"pair": [1, {}]}, {"pair": [1, FULL_NODE]}),
+    ({"map": {"a": {}, "b": "text", "c": None}}, {"map": {"a": FULL_NODE, "b": "text", "c": None}}),
+    ({"both": {}}, {"both": {"a": 1, "b": {"c": 2}}}),
+    # Nobody knows which of them the tool takes.
+    ({"either": {}}, {"either": {}}),
+    ({"again": {}}, {"again": {"child": {}}}),
+    # A default that the schema itself refuses is left out, and no call fails because of it.
+    ({"wrong": {}}, {"wrong": {"a": 1}}),
+    ({"odd": {}}, {"odd": {}}),
+    ({"full": {"b": 1}}, {"full": {"b": 1}}),
+    # A result that is written like a binding is a value, so it hides no default.
+    ({"list": [{"$from": "a"}]}, {"list": [{"$from": "a", **FULL_NODE}]}),
+]
+
+
+@requirement("approval:defaults")
+@pytest.mark.parametrize(("arguments", "completed"), COMPLETED, ids=range(len(COMPLETED)))
+def test_an_object_gets_the_defaults_of_its_schema_wherever_it_is(arguments: Json, completed: Json) -> None:
+    assert Schema(KINDS).complete(arguments) == (completed, ())
+
+
+@requirement("approval:defaults")
+def test_arguments_that_lack_something_have_every_default_and_those_that_lack_none_stay_as_they_are() -> None:
+    bare: Json = {"list": [{}]}
+    full: Json = {"list": [FULL_NODE]}
+    assert Schema({**KINDS, "required": ["to"]}).complete(bare) == (full, ('"to" is a required property',))
+    assert Schema(KINDS).complete(full)[0] is full
+    # Arguments at a gate run as the host sent them.
+    assert Schema(KINDS, has_defaults=False).complete(bare)[0] is bare
+
+
+WIDE: Json = {"properties": {f"p{n}": {"default": n} for n in range(2_000)}}
+LONG: Json = {"properties": {"text": {"default": "x" * 60_000}}}
+TANGLE: Json = {"properties": {f"p{n}": {"$ref": "#/definitions/T", "default": {}} for n in range(20)}}
+RINGS: Json = {f"r{n}": {"properties": {"c": {"$ref": f"#/definitions/r{n + 1}", "default": {}}}} for n in range(1_000)}
+
+
+TOO_LARGE_TO_FILL: dict[str, tuple[Json, Json, list[JsonValue]]] = {
+    "many": (WIDE, {}, repeat({}, 20_000)),
+    "long": (LONG, {}, repeat({}, 20_000)),
+    "tangled": (TANGLE, {"T": TANGLE}, [{}]),
+    "deep": ({"$ref": "#/definitions/r0"}, {**RINGS, "r1000": {}}, [{}]),
+    "repeated": ({"allOf": repeat({"$ref": "#/definitions/a"}, 3_000)}, {"a": NODE, "Node": NODE}, repeat({}, 80_000)),
+    "large": ({"$ref": "#/definitions/Node"}, {"Node": NODE}, repeat({}, 80_000)),
+}
+
+
+@requirement("approval:defaults", "downstream:schema-work")
+@pytest.mark.parametrize(("items", "definitions", "value"), TOO_LARGE_TO_FILL.values(), ids=TOO_LARGE_TO_FILL)
+def test_arguments_that_would_take_long_to_fill_in_are_refused_so_that_size_hides_no_default(
+    items: Json, definitions: Json, value: list[JsonValue]
+) -> None:
+    schema: Json = {"properties": {"all": {"items": items}, "usual": {"default": 1}}, "definitions": definitions}
+    completed, [fault] = Schema(schema).complete({"all": value})
+    assert completed == {"all": value, "usual": 1} and "could take more than the 50 ms" in fault
+
+
 @requirement("plan:placeholders")
 def test_a_placeholder_of_a_caller_is_a_warning_and_one_of_a_model_a_fault() -> None:
     given = plan(tool_step("a", "send", {"to": "https://example.org/a", "copy": "<name>"}))
@@ -181,10 +269,6 @@ def unevaluated(levels: int) -> Json:
     for _ in range(levels):
         schema = {"allOf": [schema], "unevaluatedProperties": False}
     return schema
-
-
-def repeat(value: JsonValue, times: int) -> list[JsonValue]:
-    return [value] * times
 
 
 FOLLOWED = "following its references takes more than"

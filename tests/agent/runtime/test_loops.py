@@ -118,6 +118,9 @@ async def test_a_step_goes_on_after_a_no_to_some_calls_of_every_item_and_is_reje
         ({"content": {"items": [0, 0]}}, "each row once"),
         ({"content": {"rows": [0]}}, "must name the rows"),
         ({"modified_args": {"2": {"ids": [1]}}}, "by their place"),
+        # Two keys never mean the same row.
+        ({"modified_args": {"1": {"ids": [1]}, "01": {"ids": [2]}}}, "by their place"),
+        ({"modified_args": {"\u0661": {"ids": [1]}}}, "by their place"),
     ],
 )
 async def test_an_answer_that_names_no_row_of_the_question_decides_nothing(said: dict[str, Any], why: str) -> None:

@@ -1,7 +1,6 @@
 """When a step runs, how often its calls are tried, and what completes it: TAEF, only recorded, successful calls."""
 
 from dataclasses import dataclass, field
-from itertools import repeat
 
 import pytest
 from pydantic import JsonValue
@@ -322,7 +321,7 @@ async def test_a_value_that_cannot_be_checked_fails_its_step_and_holds_nothing_u
     assert error is not None and "could not be judged" in error.message
     pattern: Json = {"items": {"items": {"pattern": "^(?:a?){60}(?:[ab]{1,60}c){1,4}$"}}}
     with pytest.raises(LimitExceeded, match="more than 100000 values"):
-        Matcher(pattern).find_mismatch(list[JsonValue](repeat(["ab" * 20] * 26, 4_000)))
+        Matcher(pattern).find_mismatch([["ab" * 20 for _ in range(26)] for _ in range(4_000)])
 
 
 @kit.requirement("conditions:dependents")
