@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering_confirmations import update_covered_call
-from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
     add_edit,
@@ -123,7 +122,7 @@ def revise_arguments(
     call = execution.call(question.call_id) if question.call_id is not None else None
     has_begun = question.traits.resumes_tool and call is not None and call.attempts > 0
     # What the tool was called with is a fact. A person's edit goes to its function in addition, a model's does not.
-    if question.asker or question.kind == "reconcile" or (has_begun and editor.assurance not in MAKERS):
+    if question.asker or question.kind == "reconcile" or (has_begun and editor.assurance in ("claimed", "caller")):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):
         raise EditRefused("the host makes this call itself, as it is; reject it, with a reason that the model reads")

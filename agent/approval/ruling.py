@@ -294,12 +294,13 @@ def _is_same(context: ApprovalContext, question: ev.Question, decision: ev.Recor
     edits, recorded = answer.modified_args, decision.modified_args
     if edits is None:
         return recorded is None
+    # An edit that changed nothing was not recorded; the question has the arguments as they ran.
     if question.rows:
-        names = {str(index): row.tool_name for index, row in enumerate(question.rows)}
-        return (recorded or {}).keys() == edits.keys() <= names.keys() and all(
-            _is_completed_to(context, names[key], edits[key], (recorded or {})[key]) for key in edits
+        rows = {str(index): row for index, row in enumerate(question.rows)}
+        is_about_same = edits.keys() <= rows.keys() and (recorded is None or recorded.keys() == edits.keys())
+        return is_about_same and all(
+            _is_completed_to(context, rows[key].tool_name, edits[key], rows[key].arguments) for key in edits
         )
-    # An edit that changed nothing was not recorded.
     return _is_completed_to(
         context, question.tool_name or "", edits, question.arguments if recorded is None else recorded
     )

@@ -18,7 +18,7 @@ import msgspec
 from planwarden.agent.approval.conditions import MISSING, show_value
 from planwarden.agent.approval.rules import MAX_WORK, ArgumentRule, RuleBook
 from planwarden.agent.common.errors import LogUnreadable, UnknownThread
-from planwarden.agent.common.schema import read_defaults
+from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import find_bindings
@@ -335,8 +335,9 @@ def _list_made(
             arguments = call.arguments
             if arguments is None and call.error_code == "denied" and not any(find_bindings(call.proposed)):
                 # It was denied with its defaults filled in, before the log got them.
-                definition = tools.get(call.tool_name)
-                arguments = {**read_defaults(definition.input_schema if definition else {}), **call.proposed}
+                definition, arguments = tools.get(call.tool_name), call.proposed
+                if definition is not None and not execution.options.is_literal:
+                    arguments, _ = Schema(definition.input_schema, is_known=True).complete(arguments)
             if arguments is None or call.origin or call.rehearsed is not None:
                 continue
             suspension = execution.suspensions.get(call.suspension_id or "")

@@ -302,8 +302,7 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 def _runs_planwarden(text: str) -> bool:
     """Return whether the command line, or a command behind a wrapper in it, runs planwarden, other than to read."""
-    inner = (line.split(" ") for line in InnerCommands(text).list_lines())
-    return any(map(_decides, chain(list_words(text), inner)))
+    return any(map(_decides, chain(list_words(text), InnerCommands(text).list_words())))
 
 
 def _decides(words: Sequence[str]) -> bool:

@@ -240,7 +240,8 @@ def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonVa
 def _asks_for_secret(field: Field) -> bool:
     """Return True for a field to which a form may not ask for an answer, as its format or its words say."""
     words = (field.name, *(str(field.schema.get(label, "")) for label in _LABELS))
-    return field.schema.get("format") == "password" or any(map(_SECRET.search, words))
+    is_text = field.schema.get("type") == "string"
+    return field.schema.get("format") == "password" or (is_text and any(map(_SECRET.search, words)))
 
 
 def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:

@@ -31,7 +31,7 @@ UNCOUNTED_BYTES = 64 * 1024
 EDGE_BYTES = 1_024
 """How many bytes at each end of a message are searched for its id."""
 
-_ID = r'-?\d{1,18}|"[^"\\]{0,200}"'
+_ID = r'-?(?:0|[1-9][0-9]{0,17})|"[^"\\]{0,200}"'
 _MEMBER = rf'(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"|"id"\s*:\s*(?:{_ID}|null))'
 _HEAD = rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*"
 _TAIL = rf",\s*(?:{_MEMBER}\s*(?:,\s*|(?=\}})))+\}}\s*\Z"

@@ -127,7 +127,8 @@ class InFlightCalls:
         """Hold a call that waits for an answer. Return False when `MAX_HELD` calls already wait."""
         if len(self._held) >= MAX_HELD:
             # Calls of an earlier connection ended with it, and nobody may ever answer their questions.
-            self._held = {name: waiting for name, waiting in self._held.items() if not waiting.has_ended}
+            waiting = {name: each for name, each in self._held.items() if not each.has_ended or each.result is not None}
+            self._held = waiting
         if len(self._held) >= MAX_HELD:
             return False
         self._held[name] = call

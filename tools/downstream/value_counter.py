@@ -50,6 +50,8 @@ class EventCounter(ValueCounter):
     _is_after_cr = False
 
     def feed(self, data: bytes) -> bool:
+        if not data:
+            return False
         data = data.removeprefix(b"\n") if self._is_after_cr else data
         self._is_after_cr = data.endswith(b"\r")
         for number, part in enumerate(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")):

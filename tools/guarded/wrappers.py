@@ -125,13 +125,17 @@ class InnerCommands:
         self.is_whole = True
         """False if the line may run something that is not among these commands."""
         self._chars_left = MAX_READ_CHARS
-        self._lines: dict[str, None] = {}
+        self._commands: dict[tuple[str, ...], None] = {}
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
 
     def list_lines(self) -> list[str]:
         """Return each command as a text: its words with blanks between them."""
-        return list(self._lines)
+        return [*dict.fromkeys(map(" ".join, self._commands))]
+
+    def list_words(self) -> list[tuple[str, ...]]:
+        """Return the words of each command."""
+        return [*self._commands]
 
     def _read_line(self, line: str, depth: int) -> None:
         if self._is_new((line,), depth):
@@ -150,21 +154,22 @@ class InnerCommands:
         return True
 
     def _is_too_much(self, depth: int) -> bool:
-        is_too_much = depth > MAX_DEPTH or len(self._lines) >= MAX_INNER or self._chars_left < 0
+        is_too_much = depth > MAX_DEPTH or len(self._commands) >= MAX_INNER or self._chars_left < 0
         self.is_whole &= not is_too_much
         return is_too_much
 
     def _read(self, words: Sequence[str], depth: int) -> None:
+        self._chars_left -= len(words)
         words = tuple(dropwhile(lambda word: "=" in word or word == "--", words))
         if not words or not self._is_new(("", *words), depth):
             return
         name = words[0].rpartition("/")[2]
         self.is_whole &= "{}" not in name
         for first in (words[0], name):
-            self._lines[" ".join((first, *words[1:]))] = None
+            self._commands[(first, *words[1:])] = None
         if name in GLOBAL_OPTIONS:
             rest = self._pass_options(GLOBAL_OPTIONS[name], words[1:], depth)
-            self._lines[" ".join((name, *rest))] = None
+            self._commands[(name, *rest)] = None
             # An alias can give another word the meaning of a denied one.
             self.is_whole &= not any("alias." in word for word in words[1 : len(words) - len(rest)])
         elif name in RUNNERS:

@@ -161,8 +161,9 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
 
 def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
     """Return the answer to an event about what the host did. Never raise."""
-    is_closed = _says_closed(find_home(arguments.home, os.environ) / FILE)
+    is_closed = False
     try:
+        is_closed = _says_closed(find_home(arguments.home, os.environ) / FILE)
         settings = read_settings(arguments, has_servers=False)
         is_closed = settings.tables.guard.stop == "closed"
         return use_store(

@@ -290,11 +290,11 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
         if is_open:
             await wait_for_decision(request.service, question, request.wait_s, request.context)
         return await _show_page_outcome(request, "has not decided on the page yet")
-    decision = read_decision(question, result.content) if is_accepted else None
-    if decision is None:
-        return await _show_undecided(request, "did not decide in the form")
     rendered = compute_form_digest(question)
     try:
+        decision = read_decision(question, result.content) if is_accepted else None
+        if decision is None:
+            return await _show_undecided(request, "did not decide in the form")
         return await _decide_as_client(request, decision, "elicitation", reference.digest, rendered)
     except InvalidArguments as error:
         # The question stays open, and the caller has to learn its thread.

@@ -201,8 +201,9 @@ def test_a_form_asks_for_no_secret_and_the_page_does(name: str, field: dict[str,
 
 @requirement("forms:secrets")
 @pytest.mark.parametrize("name", ["secretary", "tokenizer", "key", "passport", "keyboard"])
-def test_a_word_that_only_begins_like_a_secret_is_none(name: str) -> None:
-    form: dict[str, JsonValue] = {"type": "object", "properties": {name: {"type": "string"}}}
+def test_a_word_that_only_begins_like_a_secret_and_a_number_are_none(name: str) -> None:
+    properties: dict[str, JsonValue] = {name: {"type": "string"}, "max_tokens": {"type": "integer"}}
+    form: dict[str, JsonValue] = {"type": "object", "properties": properties}
     assert build_form(_view(replace(QUESTION, kind="input", message="?", form=form))) is not None
 
 

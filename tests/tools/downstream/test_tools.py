@@ -351,6 +351,9 @@ def test_events_are_counted_apart_and_cannot_hide_values_behind_line_ends(
     for line_end in (b"\n", b"\r", b"\r\n"):
         assert is_refused(b': a quote "' + line_end + b"data: [1,2,3,4,5,6]" + line_end * 2)
         assert is_refused(b"data: [1,2,3," + line_end + b"data: 4,5,6]" + line_end * 2)
+    counter = EventCounter()
+    # A piece of a compressed stream may be empty.
+    assert [counter.feed(piece) for piece in (b"data: [1,2,3,\r", b"", b"\ndata: 4,5,6]")] == [False, False, True]
 
 
 @requirement("downstream:bounded")
