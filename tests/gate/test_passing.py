@@ -157,7 +157,8 @@ async def test_request_that_cannot_be_read_gets_an_error_with_its_id(tmp_path: P
             params = f'{{"name":"look","arguments":{{"{name}":{value}}}}}'
             line = f'{{"jsonrpc":"2.0","id":{request_id},"method":"tools/call","params":{params}}}\n'
             await host.process.stdin.send(line.encode())
-            assert (await host.wait(request_id))["error"]["code"] == -32700
+            # How deep the parser goes depends on Python; what it reads is too deep for the arguments of a call.
+            assert (await host.wait(request_id))["error"]["code"] in (-32700, -32602)
         await host.send({"id": 1_764_270_000_123_456, "method": "ping"})
         assert (await host.wait(1_764_270_000_123_456))["result"] == {}
     assert home.ledger == []
