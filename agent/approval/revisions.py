@@ -122,7 +122,7 @@ def revise_arguments(
     call = execution.call(question.call_id) if question.call_id is not None else None
     has_begun = question.traits.resumes_tool and call is not None and call.attempts > 0
     # What the tool was called with is a fact. A person's edit goes to its function in addition, a model's does not.
-    if question.asker or question.kind == "reconcile" or (has_begun and editor.assurance in ("claimed", "caller")):
+    if question.asker or question.kind == "reconcile" or (has_begun and editor.assurance in ev.MODEL_ASSURANCES):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):
         raise EditRefused("the host makes this call itself, as it is; reject it, with a reason that the model reads")
@@ -190,7 +190,7 @@ def _edit_call(
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")
     completed, faults = context.tools.complete(tool_name, arguments)
     after = arguments if is_literal else completed
-    if editor.assurance in ("claimed", "caller"):
+    if editor.assurance in ev.MODEL_ASSURANCES:
         # A person may mean an example address; a model that writes one does not know the real one.
         faults = (*faults, *find_placeholders(arguments))
     if faults:

@@ -174,7 +174,7 @@ class _Approval(NamedTuple):
         changed = revise_arguments(context, execution, question, answer.modified_args, authority)
         if changed is question:
             return question, ()
-        editor = "the calling model" if authority.assurance in ("claimed", "caller") else authority.principal
+        editor = "the calling model" if authority.assurance in ev.MODEL_ASSURANCES else authority.principal
         reason = f"arguments edited by {editor} through {authority.channel}"
         return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
 

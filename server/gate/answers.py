@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution.events import MODEL_ASSURANCES
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
-from planwarden.agent.core.execution.synopsis import MODEL_ASSURANCES
 from planwarden.server.gate import frames
 from planwarden.server.views.decisions import describe_editor
 from planwarden.server.views.escaping import escape_text
@@ -88,12 +88,8 @@ def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
     """
     for suspension in execution.suspensions.values():
         decision = suspension.decision
-        if (
-            suspension.question.kind != "reconcile"
-            and suspension.status == "decided"
-            and decision is not None
-            and decision.approved is False
-        ):
+        is_about_call = suspension.question.kind != "reconcile" and suspension.status == "decided"
+        if is_about_call and decision is not None and decision.approved is False:
             return suspension
     return None
 

@@ -1,7 +1,8 @@
 """Decides whose request runs next: a caller that sends many requests delays its own, not those of other callers.
 
-A few requests of each caller run at a time; the caller's other requests wait in a line. A request that runs longer than
-`WORK_S` probably waits for a person, a tool or a model, so the next one begins. A caller that is alone never waits.
+A few calls of tools of each caller run at a time; the caller's other calls wait in a line. Calls that become tasks, and
+reads of resources, take no turn. A call that runs longer than `WORK_S` probably waits for a person, a tool or a model,
+so the next one begins. A caller that is alone never waits.
 """
 
 import asyncio

@@ -9,6 +9,7 @@ from itertools import chain
 
 from planwarden.agent.approval.grants import VERSION_DIGITS
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX
+from planwarden.agent.core.execution.events import MODEL_ASSURANCES
 from planwarden.agent.core.execution.question import ArgumentEdit, Question
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.server.views.escaping import cut_text, escape_text, measure_text
@@ -39,7 +40,7 @@ _CHANNELS = {
 
 def describe_editor(edit: ArgumentEdit) -> str:
     """Return who edited arguments and how sure that is: without proof of a person, it is a model or a client."""
-    if edit.assurance in ("claimed", "caller"):
+    if edit.assurance in MODEL_ASSURANCES:
         return "the calling model"
     name = escape_text(edit.principal)
     who = f"the client of {name}" if edit.assurance == "client" else name

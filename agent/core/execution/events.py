@@ -35,6 +35,7 @@ ValidationStatus = Literal["passed", "failed", "skipped"]
 Budget = Literal["modelTokens", "toolCalls", "seconds", "modelPatience"]
 ToolMode = Literal["strict", "flexible"]
 Reviewer = Literal["person"]
+MODEL_ASSURANCES: tuple[Assurance, ...] = ("claimed", "caller")
 
 
 class Event(StoredStruct):

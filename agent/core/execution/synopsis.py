@@ -30,7 +30,6 @@ MAX_WORD_CHARS = 200
 MAX_EDITS = 10
 """The most edits to report for one execution: the newest."""
 MAX_VALUE_CHARS = 80
-MODEL_ASSURANCES: tuple[ev.Assurance, ...] = ("claimed", "caller")
 _BUDGETS = {
     "modelTokens": "the budget of model tokens is used up",
     "toolCalls": "the budget of tool calls is used up",
@@ -133,7 +132,7 @@ def _list_edits(suspension: SuspensionState) -> Iterator[str]:
     if first is None:
         return
     for edit in question.edits:
-        if edit.assurance in MODEL_ASSURANCES:
+        if edit.assurance in ev.MODEL_ASSURANCES:
             continue
         for path in edit.arguments:
             row_index, _, name = path.partition("/") if question.rows else ("", "", path)
