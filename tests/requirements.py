@@ -110,7 +110,7 @@ REQUIREMENTS: dict[str, str] = {
     "store:guard": "An answer is stored only while the question is pending, in that revision, at that time.",
     "key:once": "What is started with a key is started once, and found with it.",
     "key:processes": "A key holds in every process, at the same moment, and after a crash.",
-    "key:conflict": "A key that is sent with another goal or plan is refused and names its execution.",
+    "key:conflict": "A key that is sent with another goal, plan or inputs is refused and names its execution.",
     "key:owner": "The keys of two owners have nothing to do with each other.",
     "key:valid": "A key has 1 to 200 characters and no control characters.",
     "key:warning": "A plan that is sent again without a key starts, and warns of the unfinished one.",

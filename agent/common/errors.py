@@ -101,7 +101,7 @@ class NotRetryable(UsageError, code="not_retryable"):
 
 
 class KeyConflict(UsageError, code="key_conflict"):
-    """The key was used for another goal or plan."""
+    """The key was used for another goal, plan or inputs."""
 
 
 class AlreadyDecided(UsageError, code="already_decided"):

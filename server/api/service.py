@@ -277,7 +277,8 @@ class Service:
                 execution, options, client_id=client_id, request=request, inputs=start.inputs
             )
 
-        request = build_request(start.key, {"thread": thread_id})
+        inputs: dict[str, JsonValue] = {"inputs": dict(start.inputs)} if start.inputs else {}
+        request = build_request(start.key, {"thread": thread_id, **inputs}, call)
         return await self._starts.start_once(start, request, create, thread_id=thread_id)
 
     async def forecast_plan(

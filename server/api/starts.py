@@ -24,6 +24,7 @@ from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
 from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
+from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.core.prompts import summarize
@@ -97,6 +98,15 @@ def add_plan(
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
     """Return True when the key made a plan that has not begun, and the request is to run it."""
     return thread_id is not None and execution.status == "planned"
+
+
+def _runs_as(execution: ExecutionState, start: StartOptions) -> bool:
+    """Return True when the execution of a planned run has the inputs of this request, and is a rehearsal if that is."""
+    schema, is_rehearsal = execution.plan and execution.plan.inputs, bool((start.options or {}).get("rehearse"))
+    try:
+        return fill_inputs(schema, start.inputs) == execution.inputs and is_rehearsal == execution.options.rehearse
+    except UsageError:
+        return False
 
 
 def _join_inputs(plan: JsonValue, start: StartOptions) -> JsonValue:
@@ -179,37 +189,40 @@ class Starts:
         A request to run what a thread has planned sets `thread_id`; its key may be the one that made the plan.
 
         Raises:
-            KeyConflict: the key belongs to another goal or plan.
+                KeyConflict: the key belongs to another goal, plan or inputs.
         """
         if request is None or request.key is None:
             return await create(request)
-        principal, key = start.requester.principal, request.key
-        execution = await self._find_started(principal, key, request.request, thread_id)
+        execution = await self._find_started(start, request, thread_id)
         if execution is not None and not _is_to_run(execution, thread_id):
             return execution
         try:
             return await create(request if execution is None else None)
         except (KeyUsed, UsageError):
             # The same request may have come twice at once, and the other one was faster.
-            execution = await self._find_started(principal, key, request.request, thread_id)
+            execution = await self._find_started(start, request, thread_id)
             if execution is None or _is_to_run(execution, thread_id):
                 raise
             return execution
 
     async def _find_started(
-        self, principal: str, key: str, request: str, thread_id: str | None
+        self, start: StartOptions, request: StartRequest, thread_id: str | None
     ) -> ExecutionState | None:
-        earlier = await self.engine.store.find_start(principal, key)
+        earlier = await self.engine.store.find_start(start.requester.principal, str(request.key))
         if earlier is None:
             return None
-        is_same = earlier.request == request if thread_id is None else earlier.thread_id == thread_id
+        execution = await self.engine.find(earlier.execution_id)
+        # The key that made a plan may run it, and then belongs to that run too.
+        is_same = earlier.request == request.request or (
+            earlier.thread_id == thread_id and (execution.status == "planned" or _runs_as(execution, start))
+        )
         if not is_same:
             raise KeyConflict(
-                f"key {key!r} started execution {earlier.execution_id!r} (thread {earlier.thread_id!r}) with another "
-                "goal or plan; get_execution shows that one, and another key starts this one",
+                f"key {request.key!r} started execution {earlier.execution_id!r} (thread {earlier.thread_id!r}) with "
+                "another goal, plan or inputs; get_execution shows that one, and another key starts this one",
                 details={"executionId": earlier.execution_id, "threadId": earlier.thread_id},
             )
-        return await self.engine.find(earlier.execution_id)
+        return execution
 
     async def read_headers(self, thread_id: str, principal: str) -> tuple[Header, ...]:
         """Return the headers of the thread's executions, oldest first.

@@ -1,6 +1,7 @@
 """Starts: a key finds what it started, a saved plan runs as one version, and a start that cannot be is refused."""
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,30 @@ async def test_a_planned_execution_takes_inputs_when_it_starts() -> None:
             done = await made.execute_plan(thread_id=planned.thread_id, inputs=inputs, wait_seconds=60)
             assert done.status == "completed"
     assert ledger.lines == ["note default", "note chosen"]
+
+
+@kit.requirement("key:conflict")
+@pytest.mark.parametrize("key", ["run it", "plan it"])
+async def test_a_key_that_ran_a_planned_execution_is_refused_with_other_inputs_and_for_a_rehearsal(key: str) -> None:
+    ledger = kit.Ledger()
+    schema: JsonValue = {"properties": {"text": {"type": "string", "default": "default"}}}
+    step = kit.tool_step("a", "note", {"text": {"$from": "inputs", "pointer": "/text"}})
+    reply: JsonValue = {"when": {"purpose": "plan"}, "reply": {"plan": {**plan(step), "inputs": schema}}}
+    others: tuple[dict[str, Any], ...] = (
+        {"inputs": {"text": "other"}},
+        {"inputs": {"text": 1}},
+        {},
+        {"inputs": {"text": "chosen"}, "options": {"rehearse": True}},
+    )
+    async with kit.warden(ledger, script=[reply, kit.says("done", "synthesize")]) as made:
+        planned = await made.create_plan("note it", key="plan it", wait_seconds=60)
+        run = partial(made.execute_plan, thread_id=planned.thread_id, key=key, wait_seconds=60)
+        first = await run(inputs={"text": "chosen"})
+        assert await run(inputs={"text": "chosen"}) == first
+        for other in others:
+            with pytest.raises(KeyConflict, match=f"'{first.execution_id}' .* with another goal, plan or inputs"):
+                await run(**other)
+    assert ledger.lines == ["note chosen"]
 
 
 @kit.requirement("key:once")

@@ -332,7 +332,11 @@ def test_a_key_goes_on_with_the_run_that_it_began_and_a_model_that_only_wrote_is
     assert (first.code, again.code, cli.ledger) == (0, 0, ["find x"])
     assert again.out == f"Key 'k' has started this before; nothing new was started.\n{first.out}"
     other = run_plan(cli, ERASE, words=("--key", "k"))
-    assert other.code == 2 and "key 'k' started execution" in other.err and "with another goal or plan" in other.err
+    assert (
+        other.code == 2
+        and "key 'k' started execution" in other.err
+        and "with another goal, plan or inputs" in other.err
+    )
     think: JsonValue = {"id": "think", "description": "x", "requiredTools": ["find"], "toolValidationMode": "advisory"}
     replies: list[JsonValue] = [{"reply": {"content": "No."}}]
     script = cli.write("model.json", {"replies": replies * 2})
