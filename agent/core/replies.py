@@ -22,6 +22,10 @@ MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
 MAX_CONTENT_CHARS = 100_000
 CALLS_KEY, REVISE_KEY = "toolCalls", "revise"
 NO_PLAN = f"your answer contained no plan; telling what you will do is not sending a plan; send {EXAMPLES['plan']}"
+NO_VALUES = (
+    "your plan begins without values for its inputs: give each input a 'default' that fits, or write the values into "
+    "the steps and leave 'inputs' out"
+)
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -76,7 +80,9 @@ def build_reply_events(
         accepted, warnings = plans.read(plan, author="model")
         # A model's plan may begin without inputs from a caller, so each input needs a default.
         inputs = fill_inputs(accepted.inputs, None)
-    except (InvalidPlan, LimitExceeded, InvalidArguments) as error:
+    except InvalidArguments as error:
+        return (replied, ev.PlanRefused(code=error.code, message=f"{error.message}; {NO_VALUES}"))
+    except (InvalidPlan, LimitExceeded) as error:
         return (replied, ev.PlanRefused(code=error.code, message=error.message))
     pins, results = build_pins(accepted, plans.tools), plans.list_results(accepted)
     return (replied, ev.PlanAccepted(plan=accepted, warnings=warnings, pins=pins, earlier=results, inputs=inputs))

@@ -303,6 +303,9 @@ def _list_answers(table: Table) -> None:
         table.answer("step", content, Refused(words))
     used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
     table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
+    needs: Arguments = {**PLAN, "inputs": {"properties": {"to": {"type": "string"}}, "required": ["to"]}}
+    words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
+    table.answer("plan", needs, AskedAgain(words))
     table.answer("human", {"approved": True}, Refused(("resume_execution",)))
     table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")
 
@@ -372,7 +375,8 @@ async def test_a_mistake_is_understood_or_refused_before_anything_ran(desk: Desk
             assert (document["status"], lines) == (status, expected if status != "suspended" else ())
         case AskedAgain(words):
             assert not result.is_error, text_of(result)
-            assert all(word in question_of(document)["prompt"] for word in words)
+            prompt = question_of(document)["prompt"]
+            assert all(word in prompt for word in words), prompt
             assert lines == ()
 
 
