@@ -98,7 +98,7 @@ class RetryInput(BaseModel):
     """Further attempts of a step's calls."""
 
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
-    attempts: Annotated[int, Field(ge=2, le=20, description="Calls in all")]
+    attempts: Annotated[int, Field(ge=1, le=20, description="Calls in all")]
     """Calls in all, the first one included."""
     delayS: Annotated[float, Field(ge=0, le=86_400)] = 1.0
     """Seconds before the second attempt."""

@@ -210,7 +210,7 @@ def _read_control(entry: StepInput) -> StepControl | None:
             max_concurrent=entry.maxConcurrent or 1,
             on_item_failure=entry.onItemFailure or "stop",
         )
-    if (more := entry.retry) is not None:
+    if (more := entry.retry) is not None and more.attempts > 1:
         retry = RetryPolicy(attempts=more.attempts, delay_s=more.delayS, factor=more.factor, max_delay_s=more.maxDelayS)
     when = tuple(Condition(value=condition.value, matches=condition.matches) for condition in entry.when)
     return StepControl(when=when, loop=loop, retry=retry) if when or loop or retry else None

@@ -121,7 +121,7 @@ ITEM_CALLS: list[tuple[Json, str]] = [
         "toolCalls[1]: 'call' is 1",
     ),
 ]
-RETRIES: list[JsonValue] = [{"attempts": 1}, {"attempts": 2, "delayS": -1}, {"attempts": 2, "factor": 0}, 3, {}]
+RETRIES: list[JsonValue] = [{"attempts": 0}, {"attempts": 2, "delayS": -1}, {"attempts": 2, "factor": 0}, 3, {}]
 ATTEMPTS: list[tuple[Json, str]] = [({"retry": retry}, "retry") for retry in RETRIES]
 
 

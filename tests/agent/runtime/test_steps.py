@@ -214,6 +214,14 @@ async def test_a_call_that_failed_is_made_again_after_longer_and_longer_waits() 
     assert [found["message"] for found in failed] == ["come back later"] * 2
 
 
+@kit.requirement("attempts:wait")
+async def test_one_attempt_is_a_call_that_is_not_made_again() -> None:
+    flaky = Flaky(failures=1)
+    async with kit.warden(tools=[flaky.tool()]) as w:
+        now = await w.execute_plan(plan(kit.tool_step("a", "flaky", retry={"attempts": 1})))
+    assert (now.status, len(flaky.keys)) == ("failed", 1)
+
+
 @kit.requirement("attempts:wait", "attempts:harmless")
 @pytest.mark.parametrize(
     ("flaky", "attempts"),
