@@ -29,6 +29,7 @@ from planwarden.server.plans.plan_file import (
     parse_text,
 )
 from planwarden.server.plans.yaml_text import write_yaml
+from planwarden.server.views.escaping import escape_text
 
 MAX_PROPOSED = 20
 MIN_TEXT_CHARS = 2
@@ -124,6 +125,13 @@ def build_document(
         **({} if inputs is None else {INPUTS: inputs}),
         "todoList": [_shorten(step, before) for step, before in zip(steps, [None, *steps], strict=False)],
     }
+
+
+def describe_open_steps(plan: Plan) -> str:
+    """Return a sentence about the steps whose calls a model chose, with a space before it; empty if there are none."""
+    ids = [escape_text(step.step_id) for step in plan.steps if step.required_tools and not step.tool_calls]
+    text = " A model chooses the calls of {} in each run, as in this one; write toolCalls into the file to fix them."
+    return text.format(", ".join(ids)) if ids else ""
 
 
 def format_plan(document: dict[str, JsonValue], comment: str) -> str:

@@ -24,6 +24,7 @@ from planwarden.server.plans.keeping import (
     build_document,
     check_keepable,
     check_new_name,
+    describe_open_steps,
     propose_inputs,
     suggest_title,
     write_plan,
@@ -90,12 +91,15 @@ def handle_keep(arguments: Namespace) -> int:
     plan = check_keepable(execution)
     parameters = choose_inputs(terminal, propose_inputs(plan, execution.goal))
     document = build_document(plan, suggest_title(execution.goal), execution.inputs, parameters)
-    comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}."
+    gap = describe_open_steps(plan)
+    comment = f"Kept by `planwarden plans keep` from thread {execution.thread_id}.{gap}"
     path = write_plan(home.settings.home / PLAN_FOLDER, name, document, comment)
     schema = document.get("inputs")
     inputs = [field.name for field in build_fields(schema if isinstance(schema, dict) else {})]
     takes = f"; it takes {', '.join(map(escape_text, inputs))}" if inputs else ""
     terminal.say(TerminalLine(f"{path}: written{takes}", mark="done"))
+    if gap:
+        terminal.say(gap.strip())
     terminal.say(TerminalLine((home.command("run", name), "dim")))
     if arguments.json:
         print_json({"name": name, "file": str(path), "inputs": list[JsonValue](inputs)})

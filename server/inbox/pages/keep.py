@@ -26,6 +26,7 @@ from planwarden.server.plans.keeping import (
     build_document,
     check_keepable,
     check_new_name,
+    describe_open_steps,
     format_plan,
     propose_inputs,
     suggest_title,
@@ -108,7 +109,8 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
     proposed = propose_inputs(plan, execution.goal)
     inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]
     document = build_document(plan, title, execution.inputs, inputs)
-    comment = escape_text(f"Kept in the inbox by {request.session.principal} from thread {execution.thread_id}.")
+    author = escape_text(request.session.principal)
+    comment = f"Kept in the inbox by {author} from thread {execution.thread_id}.{describe_open_steps(plan)}"
     return _Draft(
         name=name,
         title=title,

@@ -166,6 +166,23 @@ def test_a_finished_run_becomes_a_plan_whose_goal_values_are_inputs(cli: Cli) ->
     assert cli.ledger == ["find old letters", "find old letters", "find mine", "find mine"]
 
 
+def test_a_kept_plan_says_which_calls_a_model_chooses_in_each_run(cli: Cli) -> None:
+    open_step: JsonValue = {"id": "look", "description": "Find letters", "requiredTools": ["find"]}
+    call: JsonValue = {"toolName": "find", "arguments": {"topic": "letters"}}
+    plan: JsonValue = {"todoList": [open_step, step("then", "find", {"topic": "x"})]}
+    replies: list[JsonValue] = [
+        {"when": {"purpose": "plan"}, "reply": {"plan": plan}},
+        {"when": {"purpose": "step"}, "reply": {"toolCalls": [call]}},
+        {"when": {"purpose": "synthesize"}, "reply": {"content": "Three."}},
+    ]
+    script = cli.write("script.json", {"replies": replies})
+    ran = cli.main("run-goal", "Find them", "--model", f"scripted:{script}", "--json")
+    kept = cli.main("plans", "keep", str(ran.json["threadId"]), "open")
+    said = "A model chooses the calls of look in each run, as in this one; write toolCalls into the file to fix them."
+    assert kept.code == 0 and said in kept.out.replace("\n", " ")
+    assert said in (cli.home / "plans" / "open.yaml").read_text().partition("\n")[0]
+
+
 def test_at_a_terminal_each_value_is_offered_and_each_proposed_once_as_a_word_of_its_own_under_a_free_name() -> None:
     proposed = [ProposedInput("to", "Ada", "send"), ProposedInput("copies", 3, "send")]
     terminal = TypedTerminal("", "no")
