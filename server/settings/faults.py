@@ -5,7 +5,8 @@ A message names the key and what would be right, but never the value, which may 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -60,9 +61,31 @@ def read_tables(document: object, model: type[Model], file: str) -> Model:
         return model.model_validate(document)
     except ValidationError as error:
         schema = model.model_json_schema()
-        faults = error.errors(include_url=False, include_input=False)[:MAX_FAULTS]
-        texts = [_describe_fault(fault["loc"], fault["type"], fault["msg"], schema, file) for fault in faults]
-        raise InvalidArguments("; ".join(texts)) from None
+        texts = (_describe_fault(*fault, schema, file) for fault in _list_faults(error, schema))
+        raise InvalidArguments("; ".join(islice(dict.fromkeys(texts), MAX_FAULTS))) from None
+
+
+def _list_faults(error: ValidationError, schema: JsonSchema) -> Iterator[tuple[Location, str, str]]:
+    """Yield location, kind and message of the faults; of a union, only what is wrong with the type that was meant.
+
+    Pydantic has faults for each alternative, and a name for the alternative in their locations.
+    """
+    faults = [(_leave_out_names(fault["loc"], schema), fault) for fault in error.errors(include_input=False)]
+    closer = {location[:length] for location, _ in faults for length in range(len(location))}
+    closer |= {location for location, fault in faults if not fault["type"].endswith("_type")}
+    for location, fault in faults:
+        is_meant = not fault["type"].endswith("_type") or location not in closer
+        if is_meant or "anyOf" not in _find_part(schema, location):
+            yield location, fault["type"], fault["msg"]
+
+
+def _leave_out_names(location: Location, schema: JsonSchema) -> tuple[str | int, ...]:
+    rest, steps = [*location], list[str | int]()
+    while rest:
+        steps.append(rest.pop(0))
+        if rest and "anyOf" in _find_part(schema, steps):
+            rest.pop(0)
+    return tuple(steps)
 
 
 def _describe_fault(location: Location, kind: str, message: str, schema: JsonSchema, file: str) -> str:
@@ -73,7 +96,7 @@ def _describe_fault(location: Location, kind: str, message: str, schema: JsonSch
     if kind == "extra_forbidden":
         return f"unknown key {path}{hint}"
     part = _find_part(schema, location)
-    if kind in _OF_THE_MESSAGE or not ("enum" in part or "type" in part):
+    if kind in _OF_THE_MESSAGE or part.keys().isdisjoint(("enum", "type", "anyOf")):
         return f"{path}: {message.removeprefix('Value error, ')}"
     return f"{path}: must be {_describe(part)}{hint}"
 
@@ -97,21 +120,26 @@ def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
     """Return the schema of the value at that location in the document; an empty one if nothing is known about it."""
     part = schema
     for step in location:
-        inner = part.get("items") if isinstance(step, int) else part.get("properties", {}).get(step)
+        key = "items" if isinstance(step, int) else "properties"
+        part = next((other for other in part.get("anyOf", ()) if key in other), part)
+        inner = part.get(key) if isinstance(step, int) else part.get(key, {}).get(step)
         part = _resolve(inner or part.get("additionalProperties") or {}, schema)
     return part
 
 
 def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
-    """Return the schema that the part refers to; of alternatives, such as those of an optional part, the first."""
+    """Return the schema that the part refers to, or that of its value if the part is optional."""
     if "anyOf" in part:
-        return _resolve(part["anyOf"][0], schema)
+        others = [_resolve(other, schema) for other in part["anyOf"] if other.get("type") != "null"]
+        return others[0] if len(others) == 1 else {"anyOf": others}
     if "$ref" in part:
         return schema["$defs"][part["$ref"].rpartition("/")[2]]
     return part
 
 
 def _describe(part: JsonSchema) -> str:
+    if "anyOf" in part:
+        return " or ".join(map(_describe, part["anyOf"]))
     if "enum" in part:
         *others, last = map(repr, part["enum"])
         return f"{', '.join(others)} or {last}"

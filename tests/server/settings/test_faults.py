@@ -54,6 +54,18 @@ TABLE_FAULTS = [
     *((f"[hooks.{table}", "hooks") for table in ('"a/b"]\nplan = "p"\nsecret_env = "X"', 'a]\nplan = "p"')),
 ]
 """Each wrong value, and what is said of it: the key and what would be right."""
+PROMISE = '[[promises]]\nname = "p"\nrequires = { tool = "test" }\nwhen = { tool = '
+EITHER = (
+    "when.tool: must be text (1 or more characters, at most 200 characters) or a list (1 or more entries, at most 20 "
+    "entries)"
+)
+PROMISE_FAULTS = [
+    *((PROMISE + f"{wrong} }}", EITHER) for wrong in ("5", '""', "[]", "{}")),
+    (PROMISE + '["a", 5] }', "when.tool[1]: must be text (1 or more characters, at most 200 characters)"),
+    (PROMISE + '["a", "b c"] }', "when.tool[1]: String should match pattern"),
+    (PROMISE + '"b c" }', "when.tool: String should match pattern"),
+]
+"""Each wrong value where text or a list is right, and the one fault that is told."""
 RULE = '[[rules]]\ntool = "pay"\n'
 RULE_FAULTS = [
     ("rules = 5", "list"),
@@ -183,6 +195,14 @@ def test_a_wrong_value_is_told_with_file_and_key_and_what_would_be_right(tmp_pat
         load(tmp_path, text)
     assert refused.value.message.startswith(f"{str(tmp_path / 'planwarden.toml')!r}: ")
     assert said in refused.value.message and len(refused.value.message) < 1_000
+
+
+@pytest.mark.parametrize(("text", "said"), PROMISE_FAULTS)
+def test_a_wrong_value_where_text_or_a_list_is_right_is_one_fault(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        load(tmp_path, text)
+    where = f"{str(tmp_path / 'planwarden.toml')!r}: planwarden.toml.promises[0].{said}"
+    assert refused.value.message.startswith(where) and ";" not in refused.value.message
 
 
 def test_whom_to_escalate_to_without_a_time_is_told(tmp_path: Path) -> None:
