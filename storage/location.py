@@ -18,7 +18,7 @@ MARK_TABLE = "move_mark"
 
 
 class StoreLocation(msgspec.Struct, frozen=True):
-    """The place of one store. `str` names it without a password."""
+    """The place of one store. `str` names it without user and password, and is the same for all who use it."""
 
     path: Path | None = None
     """The SQLite file; None for PostgreSQL."""
@@ -31,11 +31,6 @@ class StoreLocation(msgspec.Struct, frozen=True):
     def is_made(self) -> bool:
         """False if opening the store would create its file."""
         return self.path is None or self.path.exists()
-
-    @property
-    def database(self) -> str:
-        """The name of the PostgreSQL database, the same whichever address leads to it; empty for a file."""
-        return urlsplit(self.url).path.strip("/")
 
     @property
     def has_password(self) -> bool:

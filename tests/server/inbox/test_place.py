@@ -20,6 +20,7 @@ from mcp.client.stdio import StdioServerParameters
 from planwarden.server.inbox import inbox_port as place_module
 from planwarden.server.inbox.inbox_port import InboxPort, open_sockets, pair_socket
 from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.tables import InboxTable, SettingsTables
 from planwarden.server.signatures.signature import can_use_keys_of
 from planwarden.storage.location import StoreLocation
@@ -167,17 +168,27 @@ def test_one_of_a_home_has_the_place_and_the_next_one_gets_the_same(home: Path) 
     assert oct((home / "inbox.json").stat().st_mode)[-3:] == "600"
 
 
+@requirement("inbox:cookie")
+def test_the_cookie_is_one_for_all_homes_and_users_of_a_database_and_another_for_its_namesake(tmp_path: Path) -> None:
+    names: list[str] = []
+    for home, url in (("one", "ann:x@a/p"), ("two", "bob@a/p"), ("two", "ann:x@b/p")):
+        settings = Settings(home=tmp_path / home, given_store=StoreLocation(url=f"postgresql://{url}"))
+        names.append(InboxSite(service=lambda: pytest.fail("unused"), settings=settings).cookie_name)
+    assert names[0] == names[1] != names[2]
+
+
 @requirement("inbox:one-place")
 def test_another_home_and_another_store_have_places_of_their_own(tmp_path: Path) -> None:
     settings = [
         Settings(home=_make_home(tmp_path / "one")),
         Settings(home=_make_home(tmp_path / "two")),
         Settings(home=tmp_path / "two", given_store=StoreLocation(path=tmp_path / "other.db")),
+        *(Settings(home=tmp_path / "two", given_store=StoreLocation(url=f"postgresql://{host}/p")) for host in "ab"),
     ]
     places = [InboxPort(found) for found in settings]
     taken = [place.take() for place in places]
     ports = [listening.port for listening in taken if listening is not None]
-    assert len(set(ports)) == 3
+    assert len(set(ports)) == 5
     for place in places:
         place.leave()
     # The first one is not there: the others still do not take its port.
