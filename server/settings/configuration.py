@@ -32,7 +32,7 @@ from planwarden.server.telemetry.settings import TelemetrySettings, build_teleme
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.tools.downstream.config import ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import read_servers
-from planwarden.tools.downstream.gated_servers import read_gated_servers
+from planwarden.tools.downstream.gated_servers import describe_excess, read_gated_servers
 from planwarden.tools.guarded.promises import Promise
 
 ProcessRole = Literal["front", "worker", "both"]
@@ -210,7 +210,7 @@ def _read_all_servers(
     configs = (*servers.configs, *read_gated_servers(home, env, settings, servers.configs))
     unused = [name for name in settings if name not in {config.name for config in configs}]
     notes = (f"planwarden.toml has settings for a server {name!r} that is not configured" for name in unused)
-    return ServerList(configs, (*servers.notes, *notes))
+    return ServerList(configs, (*servers.notes, *notes, *describe_excess(home)))
 
 
 def _read_store(option: str | None, environment: Mapping[str, str], tables: SettingsTables) -> StoreLocation | None:

@@ -5,6 +5,7 @@ not stored. The file of a server behind a URL has the URL; headers and login com
 the same URL. The files count as outside input, so an invalid one is ignored.
 """
 
+import logging
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import replace_file
 from planwarden.tools.downstream.config import ServerConfig, ServerSettings, build_slug
 from planwarden.tools.downstream.config_file import RESERVED_SOURCES
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "gate"
 THREAD_PREFIX = "gate-"
@@ -111,6 +114,21 @@ def save_gated_server(home: Path, config: ServerConfig) -> None:
         replace_file(path, msgspec.json.encode(record))
     except OSError as error:
         raise StoreError(f"cannot keep server {config.name!r} in {path}: {error.strerror}") from error
+    for note in describe_excess(home):
+        logger.warning(note)
+
+
+def describe_excess(home: Path) -> Iterator[str]:
+    """Yield a sentence if the home has more wrapped servers than are read."""
+    if (count := len(_list_files(home))) > MAX_FILES:
+        yield (
+            f"gates have wrapped {count} servers, and only the first {MAX_FILES} files of {home / FOLDER} are read: "
+            "the calls of the others end with their gates; delete the files of servers that you no longer use"
+        )
+
+
+def _list_files(home: Path) -> list[Path]:
+    return sorted((home / FOLDER).glob("*.json"))
 
 
 def read_gated_servers(
@@ -122,7 +140,7 @@ def read_gated_servers(
     """Yield the wrapped servers of the home, except those whose tools would get the same names as tools of `others`."""
     others = tuple(others)
     slugs = {config.slug for config in others}
-    for path in sorted((home / FOLDER).glob("*.json"))[:MAX_FILES]:
+    for path in _list_files(home)[:MAX_FILES]:
         record = _read_record(path)
         if record is None or build_slug(record.name) in slugs:
             continue

@@ -24,7 +24,7 @@ from planwarden.tools.downstream import value_counter
 from planwarden.tools.downstream.bounded_streams import bound_events
 from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
-from planwarden.tools.downstream.gated_servers import build_gated_config, choose_name, save_gated_server
+from planwarden.tools.downstream.gated_servers import MAX_FILES, build_gated_config, choose_name, save_gated_server
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
 from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
@@ -130,6 +130,18 @@ def test_settings_of_a_server_that_a_gate_has_wrapped_are_not_called_unused(tmp_
         f"{other!r} beside mcpServers is not read",
         "planwarden.toml has settings for a server 'b' that is not configured",
     )
+
+
+def test_a_home_with_more_wrapped_servers_than_are_read_says_so_in_its_notes_and_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(MAX_FILES + 1):
+        assert not caplog.messages
+        save_gated_server(tmp_path, build_gated_config(f"s{number:02}", ("x",), tmp_path, ServerSettings(), {}))
+    servers = load_settings(home=tmp_path, environment={}).servers
+    said = f"gates have wrapped {MAX_FILES + 1} servers, and only the first {MAX_FILES} files of {tmp_path / 'gate'}"
+    assert len(servers.configs) == MAX_FILES
+    assert [note.startswith(said) for note in (*servers.notes, *caplog.messages)] == [True, True]
 
 
 @pytest.mark.parametrize(
