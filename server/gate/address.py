@@ -22,7 +22,9 @@ from mcp.shared.inbound import (
 )
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.types import (
+    CONNECTION_CLOSED,
     INVALID_REQUEST,
+    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCRequest,
@@ -37,6 +39,8 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate.relay import Relay
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE
+from planwarden.tools.downstream.results import MAX_ERROR_CHARS
+from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.downstream.transports.http import http_transport
 
 logger = logging.getLogger(__name__)
@@ -47,6 +51,9 @@ MAX_HEADER_MAPS = 1_000
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SESSION_ENDED = "Session terminated"
 """What the SDK says about a session that the server no longer knows."""
+
+NO_ANSWER = ("Failed to parse ", "SSE stream ")
+"""How the SDK begins what it says about a request that was sent and has no answer."""
 
 FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 
@@ -152,8 +159,10 @@ class AddressUpstream:
             return ToolError(f"{name} ended the session before it took the request; try again")
         if error.code == NOT_SENT:
             return ToolError(f"{name} cannot be reached: {text}")
-        if error.code in (LOST, TOO_LARGE):
-            return OutcomeUnknown(f"{name} did not return a result: {text}")
+        # Servers use these two codes as well, but not the SDK's words.
+        is_sdks = error.code in (PARSE_ERROR, CONNECTION_CLOSED) and text.startswith(NO_ANSWER)
+        if is_sdks or error.code in (LOST, TOO_LARGE):
+            return OutcomeUnknown(f"{name} did not return a result: {one_line(text, MAX_ERROR_CHARS)}")
         return None
 
     def _note_result(self, message: JSONRPCResponse) -> None:

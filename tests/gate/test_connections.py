@@ -20,11 +20,13 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import ElicitResult
 
 import planwarden
+from planwarden.agent.approval.answers import Decision
 from planwarden.server.settings.configuration import load_settings
 from planwarden.storage.hosts import Deliveries
 from tests.gate.host import HANDSHAKE, NEWER, Home, read_text
 from tests.gate.host import PEER as RAW_PEER
 from tests.gate.test_calls import FIRST_LINE
+from tests.support.doubles.hostile_http import http_double
 from tests.support.forking import forked_command_line
 
 RULE = '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n'
@@ -118,6 +120,26 @@ async def test_server_behind_an_address(home: Home) -> None:
                 assert len((await client.list_tools()).tools) == 3
         async with running(peer, port):
             await use(home, lambda: run_gate(home, *words))
+
+
+@pytest.mark.parametrize("name", ["not_json", "ends_early"])
+async def test_a_request_without_an_answer_names_the_server_and_an_effect_is_not_called_refused(
+    home: Home, name: str
+) -> None:
+    path = home.folder / "planwarden.toml"
+    rules = "".join(f'[tools."{server}_{name}"]\nrisk = "read"\neffect = "{server}"\n' for server in ("read", "effect"))
+    path.write_text(path.read_text() + rules)
+    with anyio.fail_after(120):
+        async with http_double() as double:
+            gates = [partial(run_gate, home, "--name", name, "--upstream", double.url) for name in ("read", "effect")]
+            async with Client(gates[0](), mode="legacy") as client:
+                with pytest.raises(MCPError, match="server 'read' did not return a result"):
+                    await client.call_tool(name, {})
+            async with Client(gates[1](), mode="legacy") as client, anyio.create_task_group() as tasks:
+                tasks.start_soon(client.call_tool, name)
+                # Only a question about what became of a call takes this answer.
+                [end] = await home.decide(decision=Decision(approved=True, content={"happened": True}))
+                assert end.status == "completed" and double.calls == [name] * 2
 
 
 async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None:

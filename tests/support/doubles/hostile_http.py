@@ -89,6 +89,7 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
     "denied": lambda _: build_reply("no", 401, content_type="text/plain"),
     "elsewhere": lambda _: build_reply(status=307, location="http://127.0.0.1:9/mcp"),
     "not_json": lambda _: build_reply("<p>hello</p>", content_type="application/json"),
+    "ends_early": lambda _: build_reply(": nothing follows\n\n", content_type="text/event-stream"),
     "gone": lambda _: b"",
     "packed": lambda request_id: _pack(_fine(request_id) + " " * 50_000_000, "gzip"),
     "odd_packing": lambda request_id: _pack(_fine(request_id), "gzip, gzip"),

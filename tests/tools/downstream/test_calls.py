@@ -252,7 +252,9 @@ async def test_a_call_over_http_carries_the_configured_headers_and_its_answer_ma
 
 
 UNANSWERED = {
-    **dict.fromkeys(("breaks_off", "gone", "gateway", "not_json", "dense_events"), "did not return a result"),
+    **dict.fromkeys(
+        ("breaks_off", "ends_early", "gone", "gateway", "not_json", "dense_events"), "did not return a result"
+    ),
     **dict.fromkeys(("packed", "huge"), "larger than 8388608 bytes"),
     **dict.fromkeys(
         ("gateway_json", "login_page", "accepted"), "did not return a result: it answered with HTTP status"
