@@ -49,14 +49,23 @@ HOSTS: Mapping[HostName, HostFiles] = {
     "claude-desktop": HostFiles("Claude Desktop", "{applications}/Claude/claude_desktop_config.json"),
 }
 _SHELL = re.compile("(ba|da|fi|z)?sh")
-_LAUNCHER = re.compile(r"uvx?|pipx|env|exec|cmd|python[\d.]*")
+_CONTAINERS = re.compile("docker|podman|nerdctl")
+_LAUNCHER = re.compile(rf"{_CONTAINERS.pattern}|uvx?|pipx|env|exec|nice|nohup|cmd|py|python[\d.]*")
 """Programs that start another one, whose name follows their options."""
-_OPTION = re.compile(r"-.*|/[A-Za-z]|\w+=(?!=).*|run|tool", re.DOTALL)
+_OPTION = re.compile(r"-.*|/[A-Za-z]|\w+=(?!=).*|\d+|run|tool|container|compose", re.DOTALL)
 _WITH_VALUE = re.compile(
-    "-[pCuWX]|--(from|with|with-editable|with-requirements|python|directory|project|package|extra|group|index|spec"
-    "|default-index|index-url|extra-index-url|env-file|cache-dir|config-file|unset|chdir)"
+    "-[pfwCuWX]|--(from|with|with-editable|with-requirements|python|directory|project|package|extra|group|index|spec"
+    "|default-index|index-url|extra-index-url|index-strategy|find-links|prerelease|resolution|exclude-newer|link-mode"
+    "|constraints|overrides|keyring-provider|python-preference|python-platform|(refresh|upgrade|reinstall)-package"
+    "|color|env-file|cache-dir|config-file|unset|chdir)"
 )
 """Options of launchers that have their value in the next word."""
+_WITHOUT_VALUE = re.compile(
+    "-[itdqDPT]|-[^-].+|--.+=.*"
+    "|--(rm|init|interactive|tty|detach|quiet|privileged|read-only|publish-all|no-healthcheck|no-deps|build|debug)",
+    re.DOTALL,
+)
+"""Options of programs that start containers; any other one has its value in the next word."""
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
 _TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 """A string literal of JSON or TOML."""
@@ -298,9 +307,12 @@ def _is_planwarden(words: Sequence[str]) -> bool:
     if _SHELL.fullmatch(path.stem):
         scripts = (text for option, text in pairwise(words) if re.fullmatch("-[a-z]*c", option))
         return any(_is_planwarden(part.split()) for script in scripts for part in re.split(r"[;&|\n]+", script))
-    index = 1
-    while index < len(words) and _OPTION.fullmatch(words[index]):
-        index += 2 if _WITH_VALUE.fullmatch(words[index]) else 1
+    index, is_container = 1, _CONTAINERS.fullmatch(path.stem) is not None
+    while index < len(words) and _OPTION.fullmatch(word := words[index]):
+        has_value = (
+            word[0] == "-" and not _WITHOUT_VALUE.fullmatch(word) if is_container else _WITH_VALUE.fullmatch(word)
+        )
+        index += 2 if has_value else 1
     return _LAUNCHER.fullmatch(path.stem) is not None and _is_planwarden(words[index:])
 
 
