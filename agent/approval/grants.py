@@ -18,7 +18,7 @@ import msgspec
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.schema import read_properties
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState

@@ -9,7 +9,8 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from planwarden.agent.common.errors import ToolError, UsageError
-from planwarden.agent.common.schema import Schema, read_properties
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 

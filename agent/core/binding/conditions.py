@@ -11,8 +11,9 @@ from typing import cast
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
-from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema, read_properties
+from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
 from planwarden.agent.common.schema_cost import measure_value
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import describe_unknown_keys
 

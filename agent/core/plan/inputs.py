@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from planwarden.agent.common.canonical import check_depth, is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import SentForm
-from planwarden.agent.common.schema import Schema, read_defaults, read_properties
+from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.schema_defaults import read_defaults, read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, repeat
 
-from planwarden.agent.common.schema import read_properties
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.plan.plan import Plan, ToolFacts, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition

@@ -7,7 +7,7 @@ an item from its list. Nothing is known about the text of a model or the results
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from planwarden.agent.common.schema import read_properties
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference, read_reference
 from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types
