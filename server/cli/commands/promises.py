@@ -1,5 +1,6 @@
 """The commands `promises`, `promises check`, `receipt` and `guard trust-folder`: what a host owes before it stops."""
 
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from functools import partial
@@ -91,7 +92,8 @@ def handle_receipt(arguments: Namespace) -> int:
     receipt = use_store(settings, lambda store: build_receipt(store, settings, arguments.session))
     lines = [receipt.title, *receipt.lines]
     if arguments.markdown:
-        lines = [f"### {receipt.title}", "", *(f"* {line}" for line in receipt.lines)]
+        title, *rest = (re.sub(r"[\\`*_\[\]<>#|~&]", r"\\\g<0>", line) for line in lines)
+        lines = [f"### {title}", "", *(f"* {line}" for line in rest)]
     return _write(arguments, {"session": to_json(receipt.session), "verdict": to_json(receipt.verdict)}, lines)
 
 

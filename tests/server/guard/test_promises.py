@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -18,12 +19,13 @@ from planwarden.server.guard.calls import Verdict
 from planwarden.server.guard.done import DoneKeeper, StopDecision, build_failure
 from planwarden.server.guard.install.hook_files import build_done_entry
 from planwarden.server.guard.receipts import build_receipt
+from planwarden.server.main import main
 from planwarden.server.settings.promises import read_promises
 from planwarden.storage.hosts import TrustedFolder
 from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.guarded.promises import CallPattern, Promise, RecordedCall, judge_promises
 from planwarden.tools.guarded.shell import MAX_CHARS
-from tests.kit import Settings, load_settings, requirement
+from tests.kit import Settings, SqliteStore, load_settings, requirement
 from tests.server.guard.test_guard import Guarded, guarded
 from tests.server.guard.test_hook import answering, has_sockets  # pyright: ignore[reportUnusedImport]  # fixture
 from tests.server.inbox.support import visit
@@ -314,6 +316,19 @@ async def test_the_inbox_shows_the_receipt_of_a_session_with_what_it_says_escape
         await keeper.decide("claude-code", event("Stop", cwd="/r/<b>/src"))
         page = await browser.open("/inbox/receipts")
         assert "1 call, 0 failed" in page.said and "/r/&lt;b&gt;" in page.text and "<b>," not in page.text
+
+
+async def test_a_receipt_in_markdown_shows_names_of_files_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = SqliteStore.open(tmp_path / "planwarden.db")
+    keeper = DoneKeeper(store, Settings(home=tmp_path), lambda _: pytest.fail("nobody is asked"))
+    await keeper.answer("claude-code", json.dumps(event("PostToolUse", "Edit", cwd="/r/_a_ <b> [c](d)")).encode())
+    await keeper.decide("claude-code", event("Stop", cwd="/r/_a_ <b> [c](d)"))
+    await store.close()
+    words = ("--home", str(tmp_path), "receipt", "--markdown")
+    assert await anyio.to_thread.run_sync(main, words) == 0
+    assert r"/r/\_a\_ \<b\> \[c\](d)," in capsys.readouterr().out
 
 
 async def test_a_rejection_sends_the_agent_back_at_its_next_stop_with_what_the_person_said(tmp_path: Path) -> None:
