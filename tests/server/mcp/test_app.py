@@ -341,6 +341,23 @@ async def test_the_view_approves_nothing_while_a_number_of_the_call_is_emptied(t
 
 @pytest.mark.slow
 @browser.NEEDS_CHROMIUM
+@kit.requirement("app:view")
+async def test_the_view_keeps_what_was_typed_when_a_value_is_refused(tmp_path: Path) -> None:
+    async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
+        asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann"})))
+        async with drawing(desk, asked["threadId"]) as drawn:
+            await drawn.view.locator("[name=arg_to]").fill("Bob")
+            await drawn.view.locator("[name=arg_copies]").fill("abc")
+            await drawn.view.get_by_role("button", name="Approve").click()
+            await drawn.view.get_by_text("not usable").wait_for()
+            inputs = [drawn.view.locator(f"[name={name}]") for name in ("arg_to", "arg_copies")]
+            assert [await entry.input_value() for entry in inputs] == ["Bob", "abc"]
+            await _approve(drawn, {"arg_copies": "2"})
+        assert desk.ledger.lines == ["send Bob 2 False"]
+
+
+@pytest.mark.slow
+@browser.NEEDS_CHROMIUM
 @kit.requirement("app:view", "forms:round-trip")
 async def test_a_form_in_the_view_answers_with_exactly_what_stands_in_its_fields(tmp_path: Path) -> None:
     properties: dict[str, JsonValue] = {
