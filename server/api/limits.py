@@ -1,14 +1,15 @@
 """What `Service` accepts: sizes of texts and pages, and how often a caller may try to decide for a person."""
 
 import unicodedata
-from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from msgspec.structs import replace
+
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.ports.environment import Clock
-from planwarden.agent.ports.store import SystemKey
+from planwarden.agent.ports.store import Store, SystemKey
+from planwarden.storage.sql.records import Columns, ExpiringRecord, RecordStore, RecordTransaction
 
 MAX_GOAL_CHARS = 20_000
 MAX_KEY_CHARS = 200
@@ -18,35 +19,52 @@ MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
 """A suspension allows so many attempts of a kind without authority in so many seconds; more are refused."""
-_MAX_COUNTED = 10_000
+
+
+class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
+    """When a caller tried to decide a question for a person, kept for as long as it counts."""
+
+    columns = Columns("attempts", "attempts_id")
+
+    attempts_id: str
+    times: tuple[float, ...] = ()
 
 
 class AttemptLimiter:
-    """Counts decisions that a caller sent although only a person can decide."""
+    """Counts decisions that a caller sent although only a person can decide, over all processes of a store."""
 
-    def __init__(self, clock: Clock, program: Callable[[], str]) -> None:
+    def __init__(self, store: Store, program: Callable[[], str]) -> None:
         """Set up a limiter; `program` returns the first words of the command with which a person decides."""
-        self._clock = clock
+        self._store = store
         self._program = program
-        self._attempts: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
 
-    def count(self, suspension_id: str, kind: str = "approval") -> None:
+    async def count(self, suspension_id: str, kind: str = "approval") -> None:
         """Count one attempt; count each kind apart, because asking a person once uses up one attempt of each kind.
 
         Raises:
             RateLimited: there were `ATTEMPTS` of this kind within `ATTEMPTS_S` seconds.
         """
-        now = self._clock.now()
-        times = self._attempts.setdefault((suspension_id, kind), deque(maxlen=ATTEMPTS))
-        if len(times) == ATTEMPTS and now - times[0] < ATTEMPTS_S:
+        now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
+
+        def add(transaction: RecordTransaction) -> float | None:
+            """Return the time of the attempt that has to expire before another one; None if this one counts."""
+            transaction.delete_due(DecisionAttempts, now)
+            record = transaction.find(DecisionAttempts, attempts_id) or DecisionAttempts(
+                attempts_id=attempts_id, expires_at=now
+            )
+            times = [at for at in record.times if now - at < ATTEMPTS_S]
+            if len(times) >= ATTEMPTS:
+                return times[0]
+            transaction.put(replace(record, times=(*times, now), expires_at=now + ATTEMPTS_S))
+            return None
+
+        first = await RecordStore(self._store, DecisionAttempts).write(add, lock=f"attempts {attempts_id}")
+        if first is not None:
             raise RateLimited(
                 f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
                 f"`{self._program()} approve {suspension_id}`",
-                details={"retryAfterSeconds": round(ATTEMPTS_S - (now - times[0]))},
+                details={"retryAfterSeconds": round(ATTEMPTS_S - (now - first))},
             )
-        times.append(now)
-        if len(self._attempts) > _MAX_COUNTED:
-            self._attempts.popitem(last=False)
 
 
 def check_text(text: object, name: str, limit: int, *, may_be_empty: bool = False) -> None:

@@ -111,7 +111,7 @@ class Service:
         self.check_plan = self._starts.check
         self.plans, self.look_at_plans = self._starts.library.list_lines, self._starts.library.look
         self._options = settings.options
-        self._attempts = AttemptLimiter(engine.store.clock, program)
+        self._attempts = AttemptLimiter(engine.store, program)
         self.grants = GrantService(self._starts)
         """Standing approvals."""
         self.once = OnceService(engine.store)
@@ -396,7 +396,7 @@ class Service:
         if not suspension.is_open:
             return self.build_view(execution)
         if attempt is not None:
-            self._attempts.count(suspension_id, attempt)
+            await self._attempts.count(suspension_id, attempt)
         return ask_for_person(self.build_view(execution), suspension_id)
 
     async def list_suspensions(
@@ -463,7 +463,7 @@ class Service:
                 "calling model; use resume_execution, which asks the person"
             )
         if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
-            self._attempts.count(suspension_id)
+            await self._attempts.count(suspension_id)
         await self.wait_for_tools(execution.pins)
         execution, is_accepted = await self._engine.answer(execution, suspension_id, decision, authority, then=then)
         if not is_accepted and authority.assurance == "claimed":

@@ -1,7 +1,7 @@
 """The table `records`, which holds everything small that a store keeps beside executions.
 
-Each kind of record is a class; `hosts`, `keys`, `schedules`, `sealing`, `sessions` and `tokens` define the kinds
-and their rules. Stored rows are hostile input: a misfit raises `StoreError` and never becomes a half-built value.
+Each kind of record is a class in the module that has the rules of the kind. Stored rows are hostile input: a misfit
+raises `StoreError` and never becomes a half-built value.
 """
 
 import math

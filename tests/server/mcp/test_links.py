@@ -150,6 +150,17 @@ async def test_putting_the_same_question_to_a_person_again_and_again_is_slowed_d
         assert (await desk.ok("get_execution", threadId=asked["threadId"]))["status"] == "completed"
 
 
+@requirement("resume:brake")
+async def test_a_server_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, asks=support.nobody, on_disk=True) as desk:
+        ids = support.ids_of(await desk.ok("execute_plan", plan=DANGEROUS))
+        for _ in range(4):
+            assert (await desk.ok("resume_execution", **ids, **NOW))["status"] == "suspended"
+    async with open_desk(tmp_path, asks=support.nobody, on_disk=True) as desk:
+        assert (await desk.ok("resume_execution", **ids, **NOW))["status"] == "suspended"
+        assert (await desk.refused("resume_execution", **ids, **NOW))["code"] == "rate_limited"
+
+
 async def _return(client: Client, arguments: support.Document) -> types.InputRequiredResult:
     result = await client.session.call_tool("resume_execution", arguments, allow_input_required=True)
     assert isinstance(result, types.InputRequiredResult) and result.request_state is not None
