@@ -462,6 +462,7 @@ class Engine:
                     d.risk != "read",
                     d.output_schema,
                     d.is_gated,
+                    d.effect == "read",
                 )
                 for d in definitions
                 if not d.unavailable

@@ -269,6 +269,7 @@ class Transaction:
                 execution.plan,
                 patch,
                 pending=pending,
+                completed=[name for name, state in execution.steps.items() if state.status == "completed"],
                 plans=plans,
                 reused_ids={reused.step_id for reused in execution.earlier},
             )

@@ -59,6 +59,8 @@ class ToolFacts(msgspec.Struct, frozen=True):
     """JSON Schema of what the tool returns; None where that is not known."""
     is_gated: bool = False
     """Only hosts call the tool, through the gate."""
+    only_reads: bool = False
+    """Whether calls of the tool change nothing."""
 
 
 class PlannedCall(StoredStruct):

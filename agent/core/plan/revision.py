@@ -2,8 +2,9 @@
 
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
 (one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
-whose calls may need approval, goes on waiting for it. Once a confirmation has begun, a model cannot touch the steps
-that it covers either, nor any step that these depend on.
+whose calls may need approval, goes on waiting for it. A new step that does more than read waits for all of these that
+are not completed, and so does a step that gets such a tool. Once a confirmation has begun, a model cannot touch the
+steps that it covers either, nor any step that these depend on.
 """
 
 from collections.abc import Collection, Mapping
@@ -43,7 +44,13 @@ OPERATION_SCHEMA: dict[str, JsonValue] = {
 
 
 def revise(
-    plan: Plan, patch: JsonValue, *, pending: Collection[str], plans: PlanIntake, reused_ids: Collection[str] = ()
+    plan: Plan,
+    patch: JsonValue,
+    *,
+    pending: Collection[str],
+    completed: Collection[str],
+    plans: PlanIntake,
+    reused_ids: Collection[str] = (),
 ) -> tuple[Plan, dict[str, tuple[str, ...]]]:
     """Return the plan after the patch, and the ids of steps that were `added`, `changed`, `removed` and `moved`.
 
@@ -68,7 +75,7 @@ def revise(
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
-    _check_dependencies(plan, revised, plans.tools)
+    _check_dependencies(plan, revised, plans.tools, completed)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
@@ -168,8 +175,8 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
     return confirmed
 
 
-def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts]) -> None:
-    """Raise `InvalidPlan` when a step no longer waits, directly or not, for a step that may ask a person.
+def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], completed: Collection[str]) -> None:
+    """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person.
 
     A step with the same dependencies as before waits for the same steps as long as those do.
     """
@@ -178,11 +185,17 @@ def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts
         for step in before.steps
         if any(name in tools and tools[name].may_ask for name in list_step_tools(step))
     }
-    revised = {step.step_id: step for step in after.steps}
-    for step in before.steps:
-        now = revised.get(step.step_id)
-        if now is None or {*now.dependencies} >= {*step.dependencies}:
-            continue
-        lost = find_steps_before(before.steps, now.step_id) - find_steps_before(after.steps, now.step_id)
-        if lost := sorted(lost & gates):
-            raise InvalidPlan(f"step {now.step_id!r} must still wait for {', '.join(map(repr, lost))}")
+    open_gates = gates.intersection(step.step_id for step in after.steps) - {*completed}
+    earlier_steps = {step.step_id: step for step in before.steps}
+    for step in after.steps:
+        earlier = earlier_steps.get(step.step_id)
+        earlier_tools = () if earlier is None else list_step_tools(earlier)
+        new_tools = {*list_step_tools(step)}.difference(earlier_tools)
+        awaited = set[str]()
+        if any(name not in tools or not tools[name].only_reads for name in new_tools):
+            awaited |= open_gates - {step.step_id}
+        if earlier is not None and not {*step.dependencies} >= {*earlier.dependencies}:
+            awaited |= gates & find_steps_before(before.steps, step.step_id)
+        if awaited and (lost := sorted(awaited - find_steps_before(after.steps, step.step_id))):
+            still = "" if earlier is None else "still "
+            raise InvalidPlan(f"step {step.step_id!r} must {still}wait for {', '.join(map(repr, lost))}")

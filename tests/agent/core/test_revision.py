@@ -123,6 +123,9 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
     assert len(refused) == 1 and why in str(refused[0].data["message"])
 
 
+NOTE: JsonValue = {"requiredTools": ["note"], "toolCalls": [{"toolName": "note", "arguments": {"text": "c"}}]}
+
+
 def redirect(step_id: str, *dependencies: str) -> JsonValue:
     return {"op": "change", "id": step_id, "set": {"dependencies": list(dependencies)}}
 
@@ -151,6 +154,34 @@ async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonV
     assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
     [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
     assert str(refused.data["message"]).endswith(("must still wait for 'gate'", "and cannot be revised"))
+
+
+@pytest.mark.parametrize("gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"])
+@pytest.mark.parametrize(
+    "patch",
+    [
+        [{"op": "remove", "id": "c"}, {"op": "add", "step": tool_step("z", "note", {"text": "c"}, dependencies=[])}],
+        [{"op": "add", "step": model_step("z", "note", dependencies=["think"])}],
+        [{"op": "change", "id": "b", "set": NOTE}],
+    ],
+    ids=["in place of another", "called by the model", "in a step that read"],
+)
+async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
+    gate: dict[str, JsonValue], patch: list[JsonValue]
+) -> None:
+    free = tool_step("b", "find", {"topic": "b"}, dependencies=["think"])
+    last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
+    execution, lines = await run(THINK, free, {**gate, "dependencies": ["think"]}, last, script=[revising(*patch)])
+    assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
+    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
+    assert str(refused.data["message"]).endswith(("must wait for 'gate'", "must still wait for 'gate'"))
+
+
+async def test_a_model_adds_reads_before_an_open_question_and_effects_behind_it() -> None:
+    added = [tool_step("r", "find", {"topic": "r"}, dependencies=[]), model_step("n", "note", dependencies=["gate"])]
+    patch: list[JsonValue] = [{"op": "add", "step": step} for step in added]
+    execution, _ = await run(THINK, confirm("gate"), script=[revising(*patch)])
+    assert statuses(execution) == {"think": "completed", "gate": "suspended", "r": "completed", "n": "pending"}
 
 
 async def test_a_step_need_not_wait_for_steps_that_ask_nobody() -> None:
