@@ -15,7 +15,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry, AuditRow
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.agent.core.execution.question import Addressee
-from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus
+from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus, SuspensionState
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.grant import Grant
@@ -151,6 +151,12 @@ class SuspensionRow(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None
     alarm_at: float | None = None
     """When the next alarm is due."""
+
+    def fits(self, suspension: SuspensionState) -> bool:
+        """Return whether the row says what the log says about the suspension."""
+        question = suspension.question
+        row = (self.status, self.addressee, self.digest, self.expires_at)
+        return row == (suspension.status, question.addressee, question.digest, question.expires_at)
 
 
 class SuspensionRowPage(msgspec.Struct, frozen=True):

@@ -112,6 +112,21 @@ class LookupReader:
             except Needed as needed:
                 await self.read(needed, execution, lookups)
 
+    async def explain_conflict(self, execution: ExecutionState) -> str:
+        """Say why the store refuses every attempt to go on: a row that does not fit the log, or too many writers."""
+        execution_id, edited = execution.execution_id, list[str]()
+        for suspension in execution.open_suspensions:
+            row = await self._store.find_suspension(suspension.question.suspension_id)
+            if row is None or not row.fits(suspension):
+                edited.append(repr(suspension.question.suspension_id))
+        header = await self._store.header(execution_id)
+        if not edited or header is None or header.version != execution.version:
+            return f"execution {execution_id!r} is being changed by too many others; try again"
+        return (
+            f"the stored row of suspension {', '.join(edited)} does not match the log of execution {execution_id!r} "
+            "(digest mismatch), so nothing is decided; see `planwarden audit verify`, and restore a backup"
+        )
+
     async def _find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
         """Return each reference's result from the asking execution's thread and owner, or why there is none.
 

@@ -251,9 +251,7 @@ class Run:
                 if jobs is not None:
                     self.failure = None
                     return jobs
-            raise StoreError(
-                f"execution {self.execution.execution_id!r} is being changed by too many others; try again"
-            )
+            raise StoreError(await self._context.lookups.explain_conflict(self.execution))
         except LogUnreadable as error:
             await self._hand_over(facts, error)
             return []

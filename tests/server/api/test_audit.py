@@ -278,6 +278,19 @@ async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_
     assert ledger.lines == []
 
 
+@requirement("approval:tampered")
+@pytest.mark.parametrize("change", ["digest = 'x'", "status = 'approved'", "expires_at = 1"])
+async def test_an_answer_about_a_row_that_was_edited_is_refused_with_its_name(tmp_path: Path, change: str) -> None:
+    stored, ledger = Stored(tmp_path), Ledger()
+    async with stored.open() as store, warden(ledger, store=store) as w:
+        asked = await w.execute_plan(ERASE)
+    stored.edit(f"UPDATE suspensions SET {change}")
+    async with stored.open() as store, warden(ledger, store=store) as w:
+        with pytest.raises(StoreError, match="digest mismatch") as halted:
+            await decide(w.service, asked, YES, by(), principal="local")
+    assert asked.suspensions[0].suspension_id in halted.value.message and ledger.lines == []
+
+
 @requirement("audit:proves-the-log")
 async def test_what_was_pruned_is_whole_and_what_was_deleted_is_named(stored: Stored) -> None:
     stored.edit(f"UPDATE executions SET ended_at = 0 WHERE execution_id <> '{stored.execution_id}'")
