@@ -71,9 +71,8 @@ def handle_approve(arguments: Namespace) -> int:
         if arguments.suspension is None:
             return _approve_all(session, arguments)
         if has_code:
-            # It raises an error if nothing was recorded.
-            execution = _approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
-            return _finish(session, arguments, (execution, True))
+            result = _approve_with_code(session, arguments.suspension, arguments.code, arguments.digest)
+            return _finish(session, arguments, result)
         return _finish(session, arguments, approve(session, arguments.suspension))
 
 
@@ -232,8 +231,11 @@ def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
     terminal.settled |= {(execution.execution_id, name) for name in settled}
 
 
-def _approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> ExecutionState:
-    """Approve exactly the question that the digest names, as the person whom the code names, and continue."""
+def _approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> DecisionResult:
+    """Approve exactly the question that the digest names, as the person whom the code names, and continue.
+
+    An error is raised if nothing is recorded.
+    """
     home = session.home
 
     async def needs_passphrase(service: Service) -> bool:
@@ -245,9 +247,10 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     suspension = session.build_view(execution, question_state)
     if suspension.addressee != "human":
         raise UsageError(f"suspension {suspension.suspension_id!r} is not for a person")
+    _check_digest(home, suspension, digest)
     if not question_state.is_open:
-        raise AlreadyDecided(f"suspension {suspension.suspension_id!r} was decided before; the first answer counts")
-    _check_question(home, suspension, digest)
+        return _repeat_decision(session, execution, question_state, approved=True)
+    _check_open_question(suspension)
     check_tools(home, execution)
     terminal_question.show(session.terminal, suspension.card, is_cut=False)
 
@@ -259,10 +262,10 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
         await access.end_session(opened.token, person)
         return await session.record(service, suspension, Decision(approved=True), "code", person)
 
-    return session.run_and_watch(start)
+    return session.run_and_watch(start), True
 
 
-def _check_question(home: Home, suspension: Suspension, digest: str) -> None:
+def _check_digest(home: Home, suspension: Suspension, digest: str) -> None:
     digest = digest.strip().lower()
     least = terminal_question.MIN_DIGEST_CHARS
     if len(digest) < least:
@@ -273,6 +276,9 @@ def _check_question(home: Home, suspension: Suspension, digest: str) -> None:
             f"suspension {suspension.suspension_id!r} is not what that digest names; it may have been revised: "
             "read it again"
         )
+
+
+def _check_open_question(suspension: Suspension) -> None:
     if suspension.answer_schema is not None:
         raise UsageError("this question asks for more than yes; answer it in the inbox or in a terminal")
     if suspension.expires_at is not None and suspension.expires_at.timestamp() <= time.time():

@@ -73,7 +73,9 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
     assert cli.ledger == []
     done = cli.main(*approve, code, "--digest", digest[:12], "--json")
     assert done.code == 0 and done.json["status"] == "completed"
-    assert cli.main(*approve, code, "--digest", digest).code == 1
+    again = cli.main(*approve, code, "--digest", digest, "--json")
+    assert (again.code, again.json) == (0, done.json) and "approved before" in again.err
+    assert cli.main(*approve, code, "--digest", "0" * 64).code == 1
     rows = cli.main("audit", "show", "--json").json["rows"]
     [decided] = [row["facts"] for row in rows if row["kind"] == "decided"]
     assert (decided["channel"], decided["principal"], decided["assurance"]) == ("code", "ann", "human")
