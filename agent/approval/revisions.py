@@ -44,41 +44,56 @@ def revise_stale_question(
         return None
     covers = tuple(update_covered_call(context, covered) for covered in question.covers)
     changed = replace(question, covers=tuple(covered for covered, _ in covers))
-    reason = _find_staleness(context, question, changed, definition)
-    if reason is None:
+    takes_arguments = definition is None or not context.tools.complete(definition.name, question.arguments or {})[1]
+    other = None if definition is None or definition.digest == question.definition_digest else definition
+    reasons = _find_staleness(context, question, changed, other, takes_arguments)
+    if not reasons:
         return None
     risks: list[Risk] = [risk for _, risk in covers]
-    denial, start = "", f"{reason[:1].upper()}{reason[1:]}"
+    denial = ""
     if definition is not None:
         requirement = context.find_requirement(definition, question.arguments or {})
         risks.append(requirement.risk)
-        if definition.digest != question.definition_digest:
-            # No rule was written for the new definition, so the tool's risk counts too. `reason` begins with its name.
-            risks.append(definition.risk)
-            start = reason
+        if other is not None:
+            # No rule was written for the new definition, so the tool's risk counts too.
+            risks.append(other.risk)
         if requirement.denied is not None:
             denial = f" It does not run even if you approve it: {describe_denial(requirement)}."
-        changed = replace(changed, definition_digest=definition.digest, rule=requirement.rule)
+        # By the old digest, the dispatcher knows that the arguments were not meant for the new definition.
+        digest = definition.digest if takes_arguments else question.definition_digest
+        changed = replace(changed, definition_digest=digest, rule=requirement.rule)
     if question.traits.releases != "call":
         risks.append("confirm")
-    changed = replace(changed, found=add_finding(question, f"{start}.{denial}"))
-    return _bind_for_risk(context, execution, changed, highest_risk(*risks)), reason
+    for number, reason in enumerate(reasons, 1):
+        is_named = definition is not None and reason.startswith(f"{definition.name} ")
+        sentence = reason if is_named else f"{reason[:1].upper()}{reason[1:]}"
+        changed = replace(changed, found=add_finding(changed, f"{sentence}.{denial if number == len(reasons) else ''}"))
+    return _bind_for_risk(context, execution, changed, highest_risk(*risks)), "; ".join(reasons)
 
 
 def _find_staleness(
-    context: ApprovalContext, question: ev.Question, now: ev.Question, definition: ToolDefinition | None
-) -> str | None:
-    """Return why the question no longer shows what would run, or None. In `now`, the covered calls are up to date."""
-    if definition is not None and definition.digest != question.definition_digest:
-        if context.tools.complete(definition.name, question.arguments or {})[1]:
-            # No revision could make the call run as it was shown; the dispatcher decides what follows from the answer.
-            return None
+    context: ApprovalContext, question: ev.Question, now: ev.Question, other: ToolDefinition | None, takes: bool
+) -> list[str]:
+    """Return why the question no longer shows what would run.
+
+    In `now`, the covered calls are up to date. `other` is its tool if that changed, and `takes` whether it takes the
+    arguments.
+    """
+    reasons: list[str] = []
+    if other is not None and takes:
         before = context.tools.find_former(question.definition_digest)
-        return f"{definition.name} changed after it was shown: {describe_difference(before, definition)}"
+        reasons.append(f"{other.name} changed after it was shown: {describe_difference(before, other)}")
     if not is_same_json(now.covers, question.covers):
-        return f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"
+        reasons.append(
+            f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"
+        )
     # Anything else was changed in the store itself: the approval digest does not fit it, so nothing will run.
-    return None if is_of_policy(question, context.policy) else POLICY_CHANGED
+    if not is_of_policy(question, context.policy):
+        reasons.append(POLICY_CHANGED)
+    if other is not None and not takes and reasons:
+        # Alone this asks nothing: no revision could make the call run as it was shown, and the dispatcher refuses it.
+        reasons.append(f"{other.name} changed after it was shown and no longer takes its arguments")
+    return reasons
 
 
 def _bind_for_risk(

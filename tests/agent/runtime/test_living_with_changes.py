@@ -148,6 +148,25 @@ async def test_a_call_that_waits_runs_is_asked_about_again_or_fails_as_the_guide
 
 
 @requirement("docs:changes")
+@pytest.mark.parametrize(
+    ("tool", "beside", "status", "lines"),
+    [
+        ({"says": "Send it to all."}, "send changed after it was shown: ", "completed", ["sent hello"]),
+        ({"parameters": "text: str, to: str"}, "send changed after it was shown and no longer takes", "failed", []),
+    ],
+)
+async def test_a_question_shows_every_reason_for_which_it_is_asked_again(
+    home: Home, tool: dict[str, str], beside: str, status: str, lines: list[str]
+) -> None:
+    execution = await home.asked()
+    home.tool(**tool)
+    home.settings("[approvals]\nquorum = 2\n")
+    found = (await revised(home, execution.thread_id)).found
+    assert POLICY in found and any(finding.startswith(beside) for finding in found)
+    assert ((await home.decided(execution.thread_id)).status, home.ledger) == (status, lines)
+
+
+@requirement("docs:changes")
 async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_tool_that_is_gone_can_be_rejected(
     home: Home,
 ) -> None:
