@@ -141,7 +141,7 @@ REQUIREMENTS: dict[str, str] = {
     "http:session-cap": "One caller's sessions of the older protocol keep nobody out; its oldest idle one is closed.",
     "engine:idle-bytes": "What a process keeps of idle executions is bounded by bytes.",
     "mcp:turns": "One caller's flood waits in its own line; another's request begins at once.",
-    "approval:claimed-rejection": "A rejection that a model claims is shown as the model's, its reason as nobody's.",
+    "approval:claimed-rejection": "A rejection that a model claims, and its reason, are shown as the model's.",
     "approval:edit-labelled": "A revision says in every channel who edited which arguments and what that was worth.",
     "approval:vote-stands": "An edit by less than a person never voids a person's vote.",
     "approval:silence": "Silence approves only as the operator said, and never by a later number or revision.",

@@ -87,8 +87,13 @@ def describe_decision(
     # The reason of an approval does not explain a row that it left out; the reason of a claim is the model's own text.
     is_claim = suspension.assurance == "claimed"
     is_reason = has_reason and decision.reason and not is_claim and not (decision.approved and is_left_out)
-    reason = f": {_quote(decision.reason or '')}" if is_reason else ""
+    reason = f": {_quote(decision.reason or '')}" if is_reason else quote_claim(suspension) if has_reason else ""
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
+
+
+def quote_claim(suspension: SuspensionState) -> str:
+    """Return why a model rejected, marked as its words, to add to a sentence; empty if it gave no reason."""
+    return f"; the agent says (unverified): {_quote(suspension.claim)}" if suspension.claim else ""
 
 
 def describe_rejection(execution: ExecutionState) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from planwarden.agent.core.execution.question import Question, RecordedDecision
 from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
-from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider
+from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider, quote_claim
 from planwarden.server.views.escaping import ValueView, cut_text, escape_text, format_value
 from planwarden.server.views.fields import name_rows
 from planwarden.server.views.instants import to_utc
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     """Who decided; empty if nobody did."""
     proof: str
-    """How they decided and what that proves, in words."""
+    """How they decided and what that proves, in words; for a model's rejection, also the reason that it gave."""
     at: datetime | None
     reason: str
     is_edited: bool
@@ -77,7 +77,9 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
         text=text,
         tone=worst if is_approved else "bad",
         principal=name_decider(suspension.principal, suspension.assurance) if is_decided else "",
-        proof=describe_proof(suspension.assurance or "", suspension.channel or "") if is_decided else "",
+        proof=describe_proof(suspension.assurance or "", suspension.channel or "") + quote_claim(suspension)
+        if is_decided
+        else "",
         at=None if suspension.decided_at is None else to_utc(suspension.decided_at),
         reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), REASON_CHARS),
         is_edited=decision is not None and decision.modified_args is not None,

@@ -11,7 +11,7 @@ import msgspec
 from planwarden.agent.core.control.provider_waits import list_outages
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, StepState
-from planwarden.server.views.decisions import describe_rejection
+from planwarden.server.views.decisions import describe_rejection, quote_claim
 from planwarden.server.views.escaping import GOAL_CHARS, cut_text, escape_text, format_value, name_some
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
@@ -147,7 +147,8 @@ def advise_after_rejection(state: ExecutionState) -> str:
             "A question was not answered in time, so its part was not done; no person rejected it. Tell the user what "
             "was and was not done; retry_execution asks again."
         )
-    return "You rejected part of it; no person did. Tell the user what was and was not done, and that you rejected it."
+    advice = "Tell the user what was and was not done, and that you rejected it."
+    return f"You rejected part of it; no person did{quote_claim(closed[-1]) if closed else ''}. {advice}"
 
 
 class LineageFact(msgspec.Struct, frozen=True, kw_only=True):

@@ -182,11 +182,13 @@ async def it_is_said_who_decided(stage: Stage) -> None:
     [line] = [line.text for line in step_lines(execution, execution.steps["a"]) if verb in line.text]
     assert f"{verb} by {who} ({suspension.assurance}, {suspension.channel})" in line
     if verb == "rejected":
-        # A reason that a model claims is nobody's word.
+        # A reason that a model claims is shown as its words, and never without saying so.
         result = build_view_result(view, format_execution)
-        told = (page, history, line, describe_fault(execution), text_of(result), str(result.structured_content))
-        assert [text for text in told if is_claim and ("not today" in text or "a person rejected" in text)] == []
-        assert is_claim or "not today" in page
+        told = (page, history, line, text_of(result), str(result.structured_content))
+        claim = 'the agent says (unverified): "not today"'
+        bare = [text.replace(claim, "") for text in (*told, describe_fault(execution))]
+        assert [text for text in bare if is_claim and ("not today" in text or "a person rejected" in text)] == []
+        assert all("not today" in text for text in told)
         assert ("no person did" in view.next_action) == is_claim
         rows = (await read_audit_page(stage.warden.service.store)).rows
         [facts] = [row.facts for row in rows if row.kind == "decided"]

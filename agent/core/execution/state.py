@@ -355,6 +355,8 @@ class SuspensionState(FrozenStruct):
     assurance: ev.Assurance | None = None
     channel: str | None = None
     principal: str | None = None
+    claim: str = ""
+    """The reason that a model gave for a rejection; never shown as a person's."""
     decided_at: float | None = None
     decided_digest: str = ""
     """Digest of the revision that the decision was about."""

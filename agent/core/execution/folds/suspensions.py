@@ -49,10 +49,10 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
 
 
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
-    current, decision = _find_open(execution, event.suspension_id), event.decision
+    current, decision, claim = _find_open(execution, event.suspension_id), event.decision, ""
     if event.assurance == "claimed" and not decision.approved:
-        # A reason that only a model claims stays in the log: elsewhere it would pass for the reason of a person.
-        decision = replace(decision, reason=None)
+        # As the reason of the decision, what only a model claims would pass for the reason of a person.
+        decision, claim = replace(decision, reason=None), decision.reason or ""
     answered = replace(
         current,
         status="decided",
@@ -60,6 +60,7 @@ def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: fl
         assurance=event.assurance,
         channel=event.channel,
         principal=event.principal,
+        claim=claim,
         decided_at=at,
         decided_digest=event.digest,
     )
