@@ -33,6 +33,7 @@ from planwarden.server.views.card_calls import (
     ToolNote,
     build_call,
     build_own_call,
+    list_covered,
     list_planned_steps,
     list_rows,
     note_tool,
@@ -222,11 +223,7 @@ def build_card(
         call=build_own_call(execution, question, call, note),
         steps=steps,
         plan=plan,
-        covered=tuple(
-            build_call(note(row.tool_name), row.arguments, place=f"step {escape_text(row.step_id)}")
-            for row in question.covers
-            if not question.rows
-        ),
+        covered=() if question.rows else tuple(list_covered(execution, question, note)),
         rows=tuple(list_rows(execution, suspension, note)),
         released=tuple(
             build_call(

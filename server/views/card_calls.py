@@ -7,8 +7,18 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, EarlierResult, Reference, find_references
+from planwarden.agent.core.binding.bindings import (
+    INPUTS,
+    ITEM,
+    ITEM_INDEX,
+    EarlierResult,
+    Reference,
+    find_references,
+    has_bindings,
+)
+from planwarden.agent.core.execution.folds.plans import make_planned_calls
 from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, ExecutionState, SuspensionState
 from planwarden.agent.core.tool import is_of_host
@@ -146,6 +156,32 @@ def build_own_call(
     tool, arguments = note(question.tool_name), question.arguments or {}
     earlier = None if execution.options.is_literal else execution.earlier
     return build_call(tool, arguments, call=call, editors=editors, form=question.form, earlier=earlier)
+
+
+def list_covered(execution: ExecutionState, question: Question, note: Callable[[str], ToolNote]) -> Iterator[CardCall]:
+    """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan says.
+
+    A call of a loop need not exist yet, and every other call is listed without its id.
+    """
+    for row in question.covers:
+        state = execution.steps.get(row.step_id)
+        planned = [] if state is None else make_planned_calls(state.step)
+        calls = [call for call in planned if call.tool_name == row.tool_name and _fits(call, row.arguments)]
+        yield build_call(
+            note(row.tool_name),
+            row.arguments,
+            place=f"step {escape_text(row.step_id)}",
+            call=calls[0] if len(calls) == 1 else None,
+            earlier=execution.earlier,
+        )
+
+
+def _fits(call: Call, arguments: Mapping[str, JsonValue]) -> bool:
+    """Return whether the planned call may be the one with these arguments: what it does not bind is the same."""
+    return all(
+        name in arguments and (has_bindings(value) or is_same_json(arguments[name], value))
+        for name, value in call.proposed.items()
+    )
 
 
 def list_rows(

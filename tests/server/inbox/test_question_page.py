@@ -44,6 +44,17 @@ async def test_a_question_shows_tool_source_arguments_origins_risk_and_then_what
         assert places == sorted(places) and "Remove them" in shown[places[-1] :]
 
 
+@kit.requirement("inbox:facts-first")
+async def test_calls_that_a_confirmation_covers_show_where_their_arguments_come_from() -> None:
+    bound = kit.tool_step("bound", "erase", {"ids": {"$from": "look", "pointer": "/ids"}})
+    confirmation = kit.confirm("ask", confirms=["bound", "plain", "wipe"])
+    async with visit() as (found, browser):
+        asked = await found.ask(LOOK, confirmation, bound, kit.tool_step("plain", "erase", {"ids": [9]}), LOOP)
+        words = (await browser.open_question(asked)).words
+    origins = ("from the result of look at /ids", "from the plan", "from the item")
+    assert [words.count(origin) for origin in origins] == [1, 2, 3]
+
+
 @kit.requirement("inbox:edited-seen")
 async def test_edited_arguments_run_only_after_their_difference_was_shown_however_they_are_sent() -> None:
     async with visit() as (found, browser):
