@@ -5,12 +5,14 @@ process ends, the cancellation passes through unrecorded, and recovery later fin
 """
 
 import asyncio
+import json
 import logging
 import math
 from collections.abc import Callable, Coroutine
 
 import anyio
 import anyio.lowlevel
+import msgspec
 
 from planwarden.agent.approval.calls import describe_change
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
@@ -21,7 +23,9 @@ from planwarden.agent.approval.questions import (
     decision_json,
 )
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import (
+    InvalidArguments,
     LeaseLost,
     ModelError,
     OutcomeUnknown,
@@ -29,7 +33,7 @@ from planwarden.agent.common.errors import (
     StaleDefinition,
     ToolError,
 )
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, plain_value
 from planwarden.agent.core.control.decide import remaining_budgets
 from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
@@ -198,6 +202,8 @@ class Performer:
                 reply = await self._model.reply_streaming(prompt, offered, on_text)
             else:
                 reply = await self._model.reply(prompt, offered)
+            if not isinstance(reply, AskCaller):
+                reply = _make_storable(reply)
         except ModelError as error:
             return (_fail_prompt(prompt, error),)
         # A model may be somebody else's code. Any exception fails the prompt; otherwise it would be repeated forever.
@@ -223,6 +229,15 @@ class Performer:
             return build_reply_events(reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=plans)
 
         return await self._lookups.resolve(execution, build)
+
+
+def _make_storable(reply: Reply) -> Reply:
+    """Return the reply as the log will hold it. Raise `ModelError` if the log cannot hold it."""
+    try:
+        text = canonical_json(msgspec.to_builtins(reply, enc_hook=plain_value))
+        return msgspec.convert(json.loads(text), Reply)
+    except (ValueError, TypeError, RecursionError, InvalidArguments) as error:
+        raise ModelError(f"the model's reply cannot be stored: {error}") from error
 
 
 def _end(call: Call, *events: ev.Event, artifacts: tuple[Artifact, ...] = ()) -> JobOutcome:

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.ports.model import AskCaller
@@ -125,6 +126,37 @@ async def test_a_model_that_raises_fails_the_prompt_and_is_not_asked_again_witho
         done = await w.run_goal("anything", wait_seconds=60)
     assert done.status == "failed" and done.error is not None and done.error.code == "model_error"
     assert "ZeroDivisionError" in done.error.message
+
+
+@dataclass
+class OddModel:
+    answer: object
+    prompts: int = 0
+
+    async def reply(self, prompt: Prompt, tools: object) -> Reply | AskCaller:
+        self.prompts += 1
+        return cast("Reply", self.answer)
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(calls=(ev.ProposedCall(tool_name="find", arguments={"topic": cast("JsonValue", object())}),)),
+        Reply(calls=(ev.ProposedCall(tool_name="find", arguments={"topic": math.nan}),)),
+        Reply(content=cast("str", 5)),
+        Reply(content="fine", input_tokens=cast("int", "many")),
+        None,
+        "text",
+    ],
+    ids=["not JSON", "not a number", "not text", "no count", "nothing", "no reply"],
+)
+async def test_a_reply_that_cannot_be_stored_fails_the_prompt_and_is_not_asked_for_again(answer: object) -> None:
+    model = OddModel(answer)
+    async with warden(Ledger(), model=model) as w:
+        done = await w.execute_plan(plan(model_step("a", "find")), wait_seconds=60)
+    assert done.error is not None and (done.status, done.error.code, model.prompts) == ("failed", "model_error", 1)
+    assert "reply cannot be stored" in done.error.message
 
 
 @dataclass
