@@ -34,14 +34,17 @@ class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
 
 
 @asynccontextmanager
-async def open_store(location: StoreLocation) -> AsyncGenerator[CompleteStore]:
+async def open_store(location: StoreLocation, policy: str = "") -> AsyncGenerator[CompleteStore]:
     """Yield the store, and close it at the end, even if the task was cancelled.
+
+    `policy` is the digest of the policy under which this process writes to the audit.
 
     Raises:
         StoreError: the store cannot be reached, or must not be used.
         UsageError: what PostgreSQL needs is not installed.
     """
     store = await anyio.to_thread.run_sync(_open, location)
+    store.records.policy = policy
     try:
         yield store
     finally:

@@ -217,7 +217,7 @@ class GrantCheck:
         """Yield the faults of the row that concern grants."""
         name, facts = str(row.entry.facts.get("grant")), row.entry.facts
         if row.entry.kind == "grant_made":
-            self._made[name] = facts
+            self._made[name] = _drop_policy(facts)
         elif row.entry.kind == "grant_revoked":
             self._revoked.add(name)
         elif row.entry.kind == "granted":
@@ -241,8 +241,12 @@ class GrantCheck:
 
 def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
     """Return the digest of the earlier rows and this one, without the row's policy, which a log does not record."""
-    facts = {name: value for name, value in entry.facts.items() if name != "policy"}
-    return hashlib.sha256(audit_digest + canonical_json([entry.kind, entry.suspension_id, facts]).encode()).digest()
+    facts = canonical_json([entry.kind, entry.suspension_id, _drop_policy(entry.facts)])
+    return hashlib.sha256(audit_digest + facts.encode()).digest()
+
+
+def _drop_policy(facts: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in facts.items() if name != "policy"}
 
 
 def _find_faults(row: AuditRow, expected: int, before: bytes) -> Iterator[str]:

@@ -230,7 +230,7 @@ class Home:
         if resources.store is None:
             if not (creates or self.settings.store.is_made):
                 return MemoryStore()
-            resources.store = await resources.enter(open_store(self.settings.store))
+            resources.store = await resources.enter(open_store(self.settings.store, self.settings.policy.policy_digest))
         return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:

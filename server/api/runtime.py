@@ -49,6 +49,8 @@ async def open_runtime(
             # Not checked if the program gave its own store: then only a login needs the key of the secrets.
             store = await stack.enter_async_context(open_store(settings.store))
             await find_secrets(settings, store).check()
+        if isinstance(store, HasRecords):
+            store.records.policy = settings.policy.policy_digest
         if duties.has_servers:
             await home.open_servers(store, stack.enter_async_context)
         if duties.adopts and home.downstream.never_listed_servers and await store.orphans(1):

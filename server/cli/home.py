@@ -30,7 +30,7 @@ def open_home(arguments: Namespace) -> Home:
 
 def use_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:
     """Open the store, creating it if it is missing, call `work` with it, and return the result. No engine runs."""
-    return run_with(open_store(settings.store), work)
+    return run_with(open_store(settings.store, settings.policy.policy_digest), work)
 
 
 def run_with(context: AbstractAsyncContextManager[Resource], work: Callable[[Resource], Awaitable[Result]]) -> Result:

@@ -184,7 +184,7 @@ async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[Ho
     Raises:
         StoreError: the store cannot be used.
     """
-    async with open_store(settings.store) as store:
+    async with open_store(settings.store, settings.policy.policy_digest) as store:
         outbox = build_outbox(settings.channels)
         async with Engine(store, Registry(), CallerModel(), settings.policy, adopts=False, outbox=outbox) as engine:
             yield HostGuard(engine, settings, lambda: inbox)

@@ -28,10 +28,11 @@ from planwarden.storage.sql.database import Request, deliver
 class PostgresTransaction:
     """Implements `SqlTransaction`."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "policy")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.policy = ""
 
     def execute(self, name: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
         return run(self._connection, name, parameters)
@@ -43,7 +44,8 @@ class PostgresTransaction:
         """Add rows that get their places in the chain when they are sealed."""
         for entry in entries:
             facts = canonical_json(entry.facts)
-            self.execute("add_unsealed", (at, entry.kind, entry.execution_id, entry.suspension_id, facts, policy))
+            names = entry.kind, entry.execution_id, entry.suspension_id
+            self.execute("add_unsealed", (at, *names, facts, policy or self.policy))
 
 
 Result = TypeVar("Result")

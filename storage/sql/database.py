@@ -31,6 +31,9 @@ class SqlTransaction(Protocol):
     In an append, each statement is sent without waiting for the results of earlier ones, until a result is read.
     """
 
+    policy: str
+    """Digest of the writing process's policy, for rows of the audit that come without one; empty if it has none."""
+
     def execute(self, name: str, parameters: Sequence[object] = ()) -> Cursor:
         """Run the statement `name`."""
         ...
@@ -40,7 +43,7 @@ class SqlTransaction(Protocol):
         ...
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-        """Append rows to the audit; `policy` is the digest of the policy behind the decisions, if any."""
+        """Append rows to the audit; `policy` is the digest of the policy behind the decisions, if not `self.policy`."""
         ...
 
 
@@ -110,6 +113,8 @@ class Database:
     def __init__(self, reads: Reads, writes: Writes, clock: Clock, liveness: Liveness) -> None:
         self.fetch = reads.fetch
         self._run = writes.run
+        self.policy = ""
+        """Digest of this process's policy, which every row of the audit names."""
         self.clock = clock
         self.liveness = liveness
 
@@ -123,6 +128,7 @@ class Database:
         """Return the operation's result once it is committed; unless the result is false, also audit `entry`."""
 
         def perform(transaction: SqlTransaction) -> Result:
+            transaction.policy = self.policy
             result = operation(transaction)
             if result and entry is not None:
                 transaction.add_audit((entry,), self.clock.now())

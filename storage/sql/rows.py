@@ -5,12 +5,13 @@ from typing import Any
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, StoreError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, AuditRow, hash_row
+from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.execution.state import TRANSITIONS
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.grant import Grant
@@ -119,11 +120,13 @@ def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, Aud
     """Return the rows that continue the chain after `last`, the row of `last_audit`.
 
     Each entry comes with its time and the digest of the policy under which it was decided, if any. If that differs from
-    the policy before, a row that names the new policy comes first.
+    the policy before, a row that names the new policy comes first. Every row has the beginning of its policy's digest.
     """
     sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: Rows = []
     for at, entry, policy in entries:
+        if policy and "policy" not in entry.facts:
+            entry = replace(entry, facts={**entry.facts, "policy": policy[:POLICY_CHARS]})
         policy_entry = AuditEntry(kind="policy", facts={"digest": policy})
         policy_facts = canonical_json(policy_entry.facts) if policy else last_policy
         for link in (entry,) if policy_facts == last_policy else (policy_entry, entry):

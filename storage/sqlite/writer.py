@@ -30,10 +30,11 @@ from planwarden.storage.sqlite.disk_pace import Pace
 class SqliteTransaction:
     """Implements `SqlTransaction` on a connection whose transaction is open."""
 
-    __slots__ = ("connection",)
+    __slots__ = ("connection", "policy")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        self.policy = ""
 
     def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         return self.connection.execute(SQL[name], parameters)
@@ -43,7 +44,7 @@ class SqliteTransaction:
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
         """Append the entries to the chain; if the policy is new, put a row that names it before them."""
-        last = self.execute("last_audit").fetchone()
+        last, policy = self.execute("last_audit").fetchone(), policy or self.policy
         self.connection.executemany(SQL["add_audit"], chain_audit(last, ((at, entry, policy) for entry in entries)))
 
 

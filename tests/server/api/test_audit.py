@@ -15,12 +15,14 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import StoreError
-from planwarden.agent.core.execution.audit import GENESIS, AuditEntry, hash_row
+from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, hash_row
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.api.grants import GrantRequest
+from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
+from planwarden.storage.tokens import TokenStore
 from tests.kit import Authority, Cli, Ledger, by, confirm, decide, plan, requirement, start_as, tool_step, warden
 from tests.support.fakes import StoreCall, WatchedStore
 
@@ -178,6 +180,24 @@ async def test_the_audit_holds_every_question_and_decision_with_who_how_and_what
     assert policy.kind == "policy" and str(policy.facts["digest"]).startswith(str(asked.facts["policy"]))
     assert verdict.is_whole and after.is_whole and after.rows - 1 == verdict.rows == 4 + len(KINDS)
     assert "ids" not in json.dumps([row.facts for row in rows]), "arguments have no place in it"
+
+
+@requirement("store:audit")
+async def test_every_row_names_the_policy_of_the_process_that_wrote_it(tmp_path: Path) -> None:
+    async with Stored(tmp_path).open() as store, warden(Ledger(), store=store) as w:
+        asked = await w.execute_plan(ERASE)
+        await decide(w.service, asked, YES, by("local", "claimed", "mcp"), principal="local", wait_seconds=0)
+        await w.service.grants.make(GrantRequest(tool_name="erase", uses=5, expires_in_s=60.0), by(channel="inbox"))
+        access = InboxAccess(store)
+        opened = await access.redeem((await access.make_codes("ann", "terminal")).typed)
+        await access.end_session(opened.token, "ann")
+        await TokenStore(store).make("bob", role="approver", days=1)
+        rows = [row.entry for row in await store.audit_rows()]
+        assert (await verify_audit(store)).is_whole
+    named, *others = rows
+    kinds = {"asked", "refused", "grant_made", "code_made", "session_opened", "session_ended", "token_added"}
+    assert named.kind == "policy" and {row.kind for row in others} == kinds
+    assert all(row.facts.get("policy") == str(named.facts["digest"])[:POLICY_CHARS] for row in others)
 
 
 @requirement("audit:names-the-row")

@@ -220,7 +220,7 @@ def test_a_wrong_target_is_refused_with_the_exit_code_that_fits(cli: Cli, url: s
     for target, code, said in (
         (f"sqlite://{cli.home / 'planwarden.db'}", 2, "is at"),
         ("mysql://x", 2, "is not a kind of store"),
-        (url, 1, "(rows of the audit: 1, tokens and other records: 1); name a new file or an empty database"),
+        (url, 1, "(rows of the audit: 2, tokens and other records: 1); name a new file or an empty database"),
         (f"sqlite://{tmp_path}", 1, "cannot"),
     ):
         refused = cli.main("move", "--to", target)
@@ -324,8 +324,8 @@ def test_what_ends_with_a_cursor_says_how_to_go_on_and_no_to_a_change_changes_no
     ):
         assert more in cli.main(*words.split()).out, words
     exported = cli.main("audit", "export", "-")
-    assert [json.loads(line)["kind"] for line in exported.out.splitlines()] == ["token_added"] * 2
-    assert "✓ 2 rows, whole; head 2:" in exported.err
+    assert [json.loads(line)["kind"] for line in exported.out.splitlines()] == ["policy", "token_added", "token_added"]
+    assert "✓ 3 rows, whole; head 3:" in exported.err
     taken = cli.main("audit", "export", str(cli.home / "none" / "audit"))
     assert taken.code == 1 and "cannot write" in taken.err
     cli.write("planwarden.json", {"mcpServers": {"d": {"url": "https://127.0.0.1:1/mcp"}}})

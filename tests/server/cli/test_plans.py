@@ -242,7 +242,7 @@ def test_a_schedule_is_added_listed_paused_resumed_and_removed(cli: Cli) -> None
     assert cli.main("schedule", "remove", schedule_id[:6], "--json").json["removed"] is True
     assert "No schedules." in cli.main("schedule", "list").out
     kinds = [line.split()[2:4] for line in cli.main("audit", "show").out.splitlines()]
-    assert [["schedule", kind] for kind in ("added", "paused", "resumed", "removed")] == kinds
+    assert [["schedule", kind] for kind in ("added", "paused", "resumed", "removed")] == kinds[1:]
 
 
 @requirement("schedule:commands", "schedule:refusals")

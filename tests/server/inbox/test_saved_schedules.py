@@ -48,7 +48,7 @@ async def read_audit(found: Inbox) -> list[tuple[str, object, object]]:
     return [
         (row.entry.kind, row.entry.facts["principal"], row.entry.facts["channel"])
         for row in rows
-        if row.entry.kind.startswith("schedule_") and row.entry.facts
+        if row.entry.kind.startswith("schedule_") and "principal" in row.entry.facts
     ]
 
 
