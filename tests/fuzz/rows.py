@@ -163,7 +163,7 @@ def _correct_checksum(connection: sqlite3.Connection, position: int) -> None:
 @asynccontextmanager
 async def open_rows(home: Path) -> AsyncGenerator[Rows]:
     async with _build_warden(home) as warden:
-        for document in (*PLANS[:5], *PLANS[6:], plan(tool_step("big", "find", {"topic": "x" * 300_000}))):
+        for document in (*PLANS[:5], *PLANS[6:], plan(tool_step("big", "find", {"topic": "x", "limit": 30_000}))):
             view = await warden.execute_plan(document, wait_seconds=2)
             for question in view.suspensions[:1] if document is PLANS[3] else ():
                 await decide(warden, question, YES, TERMINAL, principal=LOCAL)
