@@ -50,7 +50,7 @@ EXAMPLES: Mapping[str, str] = {
     "approved": "a decision without it, and the person is asked",
     "modifiedArgs": '{"order": "A-2"}',
     "content": f'{{"toolCalls": [{_A_CALL}]}} or {{"content": "..."}}',
-    "revise": '[{"op": "remove", "id": "send"}]',
+    "revise": f'[{{"op": "add", "step": {_A_STEP}, "after": "ask"}}, {{"op": "remove", "id": "send"}}]',
     "names": '["find_order"]',
     "inputs": '{"customer": "A-1"}',
     "when": f"[{_A_CONDITION}]",

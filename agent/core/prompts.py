@@ -12,6 +12,7 @@ from functools import cache
 
 import msgspec
 
+from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, StepState
@@ -20,6 +21,7 @@ from planwarden.agent.core.execution.thread_effects import list_effects
 from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import find_steps_before
 from planwarden.agent.core.plan.plan_input import call_schema, plan_schema
+from planwarden.agent.core.plan.revision import OPERATION_SCHEMA
 from planwarden.agent.core.prompt_results import cut, fence, join, write_conversation, write_results
 from planwarden.agent.core.tool import ToolDefinition
 
@@ -116,7 +118,7 @@ def step_answer_schema() -> dict[str, JsonValue]:
         "properties": {
             "toolCalls": {"type": "array", "items": call_schema()},
             "content": {"type": "string"},
-            "revise": {"type": "array", "items": {"type": "object", "required": ["op"]}},
+            "revise": {"type": "array", "items": OPERATION_SCHEMA, "description": f"such as {EXAMPLES['revise']}"},
         },
     }
 
@@ -232,7 +234,8 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         parts.append(fence("tools that you may also call", "\n".join(_write_tool_lines(optional))))
     elif step.step_type == "reasoning":
         parts.append(NO_TOOLS)
-    parts.extend(f"Your revision of the plan was refused: {note}" for note in state.notes[-1:])
+    if state.revision_refused is not None:
+        parts.append(f"Your revision of the plan was refused: {state.revision_refused}")
     if missing:
         parts.append(f"REQUIRED TOOLS that still have to answer: {', '.join(missing)}.")
     parts.extend(_write_attempts(execution, state, missing))

@@ -184,6 +184,8 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
     if "skippedBecause" in step:
         reason = step.get("skippedReason")
         yield f"  skipped after {step['skippedBecause']}" if reason is None else f"  skipped: {_format_json(reason)}"
+    if "revisionRefused" in step:
+        yield f"  its revision of the plan was refused: {_format_json(step['revisionRefused'], 1_000)}"
     if "result" in step:
         yield f"  result {_format_json(step['result'], limit)}"
     for item in step.get("itemResults", ()):

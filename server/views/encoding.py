@@ -76,7 +76,7 @@ _OF_EXECUTION = (
     "doneBefore",
 )
 _OF_SUCCEEDED_CALL = ("toolName", "arguments", "status")
-_OF_STEP = ("id", "status", "result", "error", "skippedBecause", "skippedReason")
+_OF_STEP = ("id", "status", "result", "error", "skippedBecause", "skippedReason", "revisionRefused")
 _OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
 _KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
 _OF_TOOL = ("name", "description", "inputSchema")

@@ -79,6 +79,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """The step whose result was missing, or `when`; left out if this step was not skipped."""
     skipped_reason: str | None = None
     """If `when` skipped it: which condition did not hold, and why; left out otherwise."""
+    revision_refused: str | None = None
+    """Why the last revision of the plan by the model of this step was refused; left out otherwise."""
 
 
 class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -374,6 +376,7 @@ def _build_step(state: StepState) -> Step:
         taken_from=state.taken_from,
         skipped_because=state.skipped_by,
         skipped_reason=state.error_message if state.status == "skipped" else None,
+        revision_refused=state.revision_refused,
     )
 
 

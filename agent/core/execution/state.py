@@ -216,8 +216,8 @@ class StepState(FrozenStruct):
     """How many enforcement prompts were used."""
     enforcing: bool = False
     """The next prompt is an enforcement prompt."""
-    notes: tuple[str, ...] = ()
-    """Texts that the next prompt of the step adds: why revisions of the plan were refused."""
+    revision_refused: str | None = None
+    """Why the last revision of the plan that the step's model sent was refused; None if it was not."""
     warned: bool = False
     """The step is advisory, and its missing tools have been recorded as a warning."""
     validation: ev.ValidationStatus | None = None

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidPlan
+from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.core.plan.plan import (
     Plan,
     ToolFacts,
@@ -95,7 +96,9 @@ class _Draft:
     def apply(self, operation: JsonValue) -> None:
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(operation, dict) or not isinstance(name, str) or name not in _KEYS:
-            raise InvalidPlan("an operation is not an object whose 'op' is add, change, remove or move")
+            raise InvalidPlan(
+                f"an operation is not an object whose 'op' is add, change, remove or move; send {EXAMPLES['revise']}"
+            )
         operation = {key: str(part) if type(part) is int else part for key, part in operation.items()}
         unknown = operation.keys() - _KEYS[name]
         if unknown:
@@ -117,7 +120,7 @@ class _Draft:
 
     def _add(self, step: JsonValue, after: JsonValue) -> None:
         if not isinstance(step, dict):
-            raise InvalidPlan("operation 'add' has no object 'step'")
+            raise InvalidPlan(f"operation 'add' has no object 'step'; send {EXAMPLES['revise']}")
         self.steps.insert(self._find_place(after), step)
         self.difference["added"].append(str(step.get("id"))[:64])
 

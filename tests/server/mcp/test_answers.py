@@ -157,6 +157,21 @@ async def test_an_answer_that_revises_the_plan_is_told_what_was_changed(desk: De
     assert "The plan was revised: added d; removed c" in text_of(result)
 
 
+async def test_a_refused_revision_is_reported_until_one_succeeds_and_even_when_its_step_completes(desk: Desk) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note"), model_step("b", "note")))
+    bad: JsonValue = [{"op": "add"}]
+    refused = await desk.ok("submit_answer", **ids_of(asked), content={"content": "Later.", "revise": bad})
+    assert 'operation \'add\' has no object \'step\'; send [{"op": "add", "step": {' in question_of(refused)["prompt"]
+    step: Document = {"id": "c", "description": "more", "requiredTools": ["note"]}
+    good: Document = {"content": "Later.", "revise": [{"op": "add", "step": step}]}
+    revised = await desk.ok("submit_answer", **ids_of(refused), content=good)
+    assert revised["revised"] == {"added": ["c"]} and "revision" not in question_of(revised)["prompt"]
+    result = await desk.call("submit_answer", **ids_of(revised), content={**NOTED, "revise": bad})
+    [done] = result.structured_content["steps"]
+    assert done["status"] == "completed" and "no object 'step'" in done["revisionRefused"]
+    assert f"  its revision of the plan was refused: {json.dumps(done['revisionRefused'])}" in text_of(result)
+
+
 @requirement("caller:resolved-arguments")
 async def test_a_call_whose_arguments_came_from_a_binding_is_shown_with_them(desk: Desk) -> None:
     bound: JsonValue = {"$text": "ids of {topic}", "with": {"topic": {"$from": "a", "pointer": "/topic"}}}

@@ -52,7 +52,8 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
     for step in event.plan.steps:
         earlier_state = execution.steps.get(step.step_id)
         if earlier_state is not None and is_same_json(earlier_state.step, step):
-            steps[step.step_id] = earlier_state
+            is_author = step.step_id == event.step_id
+            steps[step.step_id] = replace(earlier_state, revision_refused=None) if is_author else earlier_state
         elif earlier_state is None or not earlier_state.has_begun:
             steps[step.step_id] = _begin_state(step)
         else:
@@ -75,9 +76,8 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
 
 
 def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> FieldChanges:
-    state = find_step(execution, event.step_id)
-    noted = replace(state, notes=(*state.notes, event.message))
-    return {**put_step(execution, noted), "revisions": execution.revisions[1:]}
+    state = replace(find_step(execution, event.step_id), revision_refused=event.message)
+    return {**put_step(execution, state), "revisions": execution.revisions[1:]}
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
