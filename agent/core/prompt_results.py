@@ -2,6 +2,7 @@
 
 import json
 
+from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import find_steps_before
 
@@ -57,6 +58,31 @@ def _write_result(state: StepState, limit: int) -> str | None:
         parts = [f"/{number}: {text}" for number, text in enumerate(parts)]
     reference = f'{{"$from": "{state.step.step_id}", "pointer": "/..."}}'
     return calls_text + "\n".join([*parts, f"Shown in part; {reference} as an argument takes a value from the whole."])
+
+
+def write_missing_results(execution: ExecutionState, state: StepState) -> list[str]:
+    """Return a block about the steps that the step depends on, directly or not, and that were not completed."""
+    before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
+    others = [other for step_id, other in execution.steps.items() if step_id in before and other.status != "completed"]
+    lines = [cut(describe_end(execution, other), MAX_ARGUMENT_CHARS) for other in others]
+    return [fence("earlier steps that were not completed", "\n".join(lines))] if lines else []
+
+
+def describe_end(execution: ExecutionState, state: StepState, proof: str = "") -> str:
+    """Return the step's id and status: who rejected it, after which step it was skipped, its `proof`, and why."""
+    rejection, how = execution.suspensions.get(state.rejected_by or ""), ""
+    if rejection is not None and rejection.assurance in ev.MODEL_ASSURANCES:
+        how = " by the calling model; no person did"
+    elif rejection is not None and rejection.status == "timed_out":
+        how = " because nobody answered in time; no person rejected it"
+    elif rejection is not None:
+        how = " by a person"
+    elif state.status == "skipped" and state.skipped_by in execution.steps:
+        how = f" after {state.skipped_by}"
+    elif state.status == "completed" and state.validation == "failed":
+        how = " without the required calls"
+    why = f": {state.error_message}" if state.error_message and state.status != "completed" else ""
+    return f"{state.step.step_id} {state.status}{how}{proof}{why}"
 
 
 def write_conversation(state: StepState) -> list[str]:

@@ -22,7 +22,15 @@ from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import find_steps_before
 from planwarden.agent.core.plan.plan_input import call_schema, plan_schema
 from planwarden.agent.core.plan.revision import OPERATION_SCHEMA
-from planwarden.agent.core.prompt_results import cut, fence, join, write_conversation, write_results
+from planwarden.agent.core.prompt_results import (
+    cut,
+    describe_end,
+    fence,
+    join,
+    write_conversation,
+    write_missing_results,
+    write_results,
+)
 from planwarden.agent.core.tool import ToolDefinition
 
 PLANNING = """\
@@ -229,7 +237,7 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         parts.append(f"Expected outcome: {step.expected_outcome}")
     if step.confirms:
         parts.append(_write_covered(execution, step.confirms))
-    parts.extend(write_conversation(state))
+    parts.extend([*write_missing_results(execution, state), *write_conversation(state)])
     if optional:
         parts.append(fence("tools that you may also call", "\n".join(_write_tool_lines(optional))))
     elif step.step_type == "reasoning":
@@ -289,9 +297,7 @@ def summarize(execution: ExecutionState) -> str:
             f"{call.tool_name} {call.status}" for call in state.calls if call.status not in ("proposed", "decided")
         ]
         proof = f" ({', '.join(calls)})" if calls else ""
-        why = f": {state.error_message}" if state.error_message and state.status != "completed" else ""
-        unproven = " without the required calls" if state.status == "completed" and state.validation == "failed" else ""
-        lines.append(f"{state.step.step_id} {state.status}{unproven}{proof}{why} - {cut(state.step.description, 120)}")
+        lines.append(f"{describe_end(execution, state, proof)} - {cut(state.step.description, 120)}")
     return "\n".join(lines)
 
 

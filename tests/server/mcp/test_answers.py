@@ -172,6 +172,24 @@ async def test_a_refused_revision_is_reported_until_one_succeeds_and_even_when_i
     assert f"  its revision of the plan was refused: {json.dumps(done['revisionRefused'])}" in text_of(result)
 
 
+async def test_the_prompt_of_a_step_says_who_rejected_what_it_depends_on_and_what_was_skipped(desk: Desk) -> None:
+    steps = plan(
+        tool_step("a", "erase", {"ids": [1]}, onReject="continue"),
+        tool_step("b", "erase", {"ids": [2]}, onReject="continue"),
+        tool_step("small", "note", {"text": "x"}, when={"value": {"$from": "b"}, "matches": {"minimum": 1}}),
+        {**THOUGHT, "id": "say", "dependencies": ["b", "small"]},
+    )
+    asked = await desk.ok("execute_plan", plan=steps)
+    no = planwarden.Decision(approved=False, reason="not today")
+    await desk.warden.resume_execution(asked["threadId"], question_of(asked)["suspensionId"], no)
+    asked = await desk.ok("get_execution", threadId=asked["threadId"])
+    thought = await desk.ok("resume_execution", **ids_of(asked), decision={"approved": False})
+    lines = ("a rejected by a person: not today", "b rejected by the calling model; no person did", "small skipped: ")
+    assert "\n".join(lines) in question_of(thought)["prompt"]
+    done = await desk.ok("submit_answer", **ids_of(thought), content={"content": "Nothing was erased."})
+    assert done["output"].startswith("a rejected by a person (erase rejected): not today - use erase\n")
+
+
 @requirement("caller:resolved-arguments")
 async def test_a_call_whose_arguments_came_from_a_binding_is_shown_with_them(desk: Desk) -> None:
     bound: JsonValue = {"$text": "ids of {topic}", "with": {"topic": {"$from": "a", "pointer": "/topic"}}}
