@@ -301,16 +301,19 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     item = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
     if item is None or item.addressee != "human":
         return view
-    url, command = item.how_to_answer.inbox_url, item.how_to_answer.command
-    ways = [] if url is None else [f"to open {url}"]
-    ways.append(f"to run `{command}`")
     until = "" if item.expires_at is None else f" It ends at {format_instant(item.expires_at)}: {item.on_timeout}."
     return replace(
         view,
         awaiting="human",
-        next_action=f"{_describe_deciders(item)}; do not retry. Ask them {' or '.join(ways)}.{until} "
+        next_action=f"{_describe_deciders(item)}; do not retry. Ask them {name_ways(item)}.{until} "
         "Then call get_execution, again later while the question is open.",
     )
+
+
+def name_ways(suspension: Suspension) -> str:
+    """Return what a person has to do to decide, as the end of a sentence."""
+    url, command = suspension.how_to_answer.inbox_url, suspension.how_to_answer.command
+    return f"{'' if url is None else f'to open {url} or '}to run `{command}`"
 
 
 def _describe_deciders(suspension: Suspension) -> str:

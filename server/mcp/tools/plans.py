@@ -12,6 +12,7 @@ from planwarden.server.mcp.tools.tool import (
     ToolRequest,
     add_app_data,
     mcp_tool,
+    name_decision_ways,
     show_execution,
     wait_and_show_execution,
 )
@@ -153,6 +154,7 @@ async def get_execution(request: ToolRequest) -> CallToolResult:
         items_from=None if first is None else int(first),
         principal=request.principal,
     )
+    view = name_decision_ways(request, view)
     return await add_app_data(request, view, build_view_result(view, format_execution))
 
 

@@ -31,7 +31,7 @@ from planwarden.server.mcp.tools.tool import (
     show_execution,
     wait_and_show_execution,
 )
-from planwarden.server.views.execution import Execution, ask_for_person
+from planwarden.server.views.execution import Execution, ask_for_person, name_ways
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
 
@@ -67,6 +67,13 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
 )
 async def submit_answer(request: ToolRequest) -> CallToolResult:
     request = await remember_before(request)
+    question = None if request.before is None else _find_open_suspension(request, request.before)
+    if question is not None and question.addressee == "human":
+        asks = find_usable_modes(request.context)
+        raise InvalidArguments(
+            f"suspension {request.suspension_id!r} is addressed to a person; submit_answer answers only questions to "
+            f"you; {'call resume_execution, which asks them' if asks else f'ask them {name_ways(question)}'}"
+        )
     decision = Decision(content=request.arguments["content"])
     authority = Authority(assurance="caller", channel="mcp", principal=request.principal)
     return await _show_outcome(request, await _record_decision(request, decision, authority, caller_only=True))
@@ -93,7 +100,9 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     suspension = _find_open_suspension(request, view)
     if suspension is None:
         return await _show_outcome(request, view)
-    return await _ask_person(request, suspension) or await show_execution(request, view)
+    is_ignored = request.arguments.get("decision", {}).get("approved") is True
+    note = "Your approval does not count." if is_ignored else ""
+    return await _ask_person(request, suspension) or await show_execution(request, view, note)
 
 
 @mcp_tool(
@@ -313,10 +322,9 @@ async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResul
 async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
     """Return the execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
     view = await _read_execution(request, attempt="answer")
-    if _find_open_suspension(request, view) is not None:
-        next_action = f"The person {reason}, so nothing was approved or rejected. {view.next_action}"
-        view = replace(view, next_action=next_action)
-    return await show_execution(request, view)
+    is_open = _find_open_suspension(request, view) is not None
+    note = f"The person {reason}, so nothing was approved or rejected." if is_open else ""
+    return await show_execution(request, view, note)
 
 
 async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:

@@ -146,20 +146,32 @@ async def wait_and_show_execution(request: ToolRequest, execution: ExecutionStat
     return await show_execution(request, request.service.build_view(execution))
 
 
-async def show_execution(request: ToolRequest, view: Execution) -> CallToolResult:
-    """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps."""
-    view = _call_person(request, view)
+async def show_execution(request: ToolRequest, view: Execution, note: str = "") -> CallToolResult:
+    """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps.
+
+    If this client cannot ask a person, call one to the inbox. `note` precedes what to do next.
+    """
+    waiting = _find_unaskable(request, view)
+    if waiting is not None:
+        request.service.call_person(waiting)
+        view = ask_for_person(view, waiting)
+    if note:
+        view = replace(view, next_action=f"{note} {view.next_action}")
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
 
 
-def _call_person(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view. If this client cannot ask, call a person to the inbox; the view then says where to decide."""
+def name_decision_ways(request: ToolRequest, view: Execution) -> Execution:
+    """Return the view, which says where a person decides if this client cannot ask them."""
+    waiting = _find_unaskable(request, view)
+    return view if waiting is None else ask_for_person(view, waiting)
+
+
+def _find_unaskable(request: ToolRequest, view: Execution) -> str | None:
+    """Return the first question for which only a person is awaited, if this client can ask a person in no form."""
     if view.awaiting != "human" or find_usable_modes(request.context):
-        return view
-    waiting = next(suspension for suspension in view.suspensions if suspension.addressee == "human")
-    request.service.call_person(waiting.suspension_id)
-    return ask_for_person(view, waiting.suspension_id)
+        return None
+    return next(suspension.suspension_id for suspension in view.suspensions if suspension.addressee == "human")
 
 
 async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:

@@ -206,6 +206,10 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
         assert (question["needs"], question["risk"]) == ("human", "dangerous")
         command = f"planwarden approve {question['suspensionId']}"
         assert command in at_once and "resume_execution" not in at_once
+        assert (await desk.ok("get_execution", threadId=asked["threadId"]))["nextAction"] == at_once
+        refused = await desk.refused("submit_answer", **support.ids_of(asked), content=APPROVE)
+        assert command in refused["message"] and "resume_execution" not in refused["message"]
+        assert said == f"Your approval does not count. {at_once}"
         url = f"{inbox}/suspensions/{question['suspensionId']}" if inbox else None
         assert question["howToAnswer"] == {**({"inboxUrl": url} if url else {}), "command": command}
         assert "person must decide; do not retry" in said and command in said and (url is None or url in said)

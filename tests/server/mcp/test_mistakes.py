@@ -306,7 +306,7 @@ def _list_answers(table: Table) -> None:
     needs: Arguments = {**PLAN, "inputs": {"properties": {"to": {"type": "string"}}, "required": ["to"]}}
     words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
     table.answer("plan", needs, AskedAgain(words))
-    table.answer("human", {"approved": True}, Refused(("resume_execution",)))
+    table.answer("human", {"approved": True}, Refused(("addressed to a person", "planwarden approve")))
     table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")
 
 
