@@ -19,6 +19,7 @@ from planwarden.agent.core.execution.synopsis import describe_edits
 from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.ports.toolbox import Definitions
+from planwarden.server.views.decisions import describe_decision
 from planwarden.server.views.escaping import name_some
 from planwarden.server.views.forecast import Forecast
 from planwarden.server.views.instants import format_instant, to_utc
@@ -173,7 +174,7 @@ def build_execution_view(
         status="running" if state.status == "new" else state.status,
         output=_build_output(state),
         error=_build_error(state),
-        steps=tuple(map(_build_step, state.steps.values())),
+        steps=tuple(_build_step(state, step) for step in state.steps.values()),
         suspensions=suspensions,
         saved_plan=None
         if state.saved_plan is None
@@ -357,7 +358,7 @@ def _build_error(state: ExecutionState) -> Error | None:
     return Error(code=state.error_code, message=message)
 
 
-def _build_step(state: StepState) -> Step:
+def _build_step(execution: ExecutionState, state: StepState) -> Step:
     step, is_loop, is_completed = state.step, state.items is not None, state.status == "completed"
     result = state.result if is_completed else None
     if is_loop and isinstance(result, list):
@@ -373,7 +374,7 @@ def _build_step(state: StepState) -> Step:
         result=result,
         error=None
         if state.error_code is None
-        else Error(code=state.error_code, message=state.error_message or state.error_code),
+        else Error(code=state.error_code, message=state.error_message or _describe_rejection(execution, state)),
         actual_tool_calls=tuple(map(build_tool_call, pick_telling(calls, MAX_LOOP_CALLS) if is_loop else calls)),
         items=count_items(state, PAGE_ITEMS if is_completed else None) if is_loop else None,
         taken_from=state.taken_from,
@@ -381,6 +382,12 @@ def _build_step(state: StepState) -> Step:
         skipped_reason=state.error_message if state.status == "skipped" else None,
         revision_refused=state.revision_refused,
     )
+
+
+def _describe_rejection(execution: ExecutionState, state: StepState) -> str:
+    """Return who rejected the step; the reason that a model gave is not the step's error."""
+    suspension = execution.suspensions.get(state.rejected_by or "")
+    return describe_decision(suspension, is_left_out=True, has_reason=False) or state.error_code or ""
 
 
 def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:

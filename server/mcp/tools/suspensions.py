@@ -81,9 +81,9 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
 
 @mcp_tool(
     "Put a decision",
-    "Put a person's question to that person, or pass on their rejection. approved: true from you is "
-    "only a proposal: the person is asked in a form, or has to run the command in howToAnswer. Never decide for "
-    "them.",
+    "Put a person's question to that person. approved: true from you does not count: the person is asked in a form, "
+    "or has to run the command in howToAnswer. approved: false is your own rejection, never theirs; give its reason. "
+    "Never decide for them.",
     {**schemas.QUESTION, "decision": schemas.DECISION, "digest": schemas.STRING, "waitSeconds": schemas.WAIT},
     "destroys",
     "repeats",

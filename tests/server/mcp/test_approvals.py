@@ -210,6 +210,9 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
         refused = await desk.refused("submit_answer", **support.ids_of(asked), content=APPROVE)
         assert command in refused["message"] and "resume_execution" not in refused["message"]
         assert said == f"Your approval does not count. {at_once}"
+        no = {"approved": False, "reason": "user said no in chat"}
+        [step] = (await desk.ok("resume_execution", **support.ids_of(asked), decision=no))["steps"]
+        assert step["error"]["message"].startswith("rejected by the calling model of local (claimed, mcp)")
         url = f"{inbox}/suspensions/{question['suspensionId']}" if inbox else None
         assert question["howToAnswer"] == {**({"inboxUrl": url} if url else {}), "command": command}
         assert "person must decide; do not retry" in said and command in said and (url is None or url in said)
