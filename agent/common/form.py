@@ -79,12 +79,14 @@ class SentForm:
     """The objects and lists, with their keys, in the schema of what somebody sends; the schema is read only once."""
 
     def __init__(self, schema: FormSchema) -> None:
+        # Where a single entry or a list of them may be sent, the list comes last.
+        schema = schema.get("anyOf", (schema,))[-1]
         kind = schema.get("type")
         self._opening = ("{" if kind == "object" else "[") if kind in _NESTED else None
         parts: Mapping[str, FormSchema] = schema.get("properties", {})
-        self._parts = {key: SentForm(part) if part.get("type") in _NESTED else None for key, part in parts.items()}
+        self._parts = {key: SentForm(part) if _is_nested(part) else None for key, part in parts.items()}
         entry: FormSchema = schema.get("items", {})
-        self._entry = SentForm(entry) if entry.get("type") in _NESTED else None
+        self._entry = SentForm(entry) if _is_nested(entry) else None
 
     def tidy(self, value: JsonValue) -> JsonValue:
         """Return the value without null properties, and with text read as JSON where the schema has objects or lists.
@@ -105,6 +107,10 @@ class SentForm:
         if isinstance(value, list) and self._entry is not None:
             return list(map(self._entry.tidy, value))
         return value
+
+
+def _is_nested(schema: FormSchema) -> bool:
+    return "anyOf" in schema or schema.get("type") in _NESTED
 
 
 def _read_text(text: str, opening: str) -> JsonValue:

@@ -156,7 +156,7 @@ class StepInput(BaseModel):
         Field(
             max_length=MAX_CONDITIONS, description="One condition or a list; all must hold, else the step is skipped"
         ),
-        BeforeValidator(_list_conditions),
+        BeforeValidator(_list_conditions, json_schema_input_type=ConditionInput | list[ConditionInput]),
     ] = []
     """[Conditions](#conditions) that must all hold, else the step is skipped; one, or a list."""
     forEach: Annotated[
@@ -230,8 +230,10 @@ def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, describ
     """Return the schema without references, titles, defaults, limits and null, which no writer needs."""
     if "$ref" in node:
         node = definitions[node["$ref"].rpartition("/")[2]]
-    if "anyOf" in node:
-        [node] = (choice for choice in node["anyOf"] if choice != {"type": "null"})
+    choices = [choice for choice in node.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) > 1:
+        return {"anyOf": [_shorten(choice, definitions, described=described) for choice in choices]}
+    node = choices[0] if choices else node
     short: dict[str, JsonValue] = {key: node[key] for key in _SCHEMA_KEYWORDS if key in node}
     if "items" in node:
         short["items"] = _shorten(node["items"], definitions, described=described)

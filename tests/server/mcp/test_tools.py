@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.schema import Schema
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, make_presentable
 from planwarden.server.mcp.server import INSTRUCTIONS
 from planwarden.server.mcp.text import MAX_TEXT
@@ -37,6 +38,17 @@ async def test_the_tools_are_few_have_annotations_and_are_introduced(desk: Desk)
     assert desk.client.instructions == INSTRUCTIONS
     for word in ("run_goal", "nextAction", "completed", "person"):
         assert word in INSTRUCTIONS[:200]
+
+
+async def test_the_schema_of_a_plan_takes_one_condition_or_a_list_as_the_server_does(desk: Desk) -> None:
+    [schema] = (tool.input_schema for tool in (await desk.client.list_tools()).tools if tool.name == "execute_plan")
+    one: JsonValue = {"value": {"$from": "a", "pointer": "/topic"}, "matches": {"const": "x"}}
+    forms: tuple[JsonValue, ...] = (one, [one], json.dumps([one]))
+    for when in forms:
+        arguments: Document = {"plan": plan(FIND, tool_step("b", "note", {"text": "x"}, when=when))}
+        assert isinstance(when, str) or Schema(schema).find_faults(arguments) == ()
+        assert (await desk.ok("execute_plan", **arguments))["status"] == "completed"
+    assert Schema(schema).find_faults({"plan": plan({**FIND, "when": 5})}) != ()
 
 
 async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_full(desk: Desk) -> None:
