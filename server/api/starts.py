@@ -349,6 +349,7 @@ def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
         else "answer it, wait for it, or start without threadId"
     )
     return ThreadBusy(
-        f"thread {thread_id!r} has an unfinished execution that {what}; {advice}, or cancel_execution",
+        f"thread {thread_id!r} has an unfinished execution that {what}; {advice}, or cancel_execution, "
+        "after which retry_execution with a plan goes on from what is completed",
         details={"executionId": execution.execution_id, "status": execution.status, "pending": pending},
     )

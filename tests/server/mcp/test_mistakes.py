@@ -241,7 +241,8 @@ def _list_arguments(table: Table) -> None:
     for key, words in (("", "'key' is empty"), ("x" * 201, "limit is 200"), (7, "key"), ("a\tb", "U+0009 at place 2")):
         table.call("run_goal", {"goal": "a goal", "key": key}, words)
     table.call("run_goal", {"threadId": THREAD, "goal": "y"}, THREAD, code="thread_busy", stage="plan")
-    table.call("execute_plan", {"threadId": THREAD, "plan": PLAN}, THREAD, code="thread_busy", stage="plan")
+    words = (THREAD, "or cancel_execution, after which retry_execution with a plan")
+    table.call("execute_plan", {"threadId": THREAD, "plan": PLAN}, *words, code="thread_busy", stage="plan")
     table.options("fast", "options must be an object", '{"waitSeconds": 10}')
     table.options({"max_iterations": 3}, "'max_iterations' (write 'maxIterations')", "budgets")
     table.options({"waitSeconds": -1}, "options.waitSeconds must be at least 0, not -1")
