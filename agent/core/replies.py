@@ -53,6 +53,8 @@ def build_reply_events(
     plan, calls, patch = reply.plan, reply.calls, reply.revise
     if purpose == "plan" and plan is None and content:
         plan = find_json(content, *STEPS_KEYS)
+    if isinstance(plan, dict) and plan.keys() == {"plan"}:
+        plan = plan["plan"]
     if purpose == "step" and not calls and content:
         calls = find_calls(content)
     if purpose == "step" and patch is None and content and REVISE_KEY in content:

@@ -294,7 +294,8 @@ def _list_answers(table: Table) -> None:
     note: Arguments = {"toolCalls": [CALL]}
     for content in (json.dumps(note), {**note, "content": None, "revise": None}):
         table.answer("step", content, Understood())
-    table.answer("plan", json.dumps(PLAN), Understood())
+    for wrapped in (json.dumps(PLAN), {"plan": PLAN}, {"content": json.dumps({"plan": PLAN})}):
+        table.answer("plan", wrapped, Understood())
     refusals: list[tuple[Any, tuple[str, ...]]] = [
         ("noted", ("content must be an object", '{"toolCalls": [')),
         ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
