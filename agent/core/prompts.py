@@ -194,6 +194,11 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
     `tools` are those to list, best matches first, as far as there is space for them.
     """
     parts: list[str] = []
+    if execution.refusals:
+        attempts_left = MAX_PLANS - len(execution.refusals)
+        last = "This is your last attempt." if attempts_left == 1 else f"You have {attempts_left} attempts left."
+        parts.append(f"Your last plan was refused, and nothing has run: {execution.refusals[-1]}")
+        parts.append(f"Send the whole plan again, corrected. {last}")
     if execution.context:
         parts.append(fence("done before in this thread", execution.context))
         parts.append('Do not repeat what is completed there: {"$from": STEP_ID} takes the result of such a step too.')
@@ -201,11 +206,6 @@ def build_planning_prompt(execution: ExecutionState, tools: Sequence[ToolDefinit
     tool_heading = f"the {len(lines)} best matches of {total_tools} tools" if total_tools > len(lines) else "tools"
     listed = "\n".join(lines) or "(none)"
     parts.append(fence(f"{tool_heading}: name(arguments, optional?): purpose [risk, ...]", listed))
-    if execution.refusals:
-        attempts_left = MAX_PLANS - len(execution.refusals)
-        last = "This is your last attempt." if attempts_left == 1 else f"You have {attempts_left} attempts left."
-        parts.append(f"Your last plan was refused, and nothing has run: {execution.refusals[-1]}")
-        parts.append(f"Send the whole plan again, corrected. {last}")
     return Prompt(
         purpose="plan",
         system=execution.options.prompt_planning or PLANNING,

@@ -120,7 +120,7 @@ def _format_question(suspension: Document) -> Iterator[str]:
 
 
 def _format_for_caller(suspension: Document) -> Iterator[str]:
-    yield from (suspension[key] for key in ("instructions", "results", "prompt") if key in suspension)
+    yield from (part for key, part in suspension.items() if key in ("instructions", "results", "prompt"))
     for tool in suspension.get("tools", ()):
         fields = {key: tool[key] for key in ("name", "description", "inputSchema") if key in tool}
         yield f"Tool: {_format_json(fields, MAX_TEXT)}"

@@ -77,7 +77,6 @@ _OF_EXECUTION = (
 )
 _OF_SUCCEEDED_CALL = ("toolName", "arguments", "status")
 _OF_STEP = ("id", "status", "result", "error", "skippedBecause", "skippedReason", "revisionRefused")
-_OF_CALLER_QUESTION = ("suspensionId", "stepId", "addressee", "kind", "instructions", "prompt")
 _KNOWN_ABOUT_QUESTION = ("suspensionId", "stepId", "addressee", "kind")
 _OF_TOOL = ("name", "description", "inputSchema")
 _SAID_ABOVE = ("threadId", "executionId", "createdAt")
@@ -168,12 +167,14 @@ def _show_questions(
         if former is not None and suspension.suspension_id != answered and former.digest == suspension.digest:
             yield _pick(whole, _KNOWN_ABOUT_QUESTION)
         elif suspension.addressee == "caller":
-            entry = _pick(whole, _OF_CALLER_QUESTION)
+            # When a question is asked again, its prompt says why, so that comes first.
+            texts = ("prompt", "instructions", "results") if is_again else ("instructions", "results", "prompt")
+            entry = _pick(whole, (*_KNOWN_ABOUT_QUESTION, *texts))
             if suspension.instructions in instructions and not is_again:
                 entry.pop("instructions", None)
             instructions.add(suspension.instructions)
-            if _uses_stored_results(after, suspension):
-                entry["results"] = whole["results"]
+            if not _uses_stored_results(after, suspension):
+                entry.pop("results", None)
             tools = [tool for tool in whole.get("tools", ()) if is_again or tool["name"] not in equipped]
             if tools:
                 entry["tools"] = [{key: tool[key] for key in _OF_TOOL} for tool in tools]

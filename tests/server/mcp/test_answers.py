@@ -138,9 +138,14 @@ async def test_a_second_question_about_a_step_has_instructions_schema_and_form_a
 async def test_a_refused_plan_is_told_why_and_that_the_next_attempt_is_the_last(desk: Desk) -> None:
     asked = await desk.ok("run_goal", goal="note it")
     wrong: Document = plan({"id": "a", "description": "x", "requiredTools": ["teleport"]})
-    again = await desk.ok("submit_answer", **ids_of(asked), content=wrong)
+    result = await desk.call("submit_answer", **ids_of(asked), content=wrong)
+    again: Document = result.structured_content
     question = question_of(again)
-    assert "teleport" in question["prompt"] and "This is your last attempt" in question["prompt"]
+    start = (
+        "Goal: \"note it\"\n\nYour last plan was refused, and nothing has run: the plan names unknown tools: 'teleport'"
+    )
+    assert question["prompt"].startswith(start) and "This is your last attempt" in question["prompt"]
+    assert text_of(result).index(start) < text_of(result).index("Two kinds of steps")
     assert "TOOL" in question["instructions"].upper() and "todoList" in question["instructions"]
     done = await desk.ok("submit_answer", **ids_of(again), content=wrong)
     assert (done["status"], done["error"]["code"]) == ("failed", "invalid_plan")
