@@ -5,7 +5,8 @@ definitions of its tools. If a tool changed since, approvals of its old definiti
 even about calls that need nobody otherwise, until somebody approves a call of the tool as it is now.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 
 from planwarden.agent.approval.context import CallRequest
 from planwarden.agent.common.canonical import is_larger
@@ -43,11 +44,19 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
         resolved = resolve(resolved, list_sources(execution, context.parts, item, item_calls))
     _check_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
-    _raise_faults(request, invalid)
+    _raise_faults(request, [_mention_template(fault, call.proposed) for fault in invalid])
     if execution.options.is_literal or completed is resolved:
         return resolved
     _check_size(completed)
     return completed
+
+
+def _mention_template(fault: str, written: Mapping[str, JsonValue]) -> str:
+    """Return the fault; if a binding gave a value that is no text to an argument that is one, say how to make text."""
+    source = written.get(fault.partition(": ")[0].removeprefix("/"))
+    if not fault.endswith('is not of type "string"') or not (isinstance(source, dict) and "$from" in source):
+        return fault
+    return f"{fault}; {json.dumps({'$text': '{value}', 'with': {'value': source}})} makes text of it"
 
 
 def _raise_faults(request: CallRequest, faults: Sequence[str]) -> None:

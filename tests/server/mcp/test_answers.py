@@ -203,6 +203,16 @@ async def test_a_call_whose_arguments_came_from_a_binding_is_shown_with_them(des
     assert second["actualToolCalls"] == [{"toolName": "note", "arguments": {"text": "ids of x"}, "status": "succeeded"}]
 
 
+async def test_who_binds_a_number_to_an_argument_that_is_text_is_told_how_to_make_text_of_it(desk: Desk) -> None:
+    bound: JsonValue = {"$from": "a", "pointer": "/ids/0"}
+    failed = await desk.ok("execute_plan", plan=plan(FIND, tool_step("b", "note", {"text": bound})))
+    message = failed["steps"][1]["error"]["message"]
+    right = {"$text": "{value}", "with": {"value": bound}}
+    assert f'/text: 1 is not of type "string"; {json.dumps(right)} makes text of it' in message
+    done = await desk.ok("execute_plan", plan=plan(FIND, tool_step("b", "note", {"text": right})))
+    assert (done["status"], desk.ledger.lines) == ("completed", ["note 1"])
+
+
 @requirement("caller:no-idle-synthesis")
 @pytest.mark.parametrize("is_last", [True, False])
 async def test_the_text_of_a_last_step_that_rests_on_all_others_is_the_output_without_another_question(
