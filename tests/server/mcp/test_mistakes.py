@@ -215,6 +215,11 @@ def _list_other_languages(table: Table) -> None:
         step: Arguments = {**STEP, "toolCalls": [{"toolName": "note", "arguments": {"text": written}}]}
         document: Arguments = {"todoList": [FIND, step], "inputs": {"properties": {"who": {}}}}
         table.plan(document, f"write {json.dumps(right)}", "step 'a'")
+    unknown: Arguments = {
+        **STEP,
+        "toolCalls": [{**CALL, "arguments": {"text": {"$from": "inputs", "pointer": "/who"}}}],
+    }
+    table.step(unknown, "'inputs'", "declare it in plan.inputs")
     condition = '[{"value": {"$from": "find", "pointer": "/amount"}, "matches": {"exclusiveMinimum": 5000}}]'
     table.plan({"todoList": [FIND, {**STEP, "when": "amount > 5000"}]}, condition)
     table.plan({"todoList": [FIND, {**STEP, "when": {"value": ids, "equals": 5}}]}, "'equals' (write 'matches')")

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.core.binding.bindings import (
+    INPUTS,
     WHEN,
     Earlier,
     EarlierNeeded,
@@ -88,6 +89,14 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
     return ""
 
 
+def _advise(reference: Reference, names: Collection[str]) -> str | None:
+    """Return what to write instead of a binding to something outside the plan, or None."""
+    if reference.step_id == INPUTS:
+        return "to take a value that a run is given, declare it in plan.inputs, the JSON Schema of an object"
+    right = suggest_binding(reference.step_id, names, reference.pointer)
+    return None if right is None else f"write {right}"
+
+
 def _find_foreign_faults(
     foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> Iterator[str]:
@@ -99,9 +108,8 @@ def _find_foreign_faults(
     if earlier is None:
         for reference, step_id in foreign.items():
             fault = f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}"
-            right = suggest_binding(reference.step_id, names, reference.pointer)
             hint = "to take the result of an earlier execution, run the plan on its thread"
-            yield f"{fault}; {hint if right is None else f'write {right}'}"
+            yield f"{fault}; {_advise(reference, names) or hint}"
         return
     if len(foreign) > MAX_BOUND:
         yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
@@ -110,9 +118,9 @@ def _find_foreign_faults(
         raise EarlierNeeded(missing)
     results = {reference: earlier[reference] for reference in foreign}
     for reference, why in results.items():
-        right = suggest_binding(reference.step_id, names, reference.pointer) if isinstance(why, str) else None
         if isinstance(why, str):
-            yield f"step {foreign[reference]!r}: {why}" + (f"; write {right}" if right is not None else "")
+            advice = _advise(reference, names)
+            yield f"step {foreign[reference]!r}: {why}" + (f"; {advice}" if advice is not None else "")
     values = [result.value for result in results.values() if isinstance(result, EarlierResult)]
     if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
         yield (
