@@ -61,6 +61,8 @@ EXAMPLES: Mapping[str, str] = {
 """What to write under each key."""
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
 """What to write under a key at the top of a plan, where that differs from `EXAMPLES`."""
+_LISTS_OF_NAMES = ("requiredTools", "dependencies", "confirms", "names")
+"""Lists of which a single entry is often sent alone; what to write then has that entry."""
 _NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
 """One entry of the list under each key."""
@@ -136,7 +138,7 @@ def find_form_faults(value: JsonValue, schema: FormSchema, where: str) -> Iterat
     key = where.rpartition(".")[2].partition("[")[0]
     kind = schema.get("type")
     if isinstance(kind, str) and not _has_kind(value, kind):
-        yield f"{where} must be {_KINDS[kind][0]}, not {describe(value)}{_suggest(key, where)}"
+        yield f"{where} must be {_KINDS[kind][0]}, not {describe(value)}{_suggest(key, where, value)}"
     elif "enum" in schema and value not in schema["enum"]:
         yield f"{where} must be {' or '.join(repr(choice) for choice in schema['enum'])}, not {describe(value)}"
     elif isinstance(value, int | float) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
@@ -196,7 +198,8 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys |
         case "literal_error":
             return f"{where} must be {limits['expected']}, not {describe(value)}"
         case kind if kind in _KINDS_OF_PYDANTIC:
-            return f"{where} must be {_KINDS[_KINDS_OF_PYDANTIC[kind]][0]}, not {describe(value)}{_suggest(key, where)}"
+            wanted, _ = _KINDS[_KINDS_OF_PYDANTIC[kind]]
+            return f"{where} must be {wanted}, not {describe(value)}{_suggest(key, where, value)}"
         case "string_too_short" | "too_short":
             return f"{where} is empty"
         case "string_too_long":
@@ -204,7 +207,8 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys |
         case "too_long":
             return f"{where} has more than {limits['max_length']} entries"
         case "string_pattern_mismatch" if key == "id":
-            return f"{where} has a space, a colon or a slash; write a name such as 'find_order'"
+            name = re.sub(r"[\s:/]+", "_", value[:MAX_QUOTED_CHARS].strip())
+            return f"{where} has a space, a colon or a slash; write a name such as {name!r}"
         case "greater_than_equal" | "less_than_equal" | "greater_than":
             words = {"ge": "at least", "le": "at most", "gt": "more than"}
             [(bound, limit)] = [(word, limits[name]) for name, word in words.items() if name in limits]
@@ -239,7 +243,9 @@ def _has_kind(value: JsonValue, kind: str) -> bool:
     return isinstance(value, _KINDS[kind][1])
 
 
-def _suggest(key: str, where: str) -> str:
+def _suggest(key: str, where: str, value: JsonValue = None) -> str:
+    if key in _LISTS_OF_NAMES and isinstance(value, str) and 0 < len(value) <= MAX_QUOTED_CHARS:
+        return f"; send {json.dumps([value], ensure_ascii=False)}"
     example = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
     example = _OF_PLANS.get(where, example)
     return f"; send {example}" if example is not None else ""

@@ -149,11 +149,11 @@ def _list_steps(table: Table) -> None:
         table.step({**STEP, wrong: ["note"]}, f"'{wrong}' (write '{right}')")
     table.step({"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')")
     table.step({**STEP, "use": "remind"}, "todoList[0] has no key 'use'", "it takes id", "by itself with run_plan")
-    table.step({"id": "find it", "description": "x"}, "todoList[0].id", "'find_order'")
+    table.step({"id": "find it", "description": "x"}, "todoList[0].id", "write a name such as 'find_it'")
     table.step({"id": 7.5, "description": None}, "todoList[0].id must be text, not 7.5")
     table.plan({"todoList": [STEP, STEP]}, "duplicate", "'a'")
     table.step({**STEP, "dependencies": ["a"]}, "circle", "a -> a")
-    table.step({**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["find_order"]')
+    table.step({**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["note"]')
     table.step({**THOUGHT, "stepType": "tool"}, "requiredTools", "toolCalls")
     table.step({**STEP, "stepType": "action"}, "stepType must be 'tool' or 'reasoning'", "action")
     call = {"name": "note", "args": {"text": "x"}}
