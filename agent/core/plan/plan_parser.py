@@ -19,7 +19,7 @@ from pydantic import JsonValue, ValidationError
 from planwarden.agent.common.canonical import check_depth, digest, exceeds, has_json_form, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, Needed
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
-from planwarden.agent.common.suggestions import describe_unknown_keys, did_you_mean
+from planwarden.agent.common.suggestions import describe_unknown_keys
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan.checks.faults import (
@@ -32,12 +32,11 @@ from planwarden.agent.core.plan.checks.faults import (
 )
 from planwarden.agent.core.plan.checks.graph import find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
-from planwarden.agent.core.plan.checks.tools import WrittenCall, check_tools, list_placeholders
+from planwarden.agent.core.plan.checks.tools import WrittenCall, check_tools, describe_absent, list_placeholders
 from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
     DEFAULT_ITEMS,
-    MAX_NAME_CHARS,
     MAX_STEPS,
     Author,
     Condition,
@@ -67,6 +66,7 @@ def parse_plan(
     *,
     author: Author,
     tools: Mapping[str, ToolFacts] | None,
+    unavailable: Mapping[str, str] | None = None,
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
@@ -108,7 +108,7 @@ def parse_plan(
     if problems:
         if tools is not None:
             absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
-            problems.extend(f"there is no tool {name[:MAX_NAME_CHARS]!r}{did_you_mean(name, tools)}" for name in absent)
+            problems.extend(f"there is no tool {describe_absent(name, tools, unavailable or {})}" for name in absent)
         raise _build_error(problems)
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
@@ -131,7 +131,7 @@ def parse_plan(
         placeholders = []
     # A misspelt binding stays a text or an object, so the type of the argument could look wrong as well.
     literal = [call for call in calls if call.step_id not in misspelt]
-    check_tools(steps, literal, tools, [*problems, *placeholders])
+    check_tools(steps, literal, tools, unavailable or {}, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
     for find_warnings in (find_open_confirmations, find_unkept_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
@@ -246,6 +246,8 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     """Reads the plans in answers of callers and replies of models, and holds the facts to check them against."""
 
     tools: Mapping[str, ToolFacts]
+    unavailable: Mapping[str, str] = {}
+    """Why other tools cannot be called now."""
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
@@ -263,6 +265,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             document,
             author=author,
             tools=self.tools,
+            unavailable=self.unavailable,
             max_steps=self.max_steps,
             earlier=self.earlier,
             earlier_plan=earlier_plan,
@@ -277,7 +280,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         digests = {name: facts.digest for name, facts in self.tools.items()}
         # A copy, because the caller may add to `earlier`.
         results = None if self.earlier is None else dict(self.earlier)
-        request = (document_digest, author, digests, self.max_steps, results, earlier_plan)
+        request = (document_digest, author, digests, self.unavailable, self.max_steps, results, earlier_plan)
         outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
         if outcome is None:
             raise ParsingNeeded({partial(self._remember, request, parse)})

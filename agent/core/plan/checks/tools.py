@@ -4,7 +4,7 @@ The tools' schemas check literal values. The work is limited, because everything
 value of a binding is not known yet, so only the values around it are checked.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -63,8 +63,18 @@ def list_placeholders(calls: Iterable[WrittenCall]) -> list[str]:
     return list(islice((f"{call}: {fault}" for call, fault in search(texts)), MAX_LISTED))
 
 
+def describe_absent(name: str, names: Collection[str], unavailable: Mapping[str, str]) -> str:
+    """Return the quoted name of a tool that no plan can have now, and why, or which of `names` was meant."""
+    why = unavailable.get(name)
+    return f"{name[:MAX_NAME_CHARS]!r}{did_you_mean(name, names) if why is None else f' (not available: {why})'}"
+
+
 def check_tools(
-    steps: tuple[PlanStep, ...], calls: list[WrittenCall], tools: Mapping[str, ToolFacts], problems: list[str]
+    steps: tuple[PlanStep, ...],
+    calls: list[WrittenCall],
+    tools: Mapping[str, ToolFacts],
+    unavailable: Mapping[str, str],
+    problems: list[str],
 ) -> None:
     """Raise `InvalidPlan` if there are `problems` or if something does not fit the tools; the error tells both."""
     unknown: dict[str, list[str]] = {}
@@ -95,10 +105,12 @@ def check_tools(
     if unknown:
         available = sorted(name for name, facts in tools.items() if not facts.is_gated)
         names = ", ".join(
-            f"{name!r}{did_you_mean(name, available)} in {', '.join(ids)}" for name, ids in list(unknown.items())[:10]
+            f"{describe_absent(name, available, unavailable)} in {', '.join(ids)}"
+            for name, ids in list(unknown.items())[:10]
         )
+        kind = "tools that are not available" if unknown.keys() <= unavailable.keys() else "unknown tools"
         raise InvalidPlan(
-            f"the plan names unknown tools: {names}; available: {', '.join(available[:20])}"
+            f"the plan names {kind}: {names}; available: {', '.join(available[:20])}"
             + (f" and {len(available) - 20} more (search_tools finds them)" if len(available) > 20 else "")
             + (f"; also: {join_faults(problems)}{hint}" if problems else ""),
             details={
