@@ -16,6 +16,7 @@ from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED
 from planwarden.server.views.encoding import to_short_json
+from planwarden.server.views.execution import ask_for_person, find_awaited_person
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
 TOOLS, SUSPENSIONS, EXECUTIONS = "planwarden://tools", "planwarden://suspensions", "planwarden://executions"
@@ -100,7 +101,10 @@ async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
 
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
-    return to_short_json(await service.get_execution(name, observations_after=0, principal=principal), lists=True)
+    view = await service.get_execution(name, observations_after=0, principal=principal)
+    # Who reads it may be no client that can ask.
+    waiting = find_awaited_person(view)
+    return to_short_json(view if waiting is None else ask_for_person(view, waiting), lists=True)
 
 
 async def _read_artifact(service: Service, name: str, principal: str) -> JsonValue:

@@ -311,6 +311,12 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
     )
 
 
+def find_awaited_person(view: Execution) -> str | None:
+    """Return the id of the first question to a person if nobody else is awaited, else None."""
+    questions = view.suspensions if view.awaiting == "human" else ()
+    return next((item.suspension_id for item in questions if item.addressee == "human"), None)
+
+
 def name_ways(suspension: Suspension) -> str:
     """Return what a person has to do to decide, as the end of a sentence."""
     url, command = suspension.how_to_answer.inbox_url, suspension.how_to_answer.command

@@ -33,7 +33,7 @@ from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
 from planwarden.server.views.encoding import describe_changes
-from planwarden.server.views.execution import Execution, ask_for_person
+from planwarden.server.views.execution import Execution, ask_for_person, find_awaited_person
 from planwarden.server.views.suspension import Suspension
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH
 
@@ -169,9 +169,7 @@ def name_decision_ways(request: ToolRequest, view: Execution) -> Execution:
 
 def _find_unaskable(request: ToolRequest, view: Execution) -> str | None:
     """Return the first question for which only a person is awaited, if this client can ask a person in no form."""
-    if view.awaiting != "human" or find_usable_modes(request.context):
-        return None
-    return next(suspension.suspension_id for suspension in view.suspensions if suspension.addressee == "human")
+    return None if find_usable_modes(request.context) else find_awaited_person(view)
 
 
 async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:

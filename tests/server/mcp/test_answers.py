@@ -207,7 +207,7 @@ async def test_who_binds_a_number_to_an_argument_that_is_text_is_told_how_to_mak
     bound: JsonValue = {"$from": "a", "pointer": "/ids/0"}
     failed = await desk.ok("execute_plan", plan=plan(FIND, tool_step("b", "note", {"text": bound})))
     message = failed["steps"][1]["error"]["message"]
-    right = {"$text": "{value}", "with": {"value": bound}}
+    right: JsonValue = {"$text": "{value}", "with": {"value": bound}}
     assert f'/text: 1 is not of type "string"; {json.dumps(right)} makes text of it' in message
     done = await desk.ok("execute_plan", plan=plan(FIND, tool_step("b", "note", {"text": right})))
     assert (done["status"], desk.ledger.lines) == ("completed", ["note 1"])
