@@ -51,9 +51,9 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
     return completed
 
 
-def _mention_template(fault: str, written: Mapping[str, JsonValue]) -> str:
-    """Return the fault; if a binding gave a value that is no text to an argument that is one, say how to make text."""
-    source = written.get(fault.partition(": ")[0].removeprefix("/"))
+def _mention_template(fault: str, arguments: Mapping[str, JsonValue]) -> str:
+    """Return the fault; if a binding gives another value to an argument that takes text, say how to make text of it."""
+    source = arguments.get(fault.partition(": ")[0].removeprefix("/"))
     if not fault.endswith('is not of type "string"') or not (isinstance(source, dict) and "$from" in source):
         return fault
     return f"{fault}; {json.dumps({'$text': '{value}', 'with': {'value': source}})} makes text of it"

@@ -62,7 +62,7 @@ EXAMPLES: Mapping[str, str] = {
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
 """What to write under a key at the top of a plan, where that differs from `EXAMPLES`."""
 _LISTS_OF_NAMES = ("requiredTools", "dependencies", "confirms", "names")
-"""Lists of which a single entry is often sent alone; what to write then has that entry."""
+"""Lists whose single entry is often sent alone; what to write then has that entry."""
 _NESTED = ("object", "array")
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
 """One entry of the list under each key."""
@@ -198,8 +198,8 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys |
         case "literal_error":
             return f"{where} must be {limits['expected']}, not {describe(value)}"
         case kind if kind in _KINDS_OF_PYDANTIC:
-            wanted, _ = _KINDS[_KINDS_OF_PYDANTIC[kind]]
-            return f"{where} must be {wanted}, not {describe(value)}{_suggest(key, where, value)}"
+            words, _ = _KINDS[_KINDS_OF_PYDANTIC[kind]]
+            return f"{where} must be {words}, not {describe(value)}{_suggest(key, where, value)}"
         case "string_too_short" | "too_short":
             return f"{where} is empty"
         case "string_too_long":
@@ -207,7 +207,7 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys |
         case "too_long":
             return f"{where} has more than {limits['max_length']} entries"
         case "string_pattern_mismatch" if key == "id":
-            name = re.sub(r"[\s:/]+", "_", value[:MAX_QUOTED_CHARS].strip())
+            name = re.sub(r"[\s:/]+", "_", value[:MAX_QUOTED_CHARS]).strip("_") or "find"
             return f"{where} has a space, a colon or a slash; write a name such as {name!r}"
         case "greater_than_equal" | "less_than_equal" | "greater_than":
             words = {"ge": "at least", "le": "at most", "gt": "more than"}
