@@ -123,7 +123,10 @@ def build_call(
     if not _is_text(json.dumps([json_arguments, folder], ensure_ascii=False)):
         raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown")
     session_id = session if isinstance(session, str) and _is_text(session) else ""
-    return GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, json_arguments, folder, session_id)
+    call = GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, json_arguments, folder, session_id)
+    if len(call.folder) > MAX_FOLDER_CHARS:
+        raise LimitExceeded(f"the call names a folder of more than {MAX_FOLDER_CHARS} characters; name a shorter one")
+    return call
 
 
 def _find_place(shell: ShellTool, arguments: Mapping[str, JsonValue], folder: str) -> str:

@@ -28,7 +28,14 @@ from planwarden.agent.common.canonical import check_depth, has_json_form
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
-from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict, build_call, read_object
+from planwarden.server.guard.calls import (
+    MAX_FOLDER_CHARS,
+    CommandAnswer,
+    GuardedCall,
+    Verdict,
+    build_call,
+    read_object,
+)
 from planwarden.server.guard.hook_client import (
     CALL_EVENTS,
     MAX_RECORD_BYTES,
@@ -268,7 +275,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         at=at,
         # What nobody could judge proves nothing, but it may have changed something.
         succeeded=succeeded if is_whole or succeeded is False else None,
-        folder=call.folder,
+        folder=call.folder[:MAX_FOLDER_CHARS],
         arguments=arguments,
         paths=_list_paths(call),
         # A command line that is too long is left out: a part of it could mean something else.

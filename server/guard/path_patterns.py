@@ -15,6 +15,8 @@ MAX_ENTRIES = 20_000
 """How many entries of folders are looked at for one call."""
 MAX_PATHS = 1_000
 """How many paths one pattern may match."""
+MAX_PARTS = 100_000
+"""How many names the paths of one call may have together: the system is asked about each of them."""
 MAX_ALTERNATIVES = 100
 """How many texts the braces of one text may expand to."""
 _PATTERN = re.compile(r"[*?\[]")
@@ -33,6 +35,7 @@ class PathPatterns:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._entries_left = MAX_ENTRIES
+        self._parts_left = MAX_PARTS
         self._resolved: dict[tuple[str, str], frozenset[str]] = {}
 
     def resolve(self, text: str, folder: str, *, has_braces: bool = True) -> frozenset[str]:
@@ -57,8 +60,12 @@ class PathPatterns:
         yield from self._follow(path)
 
     def _follow(self, path: str) -> Iterator[str]:
-        paths = [path, *self._expand_pattern(path)] if _PATTERN.search(path) else [path]
-        yield from (_follow_links(each) for each in paths if len(each) <= MAX_PATH_CHARS)
+        for each in [path, *self._expand_pattern(path)] if _PATTERN.search(path) else [path]:
+            if len(each) <= MAX_PATH_CHARS:
+                self._parts_left -= each.count("/")
+                if self._parts_left < 0:
+                    raise TooMuch
+                yield _follow_links(each)
 
     def _expand_home(self, text: str, folder: str) -> str:
         if not text.startswith("~"):

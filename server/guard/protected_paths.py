@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
@@ -121,6 +122,7 @@ class _CallCheck:
         self._patterns = PathPatterns(environment)
         self._may_read = call.tool in call.host.reads
         self._words_left = MAX_WORDS
+        self._chars_left = MAX_ARGUMENT_BYTES
 
     def find_refusal(self) -> str | None:
         shell = self._call.host.shells.get(self._call.tool)
@@ -262,7 +264,11 @@ class _CallCheck:
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
             value = self._call.folder if name == "PWD" else self._environment.get(name)
             if value and "$" in text:
-                text = text.replace(f"${{{name}}}", value).replace(f"${name}", value)
+                for reference in (f"${{{name}}}", f"${name}"):
+                    self._chars_left -= text.count(reference) * len(value)
+                    if self._chars_left < 0:
+                        raise TooMuch
+                    text = text.replace(reference, value)
         return text
 
 
@@ -343,8 +349,13 @@ def _only_reads(words: Sequence[str]) -> bool:
 
 def _list_around(path: str) -> frozenset[str]:
     """Return the path and every folder above it, folded as on file systems that ignore case."""
-    folded = Path(path.casefold())
-    return frozenset(map(str, (folded, *folded.parents)))
+    return frozenset(_list_upwards(path.casefold()))
+
+
+def _list_upwards(path: str) -> Iterator[str]:
+    yield path
+    while path != (path := os.path.dirname(path)):
+        yield path
 
 
 def is_code_of_host(path: str) -> bool:
@@ -363,6 +374,6 @@ def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[
         bases = [os.path.dirname(files[-1].path)]
         if host == "opencode" and environment.get("OPENCODE_CONFIG_DIR"):
             bases.append(environment["OPENCODE_CONFIG_DIR"])
-        bases += filter(os.path.isdir, (os.path.join(project, name) for project in (folder, *Path(folder).parents)))
+        bases += filter(os.path.isdir, (os.path.join(project, name) for project in _list_upwards(folder)))
         yield from (os.path.realpath(os.path.join(base, code)) for base in bases for code in codes.split())
         yield from (os.path.realpath(file.path) for file in files)

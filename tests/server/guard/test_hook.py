@@ -105,6 +105,8 @@ ODD = (
     *(text(arguments='{"a": "' + "a" * 600_000 + '"}'), text(arguments='{"a": [' + "1," * 50_000 + "1]}")),
     text(arguments='{"a":' * 200 + "1" + "}" * 200),
     *(text(folder=folder) for folder in ('""', '"a\\u0000b"', "1")),
+    text('"Bash"', json.dumps({"command": "ls /etc/x", "workdir": "/" + "a/" * 20_000})),
+    text('"Bash"', json.dumps({"command": "a " + "$PWD" * 3_000, "workdir": "/" + "a" * 4_000})),
 )
 
 

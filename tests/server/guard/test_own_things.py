@@ -88,6 +88,8 @@ def test_the_homes_of_users_are_expanded_and_what_stands_for_too_much_is_refused
     many = [f"a/{number}" for number in range(5_000)]
     assert machine.find_refusal({"command": "a/b " * 5_000 + "; " + " ".join(many)}) is not None
     assert machine.find_refusal({"paths": [*many]}, "mcp__x__y") is not None
+    deep: dict[str, JsonValue] = {"command": " ".join(many[:3_000]), "workdir": "a/" * 2_000}
+    assert machine.find_refusal(deep, host="codex") == TOO_MUCH
 
 
 TAKES_AWAY = (
