@@ -250,7 +250,7 @@ def test_a_tool_that_names_the_home_or_a_hook_is_refused(
 
 def test_a_patch_is_looked_through(elsewhere: Machine) -> None:
     changes = "*** Update File: .codex/config.toml", "*** Add File: ../data/planwarden/x", "+++ b/.codex/hooks.json"
-    for line in changes:
+    for line in (*changes, f"  {changes[0]}", f"\t{changes[1]}", f"\u00a0{changes[0]}"):
         patch = f"*** Begin Patch\n{line}\n@@\n-a\n+b\n*** End Patch"
         assert elsewhere.find_refusal({"command": patch}, "apply_patch", "codex") is not None
 
