@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
@@ -58,21 +59,28 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return None
 
 
+class ServerFrame(Frame, frozen=True, forbid_unknown_fields=False):
+    """A message of a server, which may have members that JSON-RPC does not know; they are left out."""
+
+
 _FRAME = msgspec.json.Decoder(Frame)
+_SERVER_FRAME = msgspec.json.Decoder(ServerFrame)
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
-def read_frame(line: bytes) -> Frame:
-    """Return the message. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
+def read_frame(line: bytes, *, is_servers: bool = False) -> Frame:
+    """Return the message of a host, or of a server. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
     try:
         # The parts that stay bytes must be UTF-8 too.
         line.decode()
-        frame = _FRAME.decode(line)
+        frame = (_SERVER_FRAME if is_servers else _FRAME).decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArguments(f"the line is not one message of JSON-RPC: {error}") from None
     if frame.jsonrpc != "2.0":
         raise InvalidArguments("the line is not a message of JSON-RPC 2.0")
-    return frame
+    # Some servers write an error of null beside each result.
+    has_null = is_servers and isinstance(frame.error, Raw) and bytes(frame.error) == b"null"
+    return replace(frame, error=UNSET) if has_null else frame
 
 
 def mend_frame(line: bytes) -> Frame | None:
@@ -81,7 +89,8 @@ def mend_frame(line: bytes) -> Frame | None:
         return None
     try:
         document = json.loads(line.decode(errors="replace"))
-        return read_frame(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
+        text = json.dumps(document, ensure_ascii=False)
+        return read_frame(text.encode(errors="replace"), is_servers=True)
     except (ValueError, RecursionError, InvalidArguments):
         return None
 

@@ -420,7 +420,7 @@ class Relay:
     async def handle_line(self, line: bytes) -> None:
         """Pass one message of the server on, or take an answer."""
         try:
-            frame = frames.read_frame(line)
+            frame = frames.read_frame(line, is_servers=True)
         except InvalidArguments:
             mended = await anyio.to_thread.run_sync(frames.mend_frame, line)
             if mended is None:

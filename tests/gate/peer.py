@@ -146,7 +146,8 @@ def main() -> None:
         elif "method" in message:
             result = answer(message)
             if "id" in message:
-                print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+                more = {"error": None, "extra": 1} if (FOLDER / "careless").exists() else {}
+                print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result, **more}), flush=True)
 
 
 if __name__ == "__main__":

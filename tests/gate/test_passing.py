@@ -47,6 +47,16 @@ async def test_host_sees_what_the_server_says_value_for_value(tmp_path: Path, ta
         assert note["result"]["contents"][0]["text"] == "the note"
 
 
+async def test_answer_with_more_members_than_json_rpc_knows_is_an_answer(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    (home.peer / "careless").touch()
+    async with home.host(tasks) as host:
+        for name, arguments in (("look", {"q": 1}), ("write", {"text": "free"})):
+            answer = await host.ask("tools/call", {"name": name, "arguments": arguments})
+            assert read_text(answer["result"]).startswith(name) and "error" not in answer
+        assert len(home.ledger) == 2
+
+
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
     home = Home(tmp_path)
     command, *words = forked_command_line(*home.words)
