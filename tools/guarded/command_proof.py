@@ -32,9 +32,12 @@ _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
 _TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
 _SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
 _WRAPPER_WORD = (
-    r"-[nki]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--(?:foreground|preserve-status|frozen|locked|no-sync|all-extras)|-[ioe][L0]"
+    r"-[nkiq]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--(?:foreground|preserve-status|frozen|locked|no-sync|all-extras)|-[ioe][L0]"
+    rf"|--(?:all-groups|no-cache|no-dev|offline|quiet)|--(?:extra|group|python|with)(?:=[\w.-]+)?"
     rf"|--(?:signal|kill-after)=\w+|--|{_ASSIGNMENT}"
 )
+_WITH_VALUE = frozenset({"--extra", "--group", "--python", "--with"})
+"""Options of `uv run` whose value may be the next word."""
 _PASSING = {
     **dict.fromkeys(("timeout", "nice", "ionice", "nohup", "env", "command", "stdbuf", "caffeinate"), ""),
     **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"), "run"),
@@ -63,20 +66,34 @@ _RUNS_NOTHING = (
     r"|if-present|pass-?with-?no-?tests|exit-zero|suppress-[a-z-]+)(?:=.*)?|-D(?:skipTests|maven\.test\.).*"
 )
 """Options that keep a program from running what it is asked to, or from failing."""
+_FLAGS = r"-[abd-jlqs-zA-VX-Z]*"
+"""The beginning of a word in which an option of pytest may stand behind others that take no value."""
+_TOOL = (
+    r"(?:[\w./-]*/)?(?:python|pypy|pytest|py\.test|tox|uvx?|poetry|go|gotestsum|cargo|p?np[mx]|yarn|node|jest)[0-9.]*"
+)
 _RUNS_NOTHING_IN = {
     # make inserts the values of `ARGS='|| true'` and `PYTEST=true` into the lines that it runs.
     "make": (
-        r"(?s)-.*|\.?SHELL(?:FLAGS)?[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
-        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING})(?: .*)?)"
+        r"(?s)-.*|(?:\.?SHELL(?:FLAGS)?|PATH)[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
+        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING}|{_FLAGS}V+|-[qsvxl]*h\w*)(?: .*)?)"
+        rf"|(?i:\w*(?:PYTEST|PYTHON|NPM|CARGO|_CMD|COMMAND|RUNNER)|PY|GO|UV|CMD)[:?+!]*=(?!{_TOOL}(?: (?!-c)|\Z)).*"
     ),
-    "pytest": r"-[qsvxl]*[hV].*|-o.*|--override-ini.*|@.*",
-    **dict.fromkeys(("npm", "pnpm", "yarn"), r"--(?:script-shell|ignore-scripts|node-options|userconfig)(?:=.*)?"),
+    # pytest reads `-qo addopts=--co` as `-q -o addopts=--co`.
+    "pytest": rf"{_FLAGS}[hV].*|(?:{_FLAGS}o=?|--override-ini=)?(?!(?:log|junit|verbosity)_)[A-Za-z_]+[ ]*=.*|@.*",
+    # npm takes the beginning of an option for the option, and reads `-sv` as `-s -v`.
+    **dict.fromkeys(
+        ("npm", "pnpm", "yarn"),
+        r"--(?:vers|usa|hel|dry|scr|ignore-s|if-|node-o|userc|globalc).*|-[A-Za-z]*[vhH?][A-Za-z]*",
+    ),
+    "ruff": r"-[nqsv]*[ew].*|--(?:show-(?:files|settings)|watch|add-noqa).*",
     "go": r"--?(?:exec|toolexec|list|overlay|n|c)(?:=.*)?",
     "cargo": r"--config(?:=.*)?",
     "ctest": r"-N|--show-only.*|--print-labels",
     **dict.fromkeys(("gradle", "gradlew"), r"-m|-x.*|--exclude-task.*"),
-    **dict.fromkeys(("mvn", "mvnw"), r"-v|-fn|--fail-never"),
-    "tox": r"-[qv]*[aln]|--(?:listenvs|showconfig).*",
+    **dict.fromkeys(("mvn", "mvnw"), r"-v|-fn|--fail-never|(?:--define=)?(?:skipTests|maven\.test\.).*"),
+    "tox": (
+        r"-[qv]*[aln]|--(?:listenvs|showconfig).*|l|list|c|config|d|devenv|q|quickstart|e|exec|de|depends|schema|man"
+    ),
     "just": r"-[qv]*[nlse]|--(?:show|summary|dump|evaluate|choose|edit|init|fmt|shell|set|command).*",
 }
 _HARMLESS_IN_MAKE = (
@@ -182,13 +199,13 @@ def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
 
 def _unwrap(words: Sequence[str]) -> Sequence[str]:
     """Return the words behind programs that pass on their command's exit code, such as `timeout 600` and `uv run`."""
-    while (word := _PASSING.get(words[0].rpartition("/")[2])) is not None:
+    while (word := _PASSING.get(name := words[0].rpartition("/")[2])) is not None:
         rest = list(words[1:])
         if word and rest[:1] != [word]:
             break
         rest = rest[1:] if word else rest
         while rest and re.fullmatch(_WRAPPER_WORD, rest[0]):
-            rest.pop(0)
+            del rest[: 2 if name == "uv" and rest[0] in _WITH_VALUE else 1]
         if not rest or rest[0].startswith("-"):
             break
         words = rest

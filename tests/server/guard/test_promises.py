@@ -50,6 +50,13 @@ def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> Reco
     "line",
     [
         *("make test", "cd /r && make test", "make test > log 2>&1", "CI=1 make test -j4", "timeout 600 make test"),
+        *(
+            "uv run -q pytest",
+            "uv run --extra dev --with=x pytest",
+            "pytest -o log_cli=true",
+            "make test PYTHON=python3",
+        ),
+        *("make test ARGS='-k foo'", "make test PYTEST='uv run pytest' TEST=tests/test_a.py"),
         *("uv run pytest -q", "bash -lc 'make test'", "set -o pipefail; make test | tail", "make test || exit 1"),
         *(
             "set -eu -o pipefail; make test | tail",
@@ -103,6 +110,14 @@ def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: s
         ("make test-nothing", "has succeeded since. Run it."),
         ("pytest -hv", "its options"),
         ("pytest -VV", "its options"),
+        ("make test PYTEST=ls", "its options"),
+        ("make test PYTEST='sh -c true'", "its options"),
+        ("make test PYTHON='python -c x'", "its options"),
+        ("make test ARGS=-qh", "its options"),
+        ("make test ARGS='-k x -VV'", "its options"),
+        ("make test PATH=/tmp", "its options"),
+        ("uv run --with echo -- echo pytest", "has succeeded since. Run it."),
+        ("npm exec --with echo pytest", "has succeeded since. Run it."),
     ],
 )
 def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line: str, why: str) -> None:
@@ -113,14 +128,16 @@ def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line:
 @pytest.mark.parametrize(
     ("command", "options"),
     [
-        ("python -m pytest", ("-V", "-hv", "-o addopts=--co", "@args")),
+        ("python -m pytest", ("-V", "-hv", "-o addopts=--co", "-qo addopts=--co", "-xqoaddopts=--co", "@args")),
         (".venv/bin/pytest", ("-V", "-o addopts=--co")),
-        ("npm test", ("--script-shell=/bin/true", "--script-shell true")),
+        ("npm test", ("--script-shell=/bin/true", "--script-shell true", "--script-shel=x", "-v", "-sv", "'-?'")),
+        ("npm test", ("--versions", "--usage", "--if-pres", "-- -v")),
+        ("ruff check", ("-e", "-qe", "--show-files", "--show-settings", "--watch")),
         ("go test", ("-exec true", "-list . ./...", "-exec=true")),
         ("ctest", ("-N",)),
         ("gradle test", ("-m", "-x test")),
-        ("mvn test", ("-v", "-DskipTests")),
-        ("tox", ("-l",)),
+        ("mvn test", ("-v", "-DskipTests", "-D skipTests")),
+        ("tox", ("-l", "list", "config", "exec -- true")),
         ("just test", ("-n",)),
     ],
 )
