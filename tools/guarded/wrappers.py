@@ -5,8 +5,9 @@ call or ask a person; it never lets a call pass. Known wrappers are read with th
 a wrapper runs, `is_whole` is False. Scripts, and languages other than those of shells, are not read.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import dropwhile
+from itertools import dropwhile, pairwise
 from typing import Literal
 
 import msgspec
@@ -100,12 +101,17 @@ WRAPPERS: Mapping[str, Wrapper] = {
 _RUNNERS = {
     "uv poetry pipenv hatch pdm rye conda mamba": "run",
     "bundle npm pnpm yarn mise direnv": "exec x",
-    "npx bunx uvx pipx fd fdfind hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
+    "fd fdfind": "-x -X --exec --exec-batch",
+    "npx bunx uvx pipx hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
     "firejail fakeroot faketime sem systemd-run systemd-inhibit dbus-run-session start-stop-daemon prlimit numactl "
     "rlwrap cpulimit choom torsocks proxychains proxychains4 nix-shell dotenv tmux screen": "",
 }
 RUNNERS = {name: frozenset(words.split()) for names, words in _RUNNERS.items() for name in names.split()}
 """Programs that run a command behind one of these words, or behind options. Each place where it may begin is read."""
+_NO_COMMAND = frozenset(
+    ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
+)
+"""Options of these programs, and of what they run, whose value is not a command."""
 GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
     "git": Wrapper(
         "pPhv paginate no-pager bare no-replace-objects no-lazy-fetch no-optional-locks no-advice literal-pathspecs "
@@ -114,6 +120,14 @@ GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
     )
 }
 """Options between a program and the first word that is not an option."""
+_SETTING_THAT_RUNS = re.compile(
+    r"(?is)(?:-c|--config-env=)?(?:(?:alias|include|includeif|pager|filter)\..*|[\w.-]+\.(?:pager=(?!cat\Z).+"
+    r"|(?:\w*editor|\w*command|external|helper|textconv|fsmonitor|hookspath|program|askpass|gitproxy|cmd|driver)(?:=.*)?))"
+)
+"""Matches a setting of git by which other words get the meaning of a denied command, or a command runs."""
+_VARIABLE_THAT_RUNS = re.compile(r"(?s)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER(?!=cat\Z))=.*")
+_LINE_OF_GIT = re.compile(r"(?s)-[a-z]*x(?P<glued>.*)|--(?:ex\w*|\w+-filter)(?:=(?P<value>.*))?")
+"""Options of some commands of git that run a command line."""
 _EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 """Options of `find` that run the words behind them, up to `;` or `+`."""
 
@@ -125,7 +139,9 @@ class InnerCommands:
         self.is_whole = True
         """False if the line may run something that is not among these commands."""
         self._chars_left = MAX_READ_CHARS
-        self._commands: dict[tuple[str, ...], None] = {}
+        self._commands: dict[tuple[str, ...], bool] = {}
+        self._is_sure = True
+        """Whether a command certainly begins at the words that are read now."""
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
 
@@ -133,9 +149,9 @@ class InnerCommands:
         """Return each command as a text: its words with blanks between them."""
         return [*dict.fromkeys(map(" ".join, self._commands))]
 
-    def list_words(self) -> list[tuple[str, ...]]:
-        """Return the words of each command."""
-        return [*self._commands]
+    def list_words(self) -> Mapping[tuple[str, ...], bool]:
+        """Return the words of each command, and whether a command certainly begins with them."""
+        return self._commands
 
     def _read_line(self, line: str, depth: int) -> None:
         if self._is_new((line,), depth):
@@ -160,21 +176,23 @@ class InnerCommands:
 
     def _read(self, words: Sequence[str], depth: int) -> None:
         self._chars_left -= len(words)
+        self.is_whole &= not any(map(_VARIABLE_THAT_RUNS.fullmatch, words))
         words = tuple(dropwhile(lambda word: "=" in word or word == "--", words))
-        if not words or not self._is_new(("", *words), depth):
+        if not words or not self._is_new((str(self._is_sure), *words), depth):
             return
         name = words[0].rpartition("/")[2]
         self.is_whole &= "{}" not in name
         for first in (words[0], name):
-            self._commands[(first, *words[1:])] = None
+            self._add((first, *words[1:]))
         if name in GLOBAL_OPTIONS:
             rest = self._pass_options(GLOBAL_OPTIONS[name], words[1:], depth)
-            self._commands[(name, *rest)] = None
-            # An alias can give another word the meaning of a denied one.
-            self.is_whole &= not any("alias." in word for word in words[1 : len(words) - len(rest)])
+            self._add((name, *rest))
+            settings = rest if rest[:1] == ("config",) else words[1 : len(words) - len(rest)]
+            self.is_whole &= not any(map(_SETTING_THAT_RUNS.fullmatch, settings))
+            self._read_git(rest, depth + 1)
         elif name in RUNNERS:
             starts = [index for index, word in enumerate(words) if word in RUNNERS[name]] or [len(words)]
-            self._read_each(words, range(starts[0] + 1 if RUNNERS[name] else 1, len(words)), depth)
+            self._read_each(words, range(starts[0] + 1 if RUNNERS[name] else 1, len(words)), depth, is_guess=True)
         elif name == "find":
             starts = [index + 1 for index, word in enumerate(words) if word in _EXECUTING]
             self.is_whole &= not starts
@@ -182,14 +200,43 @@ class InnerCommands:
         elif name in WRAPPERS:
             self._unwrap(name, words[1:], depth + 1)
 
-    def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int) -> None:
+    def _add(self, words: tuple[str, ...]) -> None:
+        self._commands[words] = self._is_sure or self._commands.get(words, False)
+
+    def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int, *, is_guess: bool = False) -> None:
+        """Read each place where a command begins. If that is a guess, it is sure only right behind the options."""
+        is_sure, has_begun = self._is_sure, False
         for start in starts:
             if self._is_too_much(depth + 1):
-                return
+                break
+            word, is_value = words[start], words[start - 1] in _NO_COMMAND
+            self._is_sure = is_sure and not (is_guess and (has_begun or is_value))
             self._read(words[start:], depth + 1)
+            # Some take a whole command line in one word.
+            for part in list_words(word) if is_guess and " " in word and not is_value else ():
+                self._read(part, depth + 1)
+            has_begun |= not is_value and not word.startswith("-")
+        self._is_sure = is_sure
+
+    def _read_git(self, words: Sequence[str], depth: int) -> None:
+        """Read the command that a command of git runs."""
+        command = "".join(words[:1])
+        if command in ("bisect", "submodule"):
+            behind = dropwhile(lambda word: word not in ("run", "foreach"), words)
+            rest = [*dropwhile(lambda word: word.startswith("-"), [*behind][1:])]
+            if rest:
+                self._read(rest, depth)
+                self._read_line(" ".join(rest), depth)
+        elif command in ("rebase", "filter-branch", "difftool"):
+            for word, after in pairwise((*words, "")):
+                if option := _LINE_OF_GIT.fullmatch(word):
+                    self._read_line(option["glued"] or option["value"] or after, depth)
 
     def _unwrap(self, name: str, words: Sequence[str], depth: int) -> None:
         wrapper = WRAPPERS[name]
+        if name == "command" and re.match("-p?[vV]", "".join(words[:1])):
+            # It only says what would run.
+            return
         rest = self._pass_options(wrapper, words, depth)
         # Without a command, `env` shows variables. Most other wrappers then read commands from their input, or fail.
         self.is_whole &= wrapper.is_closed and (bool(rest) or name == "env")

@@ -128,6 +128,8 @@ WRAPPED = (
     *("sh -e -o pipefail -c 'git push' name", "bash --norc -c 'env git push'", "bash +x -c -- 'git push'"),
     *("uv run git push", "uv run --with x git push", "npm exec -c 'git push'", "npx git push", "fd x -x git push"),
     *("systemd-run --user -p A=b git push", "hyperfine 'git push'", "watch -n 1 git push"),
+    *("git submodule foreach git push", "git submodule -q foreach --recursive 'git push'", "git bisect run git push"),
+    *("git rebase -x 'git push' HEAD", "git rebase -i --exec='git push' HEAD", "git rebase -ix'git push' HEAD"),
     "env sudo nice timeout 5 bash -c 'nohup git push'",
 )
 """Lines that are read to the end, in which `git push` runs."""
@@ -140,6 +142,13 @@ UNSEEN = (
 """Lines in which `git push` is found and something is not seen."""
 UNKNOWN = (
     *("env --unknown git push", "sudo --uns x git push", "bash", "bash -s", "a | sh", "sh /dev/stdin", "sudo -s"),
+    *(
+        "git -c Alias.p=push p",
+        "git config alias.p push",
+        "git -c core.pager='git push' log",
+        "git rebase -x 'git $X' a",
+    ),
+    "env GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
     *("git -c alias.p=push p", "env -S 'git\\_push'", "bash -c 'git $X'", "fish -c 'git push'", "xargs git"),
     *("env --x git push", "echo git push | sh", "echo push | xargs git", "env " * 20 + "git push"),
     "; ".join(f"env a{n}" for n in range(MAX_INNER)),
