@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, dropwhile, islice
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -19,8 +19,8 @@ from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.hosts import HostName
-from planwarden.tools.guarded.shell import list_words
-from planwarden.tools.guarded.wrappers import InnerCommands
+from planwarden.tools.guarded.shell import RESERVED, list_words
+from planwarden.tools.guarded.wrappers import RUNNERS, WRAPPERS, InnerCommands
 
 MAX_WORDS = 4_000
 """The limit for one call; a command line's words count once per folder. The disk is asked where each word leads."""
@@ -30,18 +30,30 @@ TOO_MUCH = "it has more words or patterns than can be looked through; make it sm
 PROGRAM = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
 """Commands of planwarden that a model may run: they decide nothing and write nothing."""
-OPTIONS_WITH_VALUE = frozenset({"--home", "--store", "--model", "--mcp-config"})
-VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
-"""A command that names one of them could lead planwarden, or itself, to another home."""
-WRAPPERS = frozenset(
+DECIDING = frozenset(
     {
-        *("sudo", "doas", "env", "nohup", "nice", "time", "timeout", "exec", "command", "builtin", "xargs", "setsid"),
-        *("stdbuf", "script", "watch", "uv", "uvx", "pipx", "poetry", "hatch", "python", "python3", "bash", "sh"),
-        *("zsh", "dash", "fish", "eval", "then", "do", "else", "if", "while", "until", "!", "{", "find", "parallel"),
-        "tmux",
+        *(
+            "serve",
+            "worker",
+            "plans",
+            "init",
+            "demo",
+            "run",
+            "run-goal",
+            "call",
+            "approve",
+            "reject",
+            "cancel",
+            "retry",
+        ),
+        *("inbox", "trust", "login", "notify", "schedule", "hook", "grant", "once", "promises", "receipt", "key"),
+        *("audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
     }
 )
-"""Programs and words of the shell that run what follows them."""
+"""All other commands of planwarden."""
+OPTIONS_WITH_VALUE = frozenset({"--home", "--store", "--model", "--mcp-config"})
+VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
+"""A command that names one of them could lead planwarden, or itself, to another home, unless it only searches."""
 CONTENT = frozenset(
     {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
 )
@@ -150,7 +162,7 @@ class _CallCheck:
                 "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
                 "of its commands only list, show, tools, check, rules and doctor"
             )
-        if any(variable in text for variable in VARIABLES):
+        if _uses_variable(text):
             return "it names a variable that leads to planwarden's settings and database"
         line = self._expand(text)
         folders = [self._call.folder, *self._list_folders(line)]
@@ -308,24 +320,32 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 def _runs_planwarden(text: str) -> bool:
     """Return whether the command line, or a command behind a wrapper in it, runs planwarden, other than to read."""
-    return any(map(_decides, chain(list_words(text), InnerCommands(text).list_words())))
+    sure = ((words, True) for words in list_words(text))
+    return any(
+        _decides(words, is_sure=is_sure) for words, is_sure in chain(sure, InnerCommands(text).list_words().items())
+    )
 
 
-def _decides(words: Sequence[str]) -> bool:
-    first = next((index for index, word in enumerate(words) if "=" not in word), None)
-    if first is None:
+def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
+    words = [*dropwhile(lambda word: "=" in word or word in RESERVED, words)]
+    if not words:
         return False
-    if _is_planwarden(words[first]):
-        return not _only_reads(words[first + 1 :])
-    if words[first].rpartition("/")[2].rstrip("0123456789.") not in WRAPPERS:
-        return False
-    for index, word in enumerate(words[first + 1 :], first + 1):
-        if _is_planwarden(word) and not _only_reads(words[index + 1 :]):
+    name = words[0].rpartition("/")[2].rstrip("0123456789.")
+    if _is_planwarden(words[0]):
+        command = _find_command(words[1:])
+        return command in DECIDING if not is_sure else command not in READING or "--yes" in words
+    if name == "python":
+        index = next((index for index, word in enumerate(words) if re.match("-[A-Za-z]*[cm]|[^-]", word) and index), 0)
+        what = [word for word in (re.sub("^-[A-Za-z]*?[cm]", "", words[index]), *words[index + 1 :]) if word]
+        if re.match("-[A-Za-z]*c", words[index]):
+            return PROGRAM in "".join(what[:1])
+        if index and _decides(what, is_sure=is_sure):
             return True
-        # A whole command line in one word, as after `sh -c`, or a program, as after `python -c`.
-        if " " in word and PROGRAM in word and (_runs_planwarden(word) or words[first].startswith("python")):
-            return True
-    return False
+    # The options of a wrapper may be unknown.
+    is_wrapper = name == "python" or name in WRAPPERS or name in RUNNERS
+    return is_wrapper and any(
+        _is_planwarden(word) and _find_command(words[index:]) in DECIDING for index, word in enumerate(words, 1)
+    )
 
 
 def _is_planwarden(word: str) -> bool:
@@ -335,7 +355,16 @@ def _is_planwarden(word: str) -> bool:
     return name == PROGRAM or name == "planwarden.server.main"
 
 
-def _only_reads(words: Sequence[str]) -> bool:
+def _uses_variable(text: str) -> bool:
+    named = re.compile("|".join(VARIABLES))
+    naming = [words for words in list_words(text) if any(map(named.search, words))]
+    only_searches = all(words[0].rpartition("/")[2] in {*SEARCHING, "git"} for words in naming)
+    is_value = re.search(rf"\$[{{!#]*(?:{named.pattern})|(?:{named.pattern})\+?=", text)
+    return named.search(text) is not None and (is_value is not None or not naming or not only_searches)
+
+
+def _find_command(words: Sequence[str]) -> str:
+    """Return the command of planwarden, or an option in its place; an empty text if there is none."""
     index = 0
     while index < len(words):
         if words[index] in OPTIONS_WITH_VALUE:
@@ -343,8 +372,8 @@ def _only_reads(words: Sequence[str]) -> bool:
         elif words[index].startswith("--") and "=" in words[index]:
             index += 1
         else:
-            return words[index] in READING and "--yes" not in words
-    return False
+            return words[index]
+    return ""
 
 
 def _list_around(path: str) -> frozenset[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from planwarden.server.cli.program import COMMANDS
 from planwarden.server.guard.calls import read_event
-from planwarden.server.guard.protected_paths import MAX_FOLDERS, TOO_MUCH, find_refusal
+from planwarden.server.guard.protected_paths import DECIDING, MAX_FOLDERS, READING, TOO_MUCH, find_refusal
 from tests.requirements import requirement
 
 
@@ -147,6 +148,10 @@ DECIDES = (
     *("nohup planwarden worker &", "if true; then planwarden approve 1; fi", "find . -exec planwarden approve 1 +"),
     *("planwarden list --yes", "echo x | planwarden approve 1", 'python -c "from planwarden import x"'),
     *("sudo -u ann planwarden approve 1", "uvx planwarden@latest approve", "PLANWARDEN_HOME=/tmp/x planwarden list"),
+    *("git bisect run planwarden approve 1", "git rebase -i --exec='planwarden approve 1' HEAD", "uv run planwarden"),
+    *("git submodule --quiet foreach 'planwarden approve 1'", "npm exec -c 'planwarden approve 1'", "env planwarden"),
+    *("echo approve 1 | xargs planwarden", "uv run --with x planwarden", "tmux new -d 'planwarden approve 1'"),
+    *("grep x $PLANWARDEN_HOME/x", "node -e 'process.env.PLANWARDEN_HOME'", "export PLANWARDEN_HOME=/x; git status"),
 )
 NAMES_THE_HOME = (
     *("cat ~/data/planwarden/planwarden.toml", "echo x > ~/data/planwarden/planwarden.toml", "cat link/planwarden.db"),
@@ -181,6 +186,10 @@ ORDINARY = (
     *("planwarden --home x show", "git commit -m 'let planwarden approve it'", "ls planwarden"),
     *("cd planwarden && ls", "grep -r planwarden .", "echo planwarden approve", "npm test"),
     *("npm run planwarden", "git grep planwarden", "taskset 1 planwarden list", "python -mplanwarden.server.main list"),
+    *("uv run mypy src/planwarden", "uv run --with planwarden pytest --cov planwarden", "uv add planwarden"),
+    *("python -m pytest tests/planwarden -k 'planwarden and x'", "find . -name planwarden", "fd planwarden src"),
+    *("timeout 60 git clone https://github.com/x/planwarden", "command -v planwarden", "npx x packages/planwarden"),
+    *("grep -rn PLANWARDEN_HOME docs", "git commit -m 'Say what PLANWARDEN_HOME is'", "xargs rm planwarden"),
     *("cat notes/settings.json", "pip show planwarden", 'cat "/nowhere/../"'),
 )
 
@@ -246,6 +255,10 @@ def test_a_tool_that_names_the_home_or_a_hook_is_refused(
 ) -> None:
     named = json.loads(json.dumps(arguments).replace("HOME", str(elsewhere.home)))
     assert elsewhere.find_refusal(named, tool) is not None
+
+
+def test_each_command_of_planwarden_either_only_reads_or_is_refused_to_a_model() -> None:
+    assert {*COMMANDS} - READING == DECIDING
 
 
 def test_a_patch_is_looked_through(elsewhere: Machine) -> None:
