@@ -69,7 +69,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 def read_frame(line: bytes, *, is_servers: bool = False) -> Frame:
-    """Return the message of a host, or of a server. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
+    """Return the message of a host or a server. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
     try:
         # The parts that stay bytes must be UTF-8 too.
         line.decode()

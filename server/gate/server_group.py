@@ -1,7 +1,8 @@
 """Serves several servers over one connection. Their tools get the names that they have in planwarden's catalogue.
 
 Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
-a prompt goes to the server that listed it. The lists leave out servers that are out of reach.
+a prompt goes to the server that listed it; a URI that none listed, such as one in a result, is read from the first that
+has it. The lists leave out servers that are out of reach.
 """
 
 import logging
@@ -67,8 +68,7 @@ class ServerGroup(Host):
             return await relay.answer(replace(frame, params=msgspec.Raw(msgspec.json.encode(raw))))
         if method in ROUTED or method == "completion/complete":
             reference = params.get("ref") if method == "completion/complete" else params
-            owner = await self._find_owner(reference if isinstance(reference, dict) else {})
-            return await owner.answer(frame)
+            return await self._answer_about(reference if isinstance(reference, dict) else {}, frame)
         if is_about_task(frame):
             return await self._find_task(frame)
         text = f"{method[:64]} names no server, and there are several here; wrap the server alone"
@@ -146,6 +146,17 @@ class ServerGroup(Host):
                 params = {"cursor": cursor}
         self._owners[method] = owners
         return {key: merged}
+
+    async def _answer_about(self, reference: Result, frame: Frame) -> bytes:
+        try:
+            owner = await self._find_owner(reference)
+        except InvalidArguments:
+            for relay in self.relays if frame.method == "resources/read" else ():
+                answer = await relay.answer(frame)
+                if frames.read_frame(answer).error is msgspec.UNSET:
+                    return answer
+            raise
+        return await owner.answer(frame)
 
     async def _find_owner(self, reference: Result) -> Relay:
         """Return the server that listed the URI or the prompt first, so that no other can take it over."""
