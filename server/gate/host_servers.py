@@ -117,32 +117,31 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArguments(f"{'.'.join(self.keys)!r} is not a list of servers by name")
         return [_read_entry(name, entry) for name, entry in value.items()]
 
-    def add(self, text: str, names: Sequence[str], program: Sequence[str]) -> str:
-        """Return the text, changed so that the entries run behind the program's gate. Raises `InvalidArguments`."""
-        gates = {name: (*program, "gate", "--name", name, "--") for name in names}
-        edits: list[Edit] = []
-        for name, gate in gates.items():
-            edits += self._put_in_front(text, name, [json.dumps(word, ensure_ascii=False) for word in gate])
-        return self._change(text, edits, lambda server: (*gates.get(server.name, ()), *server.words))
+    def add(self, text: str, name: str, program: Sequence[str]) -> str:
+        """Return the text, changed so that the entry runs behind the program's gate. Raises `InvalidArguments`."""
+        gate = (*program, "gate", "--name", name, "--")
+        edits = self._put_in_front(text, name, [json.dumps(word, ensure_ascii=False) for word in gate])
+        return self._change(text, [*edits], name, lambda words: (*gate, *words))
 
-    def remove(self, text: str, names: Sequence[str]) -> str:
-        """Return the text, changed so that the entries run without a gate. Raises `InvalidArguments`."""
-        edits = [
-            edit for server in self.list_servers(text) if server.name in names for edit in self._take_away(text, server)
-        ]
-        return self._change(text, edits, lambda server: server.words[server.own_words * (server.name in names) :])
+    def remove(self, text: str, server: HostServer) -> str:
+        """Return the text, changed so that the entry runs without a gate. Raises `InvalidArguments`."""
+        edits = [*self._take_away(text, server)]
+        return self._change(text, edits, server.name, lambda words: words[server.own_words :])
 
     @property
     def _is_toml(self) -> bool:
         return self.path.suffix == ".toml"
 
-    def _change(self, text: str, edits: Sequence[Edit], change: Callable[[HostServer], Sequence[str]]) -> str:
+    def _change(
+        self, text: str, edits: Sequence[Edit], name: str, change: Callable[[tuple[str, ...]], tuple[str, ...]]
+    ) -> str:
         changed = text
         for start, end, piece in sorted(edits, reverse=True):
             changed = changed[:start] + piece + changed[end:]
-        expected = [tuple(change(server)) for server in self.list_servers(text)]
+        listed = self.list_servers(text)
+        expected = [change(server.words) if server.name == name else server.words for server in listed]
         if [server.words for server in self.list_servers(changed)] != expected:
-            raise InvalidArguments("an entry is written in a way that cannot be changed; change it yourself")
+            raise InvalidArguments("it is written in a way that cannot be changed; change it yourself")
         return changed
 
     def _put_in_front(self, text: str, name: str, gate: Sequence[str]) -> Iterator[Edit]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.hosts import build_change, find_launch_command, make_changes
 from planwarden.server.cli.output import DONE, FAILED
@@ -68,13 +68,12 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
         listed = file.list_servers(text) if text.strip() else []
         names.update(server.name for server in listed)
         selection = [server for server in listed if not arguments.servers or server.name in arguments.servers]
-        if program is None:
-            return file.remove(text, [server.name for server in selection if server.own_words])
         for server in selection:
-            if obstacle := _find_obstacle(server, program):
-                terminal.say(f"{one_line(server.name, 80)} is left as it is: {obstacle}.")
-        passing = [server.name for server in selection if server.state == "passes by" and not server.problem]
-        return file.add(text, passing, program)
+            try:
+                text = _change_entry(file, text, server, program)
+            except InvalidArguments as obstacle:
+                terminal.say(f"{one_line(server.name, 80)} is left as it is: {obstacle.message}.")
+        return text
 
     changes = [build_change(file.path, partial(change, file), is_project=file.is_project) for file in files]
     for name in arguments.servers:
@@ -85,8 +84,15 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
     return make_changes(arguments, changes, "There is nothing to change.", outcome)
 
 
-def _find_obstacle(server: HostServer, program: Sequence[str]) -> str:
-    """Return why the server cannot be put behind the program's gate; empty if it can, or is behind it already."""
+def _change_entry(file: ServerFile, text: str, server: HostServer, program: Sequence[str] | None) -> str:
+    """Return the text with the server behind the program's gate, or without a gate if there is no program.
+
+    Raises `InvalidArguments`: it says why the entry is left as it is.
+    """
+    if program is None:
+        return file.remove(text, server) if server.own_words else text
     if server.own_words and server.words[: len(program)] != tuple(program):
-        return "it is behind the gate of another home or installation; use `gate uninstall` first"
-    return "it is planwarden" if server.state == "planwarden itself" else server.problem
+        raise InvalidArguments("it is behind the gate of another home or installation; use `gate uninstall` first")
+    if obstacle := "it is planwarden" if server.state == "planwarden itself" else server.problem:
+        raise InvalidArguments(obstacle)
+    return text if server.own_words else file.add(text, server.name, program)

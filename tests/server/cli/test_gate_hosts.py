@@ -180,6 +180,23 @@ def test_without_a_yes_or_with_a_file_that_changed_in_between_nothing_is_written
     assert path.read_text() == "{}"
 
 
+@requirement("gate:install")
+def test_an_entry_that_is_written_in_another_way_is_named_and_left_and_the_others_are_changed(
+    user: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = user / ".codex" / "config.toml"
+    path.parent.mkdir()
+    before = f'[mcp_servers]\nodd = {{ command = "npx", args = ["-y", "odd"] }}\n{TOML.partition("# mine")[2]}'
+    path.write_text(before)
+    assert main(["gate", "install", "codex", "--yes"]) == DONE
+    assert "odd is left as it is: it is written in a way that cannot be changed" in capsys.readouterr().out
+    (file,) = find_server_files("codex", os.environ, None)
+    entries = {server.name: server for server in file.list_servers(path.read_text())}
+    assert {name for name, entry in entries.items() if entry.own_words} == {"a", "b", "c", "d"}
+    assert main(["gate", "uninstall", "codex", "--yes"]) == DONE
+    assert path.read_text() == before
+
+
 def test_behind_two_hyphens_a_server_may_be_called_like_a_command() -> None:
     parse = build_parser().parse_args
     assert parse(["gate", "--name", "install", "--", "install", "status", "--", "-x"]).command[0] == "install"
