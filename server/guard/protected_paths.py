@@ -9,13 +9,13 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, dropwhile, islice
+from itertools import chain, dropwhile, islice, pairwise
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
-from planwarden.server.guard.calls import GuardedCall
+from planwarden.server.guard.calls import MAX_FOLDER_CHARS, GuardedCall
 from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.hosts import HostName
@@ -32,26 +32,15 @@ READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--ver
 """Commands of planwarden that a model may run: they decide nothing and write nothing."""
 DECIDING = frozenset(
     {
-        *(
-            "serve",
-            "worker",
-            "plans",
-            "init",
-            "demo",
-            "run",
-            "run-goal",
-            "call",
-            "approve",
-            "reject",
-            "cancel",
-            "retry",
-        ),
-        *("inbox", "trust", "login", "notify", "schedule", "hook", "grant", "once", "promises", "receipt", "key"),
-        *("audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
+        *("serve", "worker", "plans", "init", "demo", "run", "run-goal", "call", "approve", "reject", "cancel"),
+        *("retry", "inbox", "trust", "login", "notify", "schedule", "hook", "grant", "once", "promises", "receipt"),
+        *("key", "audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
     }
 )
 """All other commands of planwarden."""
 OPTIONS_WITH_VALUE = frozenset({"--home", "--store", "--model", "--mcp-config"})
+MAX_OPTIONS = 100
+"""The most words that are looked through for a command of planwarden."""
 VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
 """A command that names one of them could lead planwarden, or itself, to another home, unless it only searches."""
 CONTENT = frozenset(
@@ -64,9 +53,14 @@ DELETING = frozenset(
 """Programs and options that delete or move what they are given, with all that is in it."""
 COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
 """Programs that put files into a given folder."""
-SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep"})
+SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
 """Programs that search the folder in which they run if they are given no other."""
-READING_ALL = frozenset({"rg", "ag", "ack", "ugrep", "tar", "bsdtar", "rsync", "zip", "7z", "-exec", "-execdir"})
+READING_ALL = frozenset(
+    {
+        *("rg", "ag", "ack", "ugrep", "rgrep", "--no-index", "tar", "bsdtar", "pax", "rsync", "zip"),
+        *("7z", "7za", "7zr", "7zz", "-exec", "-execdir"),
+    }
+)
 """Programs and options that read all folders below the given one; those of `READING_MUCH` do so with an option."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 PLACES = ("path", "dir_path", "directory", "target_directory")
@@ -106,7 +100,11 @@ _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
     for name in (*HOST_FILES, *(f"{name}/{code}" for name, codes in HOST_FOLDERS.values() for code in codes.split()))
 )
-_RECURSIVE = re.compile(r"-[A-Za-z]*[rR][A-Za-z]*|--(?:dereference-)?recursive|-a|--archive|--directories=recurse")
+_RECURSIVE = re.compile(r"-[A-Za-z]*[arR][A-Za-z]*|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
+_GLUED = re.compile(r"-[A-Za-z]*?(?:t|(?=[^A-Za-z-]))(.+)", re.DOTALL)
+"""An option with its value in the same word."""
+_RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
+"""Options of programs that name the folder in which a command runs."""
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
@@ -265,10 +263,9 @@ class _CallCheck:
     def _list_folders(self, line: str) -> Iterator[str]:
         """Yield the folders that a command may change to, by its first `MAX_FOLDERS` changes."""
         folder = self._call.folder
-        changes = (words[1] for words in list_words(line) if len(words) > 1 and words[0] in ("cd", "pushd"))
-        for change in islice(changes, MAX_FOLDERS):
+        for change, lasts in islice(_list_changes(line), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
-                folder = path
+                folder = path if lasts else folder
                 yield path
 
     def _expand(self, text: str) -> str:
@@ -300,6 +297,18 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
                 yield key, " ".join(map(str, node))
 
 
+def _list_changes(line: str) -> Iterator[tuple[str, bool]]:
+    """Yield each folder that the line changes to, and whether that lasts longer than one command."""
+    for words in list_words(line):
+        moves = False
+        for word, following in pairwise([*words, ""]):
+            if moves and not word.startswith("-"):
+                yield word, True
+            moves = word in ("cd", "pushd") or (moves and word.startswith("-"))
+            if option := _RUNS_IN.fullmatch(word):
+                yield option[1] or option[2] or following, False
+
+
 def _list_candidates(line: str) -> frozenset[str]:
     """Return what may be a path in the command line."""
     words = {word for words in list_words(line) for word in words}
@@ -309,8 +318,12 @@ def _list_candidates(line: str) -> frozenset[str]:
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:
-    """Return what a command is given, including what follows the `=` of an option."""
-    return [piece for word in words[1:] for piece in dict.fromkeys((word, word.rpartition("=")[2]))]
+    """Return what a command is given, including the values that are glued to options."""
+    return [
+        piece
+        for word in words[1:]
+        for piece in dict.fromkeys((word, word.rpartition("=")[2], *_GLUED.findall(word[:MAX_FOLDER_CHARS])))
+    ]
 
 
 def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
@@ -320,31 +333,28 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 def _runs_planwarden(text: str) -> bool:
     """Return whether the command line, or a command behind a wrapper in it, runs planwarden, other than to read."""
-    sure = ((words, True) for words in list_words(text))
-    return any(
-        _decides(words, is_sure=is_sure) for words, is_sure in chain(sure, InnerCommands(text).list_words().items())
-    )
+    inner = InnerCommands(text).list_words()
+    return any(_decides(words, is_sure=inner.get(tuple(words), True)) for words in chain(list_words(text), inner))
 
 
 def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
     words = [*dropwhile(lambda word: "=" in word or word in RESERVED, words)]
-    if not words:
-        return False
-    name = words[0].rpartition("/")[2].rstrip("0123456789.")
-    if _is_planwarden(words[0]):
-        command = _find_command(words[1:])
-        return command in DECIDING if not is_sure else command not in READING or "--yes" in words
+    name = "".join(words[:1]).rpartition("/")[2].rstrip("0123456789.")
     if name == "python":
-        index = next((index for index, word in enumerate(words) if re.match("-[A-Za-z]*[cm]|[^-]", word) and index), 0)
-        what = [word for word in (re.sub("^-[A-Za-z]*?[cm]", "", words[index]), *words[index + 1 :]) if word]
-        if re.match("-[A-Za-z]*c", words[index]):
-            return PROGRAM in "".join(what[:1])
-        if index and _decides(what, is_sure=is_sure):
-            return True
+        options = [*dropwhile(lambda word: not re.match("-[A-Za-z]*[cm]|[^-]", word), words[1:])]
+        option = re.match("(?s)-[A-Za-z]*?([cm])(.*)", "".join(options[:1]))
+        ran = options if option is None else [*filter(None, option.groups()[1:]), *options[1:]]
+        if option is not None and option[1] == "c":
+            return PROGRAM in "".join(ran[:1])
+        words = ran if ran and _is_planwarden(ran[0]) else words
+    if words and _is_planwarden(words[0]):
+        command = _find_command(words[1:])
+        return (command not in READING or "--yes" in words) if is_sure else command in DECIDING
     # The options of a wrapper may be unknown.
     is_wrapper = name == "python" or name in WRAPPERS or name in RUNNERS
     return is_wrapper and any(
-        _is_planwarden(word) and _find_command(words[index:]) in DECIDING for index, word in enumerate(words, 1)
+        _is_planwarden(word) and _find_command(words[index : index + MAX_OPTIONS]) in DECIDING
+        for index, word in enumerate(words, 1)
     )
 
 
@@ -356,11 +366,12 @@ def _is_planwarden(word: str) -> bool:
 
 
 def _uses_variable(text: str) -> bool:
-    named = re.compile("|".join(VARIABLES))
-    naming = [words for words in list_words(text) if any(map(named.search, words))]
-    only_searches = all(words[0].rpartition("/")[2] in {*SEARCHING, "git"} for words in naming)
-    is_value = re.search(rf"\$[{{!#]*(?:{named.pattern})|(?:{named.pattern})\+?=", text)
-    return named.search(text) is not None and (is_value is not None or not naming or not only_searches)
+    """Return whether the line names a variable of planwarden, other than to search for its name."""
+    name = "|".join(VARIABLES)
+    naming = [words for words in list_words(text) if any(re.search(name, word) for word in words)]
+    searches = naming and all(words[0].rpartition("/")[2] in {*SEARCHING, "git"} for words in naming)
+    has_value = re.search(rf"\$[{{!#]*(?:{name})|(?:{name})\+?=", text)
+    return re.search(name, text) is not None and not (searches and has_value is None)
 
 
 def _find_command(words: Sequence[str]) -> str:

@@ -114,7 +114,14 @@ def test_what_would_take_a_hook_or_the_home_away_is_refused(machine: Machine, co
 
 READS_ALL = (
     *("grep -r SECRET ~", "grep -rh SECRET ../.local", "cd ~; grep -r SECRET", "tar cf - ~/.local"),
-    "cd ~ && grep -R SECRET .",
+    *(
+        "cd ~ && grep -R SECRET .",
+        "cd -P ~ && grep -R SECRET",
+        "builtin cd ~ && grep -R SECRET .",
+        "grep -d recurse S ~",
+    ),
+    *("grep --directories recurse SECRET ~", "grep --recurs S ~", "env -C .. grep -r SECRET", "rgrep SECRET ~ .."),
+    "git -C ~ grep --no-index SECRET",
 )
 
 
@@ -126,6 +133,16 @@ def test_a_command_that_reads_all_below_a_parent_of_the_home_is_refused(machine:
 
 
 DELETES_OR_WRITES = (
+    *(
+        "cp x -t.claude",
+        "cp -ft.claude x",
+        "install -Dt.claude x",
+        "tar -C.claude -xf x",
+        "cp -av ~/data /x",
+        "git grep --no-index x ~",
+    ),
+    *("env --chdir=../data cat planwarden/planwarden.toml", "git -C ~/data show x:planwarden/planwarden.toml"),
+    *("make -C ~/data -f planwarden/planwarden.toml", "7za a x.7z ~/data", "cd -- ~/data; cat planwarden/x"),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
     *("echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml", "tee ~/own/claude/agents/a.md"),
@@ -179,6 +196,14 @@ ORDINARY = (
     'timeout 60 git commit -m "Update planwarden docs"',
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
+    *(
+        "cp -av src lib",
+        "cp -t lib x",
+        "make -C lib test",
+        "git -C lib status",
+        "grep -C 3 x notes.txt",
+        "tar -C lib -xf x",
+    ),
     *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
     "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
     "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
