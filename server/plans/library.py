@@ -228,7 +228,8 @@ def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
             _add_file(files, faults, path)
         elif path.suffix == ".yml":
             faults.append(PlanFault(path.stem, path, f"plans are called {path.stem}.yaml or {path.stem}.json"))
-        elif path.is_dir():
+        elif os.path.isdir(path):
+            # Unlike `path.is_dir()`, that is False for an entry that cannot be examined.
             faults.append(PlanFault("", path, "it is a folder in a folder of plans, which is not searched"))
     return files, faults
 

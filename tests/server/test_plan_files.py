@@ -139,6 +139,19 @@ def test_links_in_a_circle_folders_and_pipes_are_named_and_nothing_waits(tmp_pat
 
 
 @requirement("plans:hostile-files")
+@pytest.mark.skipif(sys.platform == "win32", reason="paths are limited otherwise there")
+def test_an_entry_that_cannot_be_examined_hides_no_plan(tmp_path: Path) -> None:
+    fill(tmp_path / "home", {"good.yaml": YAML})
+    # The path of the entry is too long, while that of its folder is not: no mode of a file would stop root.
+    folder = Path(str(tmp_path / "/".join(["d" * 200] * 20))[: os.pathconf(tmp_path, "PC_PATH_MAX") - 100])
+    folder.mkdir(parents=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.close(os.open("n" * 200, os.O_CREAT, dir_fd=descriptor))
+    os.close(descriptor)
+    assert look(folder, tmp_path / "home").names == ["good"]
+
+
+@requirement("plans:hostile-files")
 def test_the_number_of_files_and_their_bytes_together_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
