@@ -1,7 +1,8 @@
 """The commands `run`, `run-goal` and `retry`: start an execution, and ask its questions at this terminal."""
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -10,6 +11,7 @@ from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.ports.model import CallerModel
+from planwarden.agent.ports.store import StartedExecution
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_key
@@ -58,9 +60,9 @@ def add_retry(parser: CommandParser) -> None:
 def handle_run(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
         plan = choose_plan(session.home, arguments.plan, has_key=arguments.key is not None)
-        inputs = read_given_inputs(arguments, plan.document)
         options: dict[str, JsonValue] = {"rehearse": True} if arguments.rehearse else {}
-        return session.finish(arguments, run_plan(session, plan, inputs, arguments.key, options))
+        read_inputs = partial(read_given_inputs, arguments)
+        return session.finish(arguments, run_plan(session, plan, read_inputs, arguments.key, options))
 
 
 def handle_run_goal(arguments: Namespace) -> int:
@@ -70,8 +72,9 @@ def handle_run_goal(arguments: Namespace) -> int:
             raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
         async def start(service: Service) -> ExecutionState:
-            await _report_known_key(session, service, arguments.key)
-            return await service.run_goal(arguments.goal, StartOptions(requester=Requester(LOCAL), key=arguments.key))
+            earlier = await _find_start(service, arguments.key)
+            start = StartOptions(requester=Requester(LOCAL), key=arguments.key)
+            return _report_start(session, earlier, await service.run_goal(arguments.goal, start), arguments.key)
 
         return session.finish(arguments, session.run_to_end(start))
 
@@ -85,15 +88,23 @@ def handle_retry(arguments: Namespace) -> int:
 def run_plan(
     session: CliSession,
     plan: GivenPlan,
-    inputs: Mapping[str, JsonValue] | None = None,
+    read_inputs: Callable[[JsonValue], Mapping[str, JsonValue]] | None = None,
     key: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> ExecutionState:
-    """Run a plan until it ends or a question stays open. If `key` has started a run before, go on with that run."""
+    """Run a plan until it ends or a question stays open. If `key` has started a run before, go on with that run.
+
+    `read_inputs` returns the inputs with the types that a plan declares.
+    """
 
     async def start(service: Service) -> ExecutionState:
-        if not await _report_known_key(session, service, key) and plan.document is not None:
-            await _check_needs_no_model(session.home, service, plan.document)
+        earlier, document = await _find_start(service, key), plan.document
+        if earlier is not None:
+            # The plan's file may have changed since the key started the run, or be gone.
+            document = _take_declaration(await service.find(earlier.execution_id))
+        inputs = None if read_inputs is None else read_inputs(document)
+        if earlier is None and document is not None:
+            await _check_needs_no_model(session.home, service, document)
         requester = Requester(LOCAL, is_operator=plan.name is None)
         options_of_start = StartOptions(requester=requester, key=key, goal=plan.goal, inputs=inputs, options=options)
         if plan.name is not None:
@@ -102,7 +113,7 @@ def run_plan(
             execution = await service.execute_plan(plan.document, options_of_start)
         for warning in execution.warnings:
             session.terminal.say(TerminalLine((escape_text(warning), "warn"), mark="note"))
-        return execution
+        return _report_start(session, earlier, execution, key)
 
     return session.run_to_end(start)
 
@@ -111,9 +122,8 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
     """Retry from the thread's last execution, with the plan `other` unless it is None."""
     last = (await session.home.find_thread(service.store, arguments.thread))[-1]
     source = await service.find(last.execution_id)
-    declaration: JsonValue = None if source.plan is None else {"inputs": source.plan.inputs}
-    inputs = read_given_inputs(arguments, declaration if other is None else other)
-    await _report_known_key(session, service, arguments.key, last.principal)
+    inputs = read_given_inputs(arguments, _take_declaration(source) if other is None else other)
+    earlier = await _find_start(service, arguments.key, last.principal)
     try:
         requester = Requester(last.principal, is_operator=other is not None)
         options = StartOptions(requester=requester, key=arguments.key, inputs=inputs or None)
@@ -121,6 +131,7 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
     except ThreadBusy as error:
         busy = await service.find(last.execution_id)
         raise UsageError(_describe_busy(session.home, busy), details=error.details) from None
+    _report_start(session, earlier, execution, arguments.key)
     reused_steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
     if reused_steps:
         text = f"Completed before, and not run again: {join_names(reused_steps)}."
@@ -128,17 +139,27 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
     return execution
 
 
-async def _report_known_key(session: CliSession, service: Service, key: str | None, principal: str = LOCAL) -> bool:
-    """Return whether the key has started something before; if it has, tell the person that nothing new starts."""
+def _take_declaration(execution: ExecutionState) -> JsonValue:
+    """Return what the plan of the execution declares of its inputs, as a plan does."""
+    return None if execution.plan is None else {"inputs": execution.plan.inputs}
+
+
+async def _find_start(service: Service, key: str | None, principal: str = LOCAL) -> StartedExecution | None:
+    """Return what the key has started before."""
     if key is None:
-        return False
+        return None
     check_key(key)
-    start = await service.store.find_start(principal, key)
-    if start is None:
-        return False
-    text = f"Key {key!r} has started this before; nothing new was started."
-    session.terminal.say(TerminalLine((text, "dim")))
-    return True
+    return await service.store.find_start(principal, key)
+
+
+def _report_start(
+    session: CliSession, earlier: StartedExecution | None, execution: ExecutionState, key: str | None
+) -> ExecutionState:
+    """Return the execution; if its key has started it before, tell the person that nothing new starts."""
+    if earlier is not None:
+        text = f"Key {key!r} has started this before; nothing new was started."
+        session.terminal.say(TerminalLine((text, "dim")))
+    return execution
 
 
 async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -> None:

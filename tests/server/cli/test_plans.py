@@ -91,6 +91,22 @@ def test_a_saved_plan_runs_by_name_with_its_inputs_and_show_and_audit_say_which_
     assert "plan run" in audit.out and "plan=find-ids" in audit.out and f"version={version[:16]}" in audit.out
 
 
+@requirement("key:once", "key:conflict")
+def test_a_key_goes_on_with_its_run_whatever_became_of_the_plans_file(cli: Cli) -> None:
+    path = save(cli, "find-ids.yaml")
+    words = ("run", "find-ids", "--input", "topic=007", "--key", "k")
+    first = cli.main(*words)
+    for text in (FIND.replace("topic: {type: string", "topic: {type: integer"), FIND.replace("todoList", "todo"), None):
+        path.unlink() if text is None else path.write_text(text)
+        again = cli.main(*words)
+        assert again.out == f"Key 'k' has started this before; nothing new was started.\n{first.out}", again
+    refused = cli.main(*words, "--input", "topic=008")
+    assert refused.code == 2 and "key 'k' started execution" in refused.err and "nothing new" not in refused.out
+    unknown = cli.main(*words[:-1], "new")
+    assert unknown.code == 2 and "there is no saved plan 'find-ids'" in unknown.err
+    assert cli.ledger == ["find 007"]
+
+
 def test_a_name_is_a_saved_plan_first_and_any_file_of_a_plan_runs_too(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
