@@ -28,7 +28,7 @@ from planwarden.agent.core.execution.folds.plans import make_planned_calls
 from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import PlanStep
-from planwarden.agent.core.tool import Risk
+from planwarden.agent.core.tool import Risk, highest_risk
 from planwarden.agent.ports.policy import PathsNeeded, Requirement, describe_denial
 
 _KNOWN = ("completed", "skipped", "rejected")
@@ -158,7 +158,7 @@ def _forecast_call(
         return replace(forecast, takes_from=takes_from, grant_id=likely)
     try:
         arguments = complete_arguments(request)
-        judgement = _judge(request, arguments, before)
+        judgement = _judge(request, arguments, before, has_inputs=has_inputs)
     except (InvalidArguments, ToolError) as error:
         return replace(forecast, fault=error.message)
     except PartsNeeded:
@@ -197,12 +197,16 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
             yield step_id
 
 
-def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[CallForecast]) -> Mapping[str, object]:
+def _judge(
+    request: CallRequest, arguments: dict[str, JsonValue], before: list[CallForecast], *, has_inputs: bool
+) -> Mapping[str, object]:
     """Judge the call as `authorize` would; return the verdict, such as whom it will ask, as fields of a forecast."""
     suspend = request.context.tools.question(request.call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(request, arguments, suspend).question
-        return {**_describe_ask(question), "asks": question.kind, "covers": question.covers}
+        later_risk = highest_risk(question.risk or "read", *_list_later_risks(request, has_inputs=has_inputs))
+        ask = question if later_risk == (question.risk or "read") else request.context.policy.for_risk(later_risk)
+        return {**_describe_ask(ask), "asks": question.kind, "covers": question.covers}
     verdict = authorize(request, arguments, uses=_count_uses(before))
     requirement = verdict.requirement
     if isinstance(verdict, Deny):
@@ -214,6 +218,18 @@ def _judge(request: CallRequest, arguments: dict[str, JsonValue], before: list[C
     if requirement.needs is None:
         return {"risk": requirement.risk, "rule": requirement.rule}
     return {"asks": "confirmation", "needs": requirement.needs, "quorum": requirement.quorum}
+
+
+def _list_later_risks(request: CallRequest, *, has_inputs: bool) -> Iterator[Risk]:
+    """Yield the risk of each call that the question will cover if the run knows its arguments by then."""
+    context, execution = request.context, request.execution
+    states = (execution.steps[step_id] for step_id in request.state.step.confirms)
+    for call in (call for state in states if state.status != "skipped" for call in _list_planned(state)):
+        definition = context.tools.get(call.tool_name)
+        if definition is not None and any(_find_sources(execution, call, has_inputs=has_inputs)):
+            requirement = _find_requirement(CallRequest(context, execution, call, definition))
+            if requirement.denied is None:
+                yield requirement.effective_risk
 
 
 def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
@@ -243,11 +259,16 @@ def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:
 def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str | None:
     """Return the grant that lets the call through whatever its missing values turn out to be."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
-    literal = {name: value for name, value in call.proposed.items() if not has_bindings(value)}
-    requirement = context.find_requirement(definition, literal)
+    requirement = _find_requirement(request)
     if requirement.needs is None or has_changed_since_plan(execution, definition):
         return None
     # An argument that is a binding counts as present, but a grant that fixes its value does not fit it.
     completed, _ = context.tools.complete(call.tool_name, call.proposed)
     now, uses = context.clock.now(), _count_uses(before)
     return context.grants.find_covering(execution, call, definition, completed, requirement, now, uses=uses)
+
+
+def _find_requirement(request: CallRequest) -> Requirement:
+    """Return what the call needs as far as its arguments are known."""
+    literal = {name: value for name, value in request.call.proposed.items() if not has_bindings(value)}
+    return request.context.find_requirement(request.definition, literal)

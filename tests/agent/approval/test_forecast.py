@@ -177,6 +177,21 @@ async def test_what_a_forecast_says_of_literal_calls_is_what_a_rehearsal_finds_w
 
 
 @kit.requirement("plan:forecast")
+@pytest.mark.parametrize("wants", [{}, {"forEach": IDS}, {"forEach": [1, 2]}])
+async def test_a_confirmation_needs_a_person_for_a_dangerous_call_that_takes_what_the_run_will_know(
+    wants: Json,
+) -> None:
+    erase = kit.tool_step("erase", "erase", {"ids": IDS}, **wants)
+    steps = (FIND, kit.confirm("ask", confirms=["erase"], dependencies=["find"]), erase)
+    [asked, *_] = (await forecast(*steps)).asks
+    done, _ = await run(*steps)
+    [question] = done.suspensions
+    assert (asked.step_id, asked.needs) == (question.step_id, question.needs) == ("ask", "human")
+    [asked] = (await forecast(kit.confirm("ask", confirms=["note"]), kit.tool_step("note", "note", {"text": "x"}))).asks
+    assert asked.needs == "client"
+
+
+@kit.requirement("plan:forecast")
 async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_only_the_run_knows() -> None:
     loop = kit.tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=IDS)
     judged = kit.tool_step("some", "note", {"text": "x"}, when={"value": IDS, "matches": {"minItems": 1}})
