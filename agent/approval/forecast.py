@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from planwarden.agent.approval.authorize import Ask, Deny, authorize, names_call
+from planwarden.agent.approval.business_keys import OnceNeeded, find_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.questions import ask_what_tool_asks
@@ -65,6 +66,8 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Why it would fail now: its tool is not available, does not take the arguments, or a rule denies it."""
     rule: ev.MatchedRule | None = None
     """The operator's rule that decides about it."""
+    once_key: str | None = None
+    """Its business key, which no other call may have."""
 
 
 def forecast_calls(
@@ -76,11 +79,12 @@ def forecast_calls(
 
     Raises:
         PathsNeeded: as `Policy.requirement`.
+        OnceNeeded: as `find_duplicate`.
     """
     states = (state for state in execution.steps.values() if state.status != "skipped")
     calls = (call for state in states for call in _list_planned(state) if call.status == "proposed")
     forecasts: list[CallForecast] = []
-    paths = set[str]()
+    missing: dict[type[PathsNeeded | OnceNeeded], set[str]] = {}
     bytes_left = MAX_BYTES
     for call in islice(calls, MAX_CALLS):
         bytes_left -= measure_at_least(call.proposed, bytes_left + 1)
@@ -90,11 +94,11 @@ def forecast_calls(
             forecast = _forecast_call(context, execution, call, forecasts, has_inputs=has_inputs)
             forecasts.append(forecast)
             bytes_left -= measure_at_least(forecast.arguments, MAX_BYTES)
-        except PathsNeeded as needed:
-            # Collect the paths of all calls, so that they are looked up at once.
-            paths |= needed.keys
-    if paths:
-        raise PathsNeeded(paths)
+        except (PathsNeeded, OnceNeeded) as needed:
+            # Collect the paths and keys of all calls, so that they are looked up at once.
+            missing.setdefault(type(needed), set()).update(needed.keys)
+    for kind, keys in missing.items():
+        raise kind(keys)
     return tuple(forecasts)
 
 
@@ -169,6 +173,10 @@ def _forecast_call(
     confirmed = next((step_id for step_id, is_named in coverage if is_named), None)
     if confirmed is not None and judgement.get("asks") == "approval":
         judgement = {"covered_by": confirmed}
+    once = find_key(context, call.tool_name, arguments)
+    if once is not None and "fault" not in judgement:
+        repeat = _find_repeat(request, once, before, has_inputs=has_inputs)
+        judgement = {**judgement, "once_key": once.key} if repeat is None else {"fault": repeat}
     return replace(
         forecast,
         arguments=arguments,
@@ -176,6 +184,18 @@ def _forecast_call(
         has_changed=has_changed_since_plan(execution, definition),
         **judgement,
     )
+
+
+def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
+    """Return why the call would be refused because another one has its business key; None if it would not."""
+    execution, call = request.execution, request.call
+    for other in before:
+        step = execution.steps[other.step_id].step
+        if other.once_key == once.key and are_conditions_met(execution, step, has_inputs=has_inputs):
+            per = " and ".join(once.values)
+            return f"{call.tool_name} happens once per {per}, and step {other.step_id!r} makes the same call before"
+    # A forecast without look-ups leaves that open.
+    return None if request.context.paths is None else find_duplicate(request.context, execution, call, once)
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:

@@ -99,6 +99,28 @@ async def test_a_second_call_is_refused_before_anybody_is_asked() -> None:
     )
 
 
+@kit.requirement("rules:once", "plan:forecast")
+async def test_a_forecast_says_which_calls_would_be_refused_because_another_one_has_their_key() -> None:
+    case: JsonValue = {"value": {"$from": "inputs", "pointer": "/n"}, "matches": {"minimum": 2}}
+    p9: dict[str, JsonValue] = {"payment_id": "p-9"}
+    steps = [
+        kit.tool_step("a", "pay", {"payment_id": "p-7"}),
+        kit.tool_step("b", "pay", {"payment_id": "p-8"}),
+        kit.tool_step("c", "pay", {"payment_id": "p-8", "amount": 2}),
+        kit.tool_step("d", "pay", p9, when=case),
+        kit.tool_step("e", "pay", p9),
+    ]
+    till, store = Till(), kit.MemoryStore(kit.ManualClock())
+    plan: dict[str, JsonValue] = {"inputs": {"properties": {"n": {}}, "required": ["n"]}, **kit.plan(*steps)}
+    async with kit.warden(tools=till.tools(), store=store, settings=ONCE) as w:
+        await w.execute_plan(call("pay", payment_id="p-7"))
+        forecast = await w.service.forecast_plan(plan, principal="local")
+        assert [held.holder for held in await store.list_once(None, 10)] and till.ledger == ["pay p-7"]
+    assert [call.step_id for call in forecast.impossible] == ["a", "c"]
+    assert "pay was called for payment_id = \"p-7\" before: call 'a:1'" in forecast.impossible[0].why
+    assert "pay happens once per /payment_id, and step 'b' makes the same call before" == forecast.impossible[1].why
+
+
 @kit.requirement("rules:once")
 async def test_of_two_open_questions_on_one_key_the_second_approval_is_refused() -> None:
     till = Till()
