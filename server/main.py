@@ -5,6 +5,7 @@ nothing: imported objects live until the process ends, and then the operating sy
 """
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -16,12 +17,14 @@ _PROGRAM = "planwarden.server.cli.program"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command in the current process, which may belong to another program, and return its exit code."""
+    _open_missing_streams()
     return import_module(_PROGRAM).run_program(argv, lambda: None)
 
 
 def run() -> NoReturn:
     """Run the command that the process's arguments name, and end the process."""
     gc.disable()
+    _open_missing_streams()
     words = _put_home_last(sys.argv[1:])
     if words[:2] == _HOOK:
         # A host waits for this hook before each of its calls.
@@ -32,6 +35,16 @@ def run() -> NoReturn:
         sys.exit(import_module(_PROGRAM).run_program(None, _keep_imported))
     finally:
         gc.freeze()
+
+
+def _open_missing_streams() -> None:
+    """Open the null device as each standard stream that the process was started without.
+
+    Otherwise files that are opened later get the descriptors of these streams, and what others write to them.
+    """
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _put_home_last(words: list[str]) -> list[str]:

@@ -76,9 +76,8 @@ class StandardOutput:
         sys.stdout = sys.stderr
 
     def finish(self) -> None:
-        """Flush the document. Raises `BrokenPipeError` if its reader is gone."""
-        if self._kept is not None:
-            self._kept.flush()
+        """Flush the document. Raises `OSError`, such as `BrokenPipeError` if its reader is gone."""
+        self.document.flush()
         if self._kept is not None and self._kept is self._printed:
             # A program that runs commands in its own process had replaced `sys.stdout`: give it back.
             sys.stdout, self._kept, self._printed = self._kept, None, None

@@ -1,6 +1,7 @@
 """The command line: every command and its module, the parser for all of them, and how one command runs."""
 
 import argparse
+import errno
 import logging
 import os
 import sys
@@ -130,8 +131,12 @@ def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int
         return _run_command(build_parser().parse_args(argv), imported)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader closed the pipe. Without `dup2` the interpreter would fail again when it flushes standard output.
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            print_error(f"cannot write: {error.strerror}")
+        elif not isinstance(error, BrokenPipeError):
+            raise
+        # Without `dup2` the interpreter would fail again when it flushes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT.document.fileno())
         return FAILED
 

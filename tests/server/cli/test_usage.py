@@ -4,6 +4,7 @@ import argparse
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from typing import cast
 
@@ -14,7 +15,7 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.config import SHELLS
 from planwarden.server.cli.program import build_parser
 from tests.requirements import requirement
-from tests.server.cli.support import Cli, step
+from tests.server.cli.support import Cli, clean_environment, command_line, step
 
 NOBODY = "'~no-such-user~/file' begins with the home folder of a user who has none"
 WRONG = {
@@ -105,6 +106,26 @@ def test_bash_offers_what_may_follow(cli: Cli) -> None:
         command = [bash, "--norc", "-c", ASK, "bash", "planwarden", *line.split(" ")]
         answer = subprocess.run(command, capture_output=True, text=True, check=True, env={"SCRIPT": script})
         assert set(answer.stdout.split()) == set(offered.split()), line
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others lack /dev/full")
+@pytest.mark.parametrize(
+    ("words", "streams", "code", "said"),
+    [
+        ("run -", "<&-", 2, "cannot read the plan in standard input: "),
+        ("list --json", ">&-", 0, ""),
+        ("list", ">/dev/full", 1, "cannot write: No space left on device"),
+        ("list --json", ">/dev/full", 1, "cannot write: No space left on device"),
+        ("completion bash", ">/dev/full", 1, "cannot write: No space left on device"),
+    ],
+)
+def test_a_standard_stream_that_is_missing_or_full_is_no_crash(
+    cli: Cli, words: str, streams: str, code: int, said: str
+) -> None:
+    command = command_line("--home", str(cli.home), *words.split())
+    script = ["sh", "-c", f'exec "$@" {streams}', "sh", *command]
+    done = subprocess.run(script, capture_output=True, text=True, env=clean_environment(), check=False)
+    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr, done
 
 
 @requirement("display:invisible")
