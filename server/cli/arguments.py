@@ -20,8 +20,11 @@ def is_home_named(home: Path | None) -> bool:
 
 def describe_missing_home(folder: Path) -> str | None:
     """Return what is wrong with a home that is not a folder, and what to do; None for a folder."""
-    if folder.is_dir():
-        return None
+    try:
+        if folder.is_dir():
+            return None
+    except OSError as error:
+        return f"{folder} cannot be reached: {error.strerror}; name another home with --home or {HOME_VARIABLE}"
     if os.path.lexists(folder):
         return f"{folder} is not a folder; name another one with --home or {HOME_VARIABLE}"
     home = () if folder == find_home(None, {}) else ("--home", str(folder))

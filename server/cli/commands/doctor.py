@@ -103,7 +103,7 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
         _check_web_extra(),
         run_check("search", _check_search, settings, needs=no_settings),
         run_check("notify", _check_notify, settings, needs=no_settings),
-        *(servers_check or check_downstream(settings, needs=no_settings, has_home=folder.is_dir())),
+        *(servers_check or check_downstream(settings, needs=no_settings, has_home=os.path.isdir(folder))),
         None if is_broken else run_check("schedules", check_schedules, settings),
         None if is_broken else check_hooks(settings),
         None if is_broken else run_check("grants", check_grants, settings),

@@ -152,6 +152,11 @@ def test_a_missing_home_is_named_with_the_way_out_and_nothing_is_made(cli: Cli, 
         assert f"planwarden --home {place} init" in result.out and not place.exists()
     result = Cli(Path(config), cli.capture).main("doctor")
     assert result.code == 1 and f"{config} is not a folder" in result.out
+    # A name that is too long stands for a folder that may not be reached, which would not stop root.
+    unreachable = Cli(tmp_path / ("x" * 300), cli.capture)
+    assert {*find_broken(unreachable.main("doctor", "--json").json)} == {"home", "settings", "store"}
+    refused = unreachable.main("list")
+    assert refused.code == 2 and "cannot be reached: File name too long; name another home" in refused.err
 
 
 def test_servers_that_ask_for_every_call_are_named_with_how_to_trust_them(cli: Cli) -> None:
