@@ -237,7 +237,11 @@ def _takes_text(schema: JsonSchema) -> bool:
     kind = schema.get("type")
     if kind is None:
         choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        return isinstance(choices, list) and bool(choices) and all(isinstance(choice, str) for choice in choices)
+        if isinstance(choices, list) and choices:
+            return all(isinstance(choice, str) for choice in choices)
+        groups = (schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf"))
+        parts = (part for group in groups if isinstance(group, list) for part in group)
+        return any(isinstance(part, dict) and _takes_text(part) for part in parts)
     return kind == "string" or (isinstance(kind, list) and "string" in kind)
 
 

@@ -80,9 +80,12 @@ def test_typed_inputs_follow_a_reference_of_the_plan_and_take_text_where_the_pla
         "properties": {
             "tone": {"$ref": "#/$defs/tone"},
             "order": {"type": ["string", "null"]},
+            "zip": {"anyOf": [{"type": "integer"}, {"allOf": [{"type": "string"}]}]},
+            "size": {"oneOf": [{"type": "integer"}, {"type": "null"}]},
             "count": {"$ref": "#/nowhere"},
         },
         "$defs": {"tone": {"enum": ["1", "2"]}},
     }
-    typed = [("tone", "1"), ("order", "123"), ("count", "4"), ("other", "free words")]
-    assert read_inputs(inputs, typed) == {"tone": "1", "order": "123", "count": 4, "other": "free words"}
+    typed = [("tone", "1"), ("order", "123"), ("zip", "123"), ("size", "5"), ("count", "4"), ("other", "free words")]
+    texts = {"tone": "1", "order": "123", "zip": "123", "other": "free words"}
+    assert read_inputs(inputs, typed) == {**texts, "size": 5, "count": 4}
