@@ -68,12 +68,11 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
 
     @property
     def due_at(self) -> float | None:
-        """When a process must look at it. 0: at once, whatever the clock says; None: paused, no tick being started."""
-        if self.starting_at is not None:
+        """When a process must look at it. 0: at once, whatever the clock says; None: paused, with nothing to start."""
+        # In a paused schedule, only a run that a person asked for waits.
+        if self.starting_at is not None or self.queued:
             return 0.0
-        if self.paused_at is not None:
-            return None
-        return 0.0 if self.queued else float(self.next_at)
+        return None if self.paused_at is not None else float(self.next_at)
 
 
 class ScheduleStore(RecordStore[PlanSchedule]):

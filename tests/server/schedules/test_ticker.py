@@ -296,6 +296,24 @@ async def test_a_paused_schedule_starts_nothing(store: Store, clock: ManualClock
     assert await read_outcomes(store) == [(process.made.next_at + 4 * DAY_S, "started")]
 
 
+@requirement("schedule:overlap")
+async def test_a_run_that_is_asked_for_during_a_pause_starts_after_the_last_one(
+    store: Store, clock: ManualClock
+) -> None:
+    process = await Process.begin(store, clock, overlap="queue")
+    await process.look_at(0)
+    schedules, runs = ScheduleStore(store), process.book.runs
+    assert await schedules.change(ticker_module.pause(await read_schedule(store), clock.now()))
+    paused = await read_schedule(store)
+    thread = await ticker_module.find_running_thread(store, paused)
+    assert await schedules.change(ticker_module.decide_now(paused, clock.now() + 1, running_thread=thread))
+    await process.look_at(3)
+    assert len(runs) == 1
+    await [*runs.values()][-1].finish()
+    await process.ticker.look()
+    assert len(runs) == 2 and (await read_schedule(store)).due_at is None
+
+
 @requirement("schedule:once")
 @pytest.mark.parametrize("role", ["both", "front", "worker"])
 async def test_a_process_of_any_role_starts_what_is_due(
