@@ -7,6 +7,8 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.schema import read_defaults, read_properties
+from planwarden.agent.core.plan.inputs import close_schema
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.home import use_store
 from planwarden.server.plans.library import PlanCatalogue, build_library
@@ -23,8 +25,8 @@ MAX_HOOKS, MAX_PLANS = 5, 12
 """The most hooks that a message without problems names, and the most plans that a message names."""
 
 
-def _list_plan_names(settings: Settings) -> list[str]:
-    return build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().names
+def _look_for_plans(settings: Settings) -> PlanCatalogue:
+    return build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now()
 
 
 def check_schedules(settings: Settings) -> HealthCheck | None:
@@ -38,7 +40,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
     schedules, is_attended = use_store(settings, read)
     if not schedules:
         return None
-    plans = _list_plan_names(settings)
+    plans = _look_for_plans(settings).names
     problems: list[str] = []
     for schedule in schedules:
         if schedule.plan not in plans:
@@ -67,25 +69,39 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
 
 
 def check_hooks(settings: Settings) -> HealthCheck | None:
-    """Report which plans the hooks start; None if there are no hooks."""
+    """Report which plans the hooks start, and which they cannot start; None if there are no hooks."""
     if not settings.hooks:
         return None
-    plans = _list_plan_names(settings)
+    plans = _look_for_plans(settings)
     facts: dict[str, JsonValue] = {"hooks": [hook.name for hook in settings.hooks]}
-    missing = [
-        f"hook {hook.name!r} starts the plan {hook.plan!r}, which is not there"
+    faults = [
+        f"hook {hook.name!r} starts the plan {hook.plan!r}, which {fault}"
         for hook in settings.hooks
-        if hook.plan not in plans
+        if (fault := _find_fault_for_hooks(plans.get(hook.plan))) is not None
     ]
     problems = [f"hook {hook.name!r}: {hook.problem}" for hook in settings.hooks if hook.problem is not None]
-    if missing:
-        return HealthCheck("hooks", "broken", join_some([*missing, *problems]), facts)
+    if faults:
+        return HealthCheck("hooks", "broken", join_some([*faults, *problems]), facts)
     if problems:
         # Only a warning: the server may have environment variables that this process lacks.
         text = f"with this environment, {'; '.join(problems)}"
         return HealthCheck("hooks", "warning", text, facts)
     text = ", ".join(f"/hooks/{hook.name} starts {hook.plan!r}" for hook in settings.hooks[:MAX_HOOKS])
     return HealthCheck("hooks", "ok", text, facts)
+
+
+def _find_fault_for_hooks(plan: SavedPlan | None) -> str | None:
+    """Return why no message can start the plan: a hook gives it the input `event`, and nothing else."""
+    if plan is None:
+        return "is not there"
+    inputs = close_schema(plan.inputs or {})
+    takes_others = inputs["additionalProperties"] is not False or "patternProperties" in inputs
+    if plan.inputs is None or ("event" not in read_properties(inputs) and not takes_others):
+        return "takes no input 'event'"
+    required, defaults = inputs.get("required"), read_defaults(inputs)
+    names = required if isinstance(required, list) else []
+    missing = [repr(name) for name in names if name != "event" and name not in defaults]
+    return f"needs {', '.join(missing)}, while a hook gives only 'event'" if missing else None
 
 
 def check_plans(settings: Settings) -> HealthCheck:

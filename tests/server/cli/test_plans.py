@@ -318,12 +318,26 @@ def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cl
 
 
 @requirement("hook:doctor")
-def test_doctor_names_a_hook_whose_plan_or_secret_is_missing(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_plan(cli, "remind", PLAN)
+def test_doctor_names_a_hook_whose_plan_or_secret_is_missing_or_whose_plan_no_message_starts(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_plan(cli, "topic", PLAN)
+    save_plan(cli, "nothing", {"todoList": PLAN["todoList"]})
+    taking: dict[str, JsonValue] = {
+        "remind": {"properties": {"event": {}}},
+        "free": {"additionalProperties": True},
+        "needing": {"properties": {"event": {}, "a": {"default": 1}, "b": {}}, "required": ["event", "a", "b"]},
+    }
+    for name, inputs in taking.items():
+        save_plan(cli, name, {"inputs": inputs, "todoList": [step("a", "wipe")]})
     settings = cli.home / "planwarden.toml"
     tools = settings.read_text()
     for plan, secret, status, said in (
         ("remind", "whsec_" + "A" * 44, "ok", "/hooks/orders starts 'remind'"),
+        ("free", "whsec_" + "A" * 44, "ok", "/hooks/orders starts 'free'"),
+        ("topic", "", "broken", "hook 'orders' starts the plan 'topic', which takes no input 'event'"),
+        ("nothing", "", "broken", "hook 'orders' starts the plan 'nothing', which takes no input 'event'"),
+        ("needing", "", "broken", "the plan 'needing', which needs 'b', while a hook gives only 'event'"),
         ("remind", "", "warning", "hook 'orders': the environment variable ORDERS_SECRET is not set"),
         ("remind", "short", "warning", "ORDERS_SECRET is not whsec_ and 24 to 64 bytes in base64"),
         ("gone", "", "broken", "hook 'orders' starts the plan 'gone', which is not there; hook 'orders': the env"),
