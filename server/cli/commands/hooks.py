@@ -47,9 +47,12 @@ def handle_send(arguments: Namespace) -> int:
     url = f"{_read_server(arguments.url)}/hooks/{hook.name}"
     try:
         read_json(arguments.event)
+        body = arguments.event.encode()
+    except UnicodeEncodeError:
+        raise InvalidArguments("the message is not UTF-8") from None
     except PlanwardenError as error:
         raise InvalidArguments(f"the message is {error.message}") from error
-    receipt = anyio.run(_send, hook, url, arguments.event.encode())
+    receipt = anyio.run(_send, hook, url, body)
     answer = read_value((receipt.answer or (None, b""))[1].decode(errors="replace"))
     document = answer if isinstance(answer, dict) else {}
     write_result(

@@ -352,6 +352,7 @@ def test_a_hook_is_sent_and_what_the_server_answers_is_said(cli: Cli, monkeypatc
         (("orders", "{}", "--url", "ftp://x"), "--url 'ftp://x' is not the address of a server, such as http://127."),
         (("orders", "{}", "--url", "http://x:99999"), "--url 'http://x:99999' is not the address of a server"),
         (("orders", "{"), "the message is "),
+        (("orders", '"\udcff"'), "the message is not UTF-8"),
         (("order", "{}"), "did you mean 'orders'?"),
     ):
         refused = cli.main("hook", "send", *words)
