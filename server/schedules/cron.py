@@ -70,7 +70,10 @@ class CronTimes:
 
     def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
         if self._is_elapsed:
-            for time in CronSim(self._cron, start, reverse=is_reverse):
+            times = CronSim(self._cron, start, reverse=is_reverse)
+            # To an only minute cronsim jumps, even over a change of the clock by half an hour. No hour has a minute 60.
+            times.minutes = {*times.minutes, 60}
+            for time in times:
                 yield int(time.timestamp())
             return
         for local in CronSim(self._cron, start.replace(tzinfo=None, fold=0), reverse=is_reverse):

@@ -58,6 +58,14 @@ def test_a_time_that_exists_twice_ticks_once_unless_every_hour_ticks(cron: str, 
 
 
 @requirement("schedule:times")
+def test_every_hour_ticks_at_its_minute_also_where_the_clock_changes_by_half_an_hour() -> None:
+    expected = ["10-04 01:51+1030", "10-04 02:51+1100", "10-04 03:51+1100"]
+    assert ticks("51 * * * *", "2026-10-04T01:20", 3, "Australia/Lord_Howe") == expected
+    expected = ["04-05 01:51+1100", "04-05 01:51+1030", "04-05 02:51+1030"]
+    assert ticks("51 * * * *", "2026-04-05T01:20", 3, "Australia/Lord_Howe") == expected
+
+
+@requirement("schedule:times")
 def test_midnight_and_a_whole_day_may_be_missing_and_a_leap_day_ticks_in_leap_years_only() -> None:
     assert ticks("0 0 * * *", "2026-03-07T12:00", 2, "America/Havana") == ["03-08 01:00-0400", "03-09 00:00-0400"]
     assert ticks("0 12 30 12 *", "2011-12-01T00:00", 2, "Pacific/Apia") == ["12-31 00:00+1400", "12-30 12:00+1400"]
