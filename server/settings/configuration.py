@@ -156,7 +156,7 @@ def load_settings(
 def _read_file(path: Path) -> tuple[SettingsTables, dict[str, JsonValue]]:
     """Return the file's tables, or the defaults if there is no file, and the facts that the policy's digest covers."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
         tables = read_tables(document, SettingsTables, path.name)
     except FileNotFoundError:

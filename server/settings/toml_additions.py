@@ -13,6 +13,9 @@ from pathlib import Path
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.paths import replace_file
 
+BYTE_ORDER_MARK = "\ufeff"
+"""Some editors on Windows begin a file with it; TOML has none."""
+
 Additions = Mapping[str, Mapping[str, str]]
 """By the name of a tool: the keys to add, each with its value."""
 
@@ -32,6 +35,8 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
     Raises:
         UsageError: adding lines cannot do it; the message names the lines that the person can add.
     """
+    if text.startswith(BYTE_ORDER_MARK):
+        return BYTE_ORDER_MARK + add_to_text(text.removeprefix(BYTE_ORDER_MARK), additions, comment)
     end = "\r\n" if "\r\n" in text else "\n"
     lines, remaining = text.splitlines(keepends=True), dict(additions)
     for index, name in reversed([*_find_tables(lines, additions)]):

@@ -173,6 +173,7 @@ def test_the_text_says_afterwards_what_it_said_and_the_addition(text: str) -> No
     expected.setdefault("tools", {}).setdefault("x", {}).update(READS)
     assert tomllib.loads(after) == expected
     assert [line for line in text.splitlines() if line not in after.splitlines()] == []
+    assert add_to_text(f"\ufeff{text}", {"x": READS}, "why") == f"\ufeff{after}"
     assert after.count("\r\n") == (after.count("\n") if "\r\n" in text else 0)
 
 

@@ -211,6 +211,10 @@ def test_whom_to_escalate_to_without_a_time_is_told(tmp_path: Path) -> None:
             load(tmp_path, f"[{table}]\nescalate_to = ['bob']")
 
 
+def test_a_file_may_begin_with_the_mark_that_editors_on_windows_write(tmp_path: Path) -> None:
+    assert load(tmp_path, "\ufeff[approvals]\nquorum = 2\n").tables.approvals.quorum == 2
+
+
 def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, '[approvals]\nquorum = 0\nx = 1\ncritical = "z"\n[exec]\n[inbox]\nport = 0\n')
