@@ -161,7 +161,8 @@ class Control:
                     self._changed(Changes(0))
                 connection = self._connection
                 assert connection is not None
-                self._wait(connection, max(0.0, sealed_at + SEAL_S - time.monotonic()))
+                # Until a hint comes, or it is time to seal.
+                self._pause(max(0.0, sealed_at + SEAL_S - time.monotonic()), connection.fileno())
                 self._lock_owners(connection)
                 if time.monotonic() - sealed_at >= SEAL_S:
                     sealed_at = time.monotonic()
@@ -176,6 +177,10 @@ class Control:
                 # A damaged row stays where it is; a reader of the audit is told of it.
                 logger.error("%s", error.message)
                 time.sleep(PAUSE_S)
+            except Exception as error:
+                # Without this thread, others would take this process for dead after the next restart of the database.
+                logger.exception("the control connection to PostgreSQL met a defect")
+                self._lose(error)
 
     def _attend(self, connection: Connection) -> None:
         self._connection = connection
@@ -186,12 +191,6 @@ class Control:
         connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE,))
         self._read_clock(connection)
         self._lock_owners(connection)
-
-    def _wait(self, connection: Connection, timeout_s: float) -> None:
-        """Wait until a hint comes, somebody announces an owner, or the time is over."""
-        readable, _, _ = select.select([connection.fileno(), self._wake_read], [], [], timeout_s)
-        if self._wake_read in readable:
-            os.read(self._wake_read, 4096)
 
     def _take_hints(self, connection: Connection) -> None:
         """Take the hints, also those that arrived while a statement ran. Then pause, so that the next ones are taken
@@ -244,7 +243,12 @@ class Control:
         self.reconnected_at = time.monotonic()
         self._pause(PAUSE_S)
 
-    def _pause(self, pause_s: float) -> None:
-        """Pause; return early for `stop`, and for a new owner, because trying at once does no harm."""
-        if not self._is_stopping and select.select([self._wake_read], [], [], pause_s)[0]:
+    def _pause(self, pause_s: float, *descriptors: int) -> None:
+        """Pause; return early if a descriptor has something to read, for `stop`, and for a new owner, because trying at
+        once does no harm."""
+        # `select.select` refuses descriptors from 1,024 on, which a process with many clients has.
+        poll = select.poll()
+        for descriptor in (self._wake_read, *descriptors):
+            poll.register(descriptor, select.POLLIN)
+        if not self._is_stopping and self._wake_read in dict(poll.poll(pause_s * 1000)):
             os.read(self._wake_read, 4096)

@@ -1,8 +1,11 @@
 """What only PostgreSQL does: owners are locks, others hear what changed, and whoever starts is told what is wrong."""
 
+import os
 import re
+import resource
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from queue import SimpleQueue
 
 import anyio
 import anyio.lowlevel
@@ -13,9 +16,10 @@ from psycopg.conninfo import conninfo_to_dict
 from planwarden.agent.common.errors import ExecutionConflict, StoreError
 from planwarden.agent.core.execution import audit
 from planwarden.agent.core.execution.audit import AuditEntry, hash_row
+from planwarden.agent.ports.store import Changes
 from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres.connection import name_server
-from planwarden.storage.postgres.control_connection import lock_key
+from planwarden.storage.postgres.control_connection import Control, lock_key
 from planwarden.storage.postgres.store import PostgresStore
 from tests.storage.suite import Scribe
 from tests.support.network import Proxy, take_port
@@ -57,17 +61,9 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
     hasty = PostgresStore.open(url, gone_s=0.0)
     scribe = Scribe.on(living, "e1", owner="alive")
     await scribe.start()
-    key = lock_key("alive")
-    ends = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s"
-    with psycopg.connect(url, autocommit=True) as connection:
-        words = key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF
-        assert connection.execute(ends.encode(), words).fetchall() == [(True,)]
+    end_connection_of("alive", url)
     assert await looking.orphans(10) == ()
-    is_free = True
-    while is_free:
-        # Its process lives, and holds the lock again after a moment.
-        with psycopg.connect(url, autocommit=True) as connection:
-            [(is_free,)] = connection.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchall()
+    await wait_for_lock_of("alive", url)
     await living.close()
     # The server notices a moment later that the connection ended.
     with anyio.fail_after(60):
@@ -77,6 +73,63 @@ async def test_an_owner_whose_lock_is_free_is_taken_for_dead_only_when_it_stays_
     assert taken.silent_s is not None and taken.silent_s > 0 and not taken.is_from_silent
     for store in (looking, hasty):
         await store.close()
+
+
+def end_connection_of(owner: str, url: str) -> None:
+    key = lock_key(owner)
+    ends = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objid = %s"
+    with psycopg.connect(url, autocommit=True) as connection:
+        assert connection.execute(ends.encode(), (key >> 32 & 0xFFFFFFFF, key & 0xFFFFFFFF)).fetchall() == [(True,)]
+
+
+async def wait_for_lock_of(owner: str, url: str) -> None:
+    is_free = True
+    with anyio.fail_after(60):
+        while is_free:
+            # Its process holds the lock again after a moment.
+            await anyio.lowlevel.checkpoint()
+            with psycopg.connect(url, autocommit=True) as connection:
+                [(is_free,)] = connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(owner),)).fetchall()
+
+
+async def test_a_process_with_thousands_of_clients_takes_its_lock_again_after_its_connection_broke(
+    store: PostgresStore, url: str
+) -> None:
+    await Scribe.on(store, "e1", owner="busy").start()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    descriptors = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        end_connection_of("busy", url)
+        await wait_for_lock_of("busy", url)
+        await Scribe.on(store, "e2", owner="later").start()
+        await wait_for_lock_of("later", url)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_defect_loses_the_control_connection_for_a_moment_and_is_logged(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = SimpleQueue[Changes]()
+
+    def hear(changes: Changes) -> None:
+        heard.put(changes)
+        if changes.executions is not None:
+            raise RuntimeError("a defect")
+
+    connection = connections.connect(url)
+    connections.migrate(connection, url)
+    control = Control(url, hear)
+    control.start(connection)
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_notify('planwarden', E'somebody\\ne1')")
+    assert heard.get(timeout=60).executions == {"e1"}
+    assert heard.get(timeout=60).executions is None
+    control.stop()
+    assert "RuntimeError: a defect" in caplog.text
 
 
 async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStore, url: str) -> None:
