@@ -19,12 +19,12 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Changes
 from planwarden.storage.postgres.connection import IN_USE, Connection, connect, run
 from planwarden.storage.postgres.hints import EVERYTHING, read_hints
-from planwarden.storage.sql.rows import chain_audit, read_object
+from planwarden.storage.sql.rows import chain_audit, read_audit_row
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ def seal(connection: Connection) -> None:
 
     If several processes do so at once, only one of them seals each row. Transactions do not chain their own rows,
     because all commits of all processes would then queue. The price: for half a second, a row is not tamper-evident.
+    Raises `StoreError` when a row is damaged, which then stays, with all that came with it.
     """
     while run(connection, "is_unsealed").fetchone() is not None:
         with connection.transaction():
@@ -67,9 +68,9 @@ def _seal_some(connection: Connection) -> int:
 
 
 def _read_unsealed(row: tuple[Any, ...]) -> tuple[float, AuditEntry, str]:
-    _, at, kind, execution_id, suspension_id, facts, policy = row
-    entry = AuditEntry(kind=kind, facts=read_object(facts), execution_id=execution_id, suspension_id=suspension_id)
-    return at, entry, policy
+    *columns, policy = row
+    unsealed = read_audit_row((*columns, b""), "unsealed row")
+    return unsealed.at, unsealed.entry, policy
 
 
 def lock_key(owner: str) -> int:
@@ -152,7 +153,7 @@ class Control:
         os.close(self._wake_write)
 
     def _run(self) -> None:
-        checked_at = sealed_at = time.monotonic()
+        checked_at = seal_at = time.monotonic()
         while not self._is_stopping:
             try:
                 if self._connection is None:
@@ -162,21 +163,16 @@ class Control:
                 connection = self._connection
                 assert connection is not None
                 # Until a hint comes, or it is time to seal.
-                self._pause(max(0.0, sealed_at + SEAL_S - time.monotonic()), connection.fileno())
+                self._pause(max(0.0, seal_at - time.monotonic()), connection.fileno())
                 self._lock_owners(connection)
-                if time.monotonic() - sealed_at >= SEAL_S:
-                    sealed_at = time.monotonic()
-                    seal(connection)
+                if time.monotonic() >= seal_at:
+                    seal_at = time.monotonic() + self._try_to_seal(connection)
                 if time.monotonic() - checked_at >= CLOCK_S:
                     checked_at = time.monotonic()
                     self._read_clock(connection)
                 self._take_hints(connection)
             except (psycopg.Error, OSError) as error:
                 self._lose(error)
-            except PlanwardenError as error:
-                # A damaged row stays where it is; a reader of the audit is told of it.
-                logger.error("%s", error.message)
-                time.sleep(PAUSE_S)
             except Exception as error:
                 # Without this thread, others would take this process for dead after the next restart of the database.
                 logger.exception("the control connection to PostgreSQL met a defect")
@@ -191,6 +187,16 @@ class Control:
         connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE,))
         self._read_clock(connection)
         self._lock_owners(connection)
+
+    def _try_to_seal(self, connection: Connection) -> float:
+        """Return after how many seconds to seal again."""
+        try:
+            seal(connection)
+        except StoreError as error:
+            # Readers of the audit are told too. Hints and signs of life go on.
+            logger.error("%s", error.message)
+            return REFUSED_S
+        return SEAL_S
 
     def _take_hints(self, connection: Connection) -> None:
         """Take the hints, also those that arrived while a statement ran. Then pause, so that the next ones are taken

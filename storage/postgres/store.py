@@ -192,19 +192,24 @@ class PostgresStore(SqlStore):
         raise StoreError(f"{name_server(self.url)} is backed up with pg_dump or pg_basebackup; nothing was written")
 
     async def check(self) -> dict[str, int | str]:
-        """Return facts for a health report: row counts, size, versions, commit time, unsealed audit rows, leases."""
+        """Return facts for a health report: row counts, size, versions, commit time, unsealed audit rows, leases.
+
+        Raises `StoreError` also when a row of the audit cannot be sealed.
+        """
         [totals] = await self._reader.fetch("totals")
         server = await self._reader.use(lambda connection: connection.info.server_version)
         [(size_bytes, schema, unsealed, unsealed_s, leases, expired)] = await self._reader.fetch("load")
         began = anyio.current_time()
         await self._database.execute("probe", ())
+        commit_ms = round((anyio.current_time() - began) * 1000)
+        await self._reader.use(seal)
         return {
             "integrity": "ok",
             "schema": int(schema),
             **dict(zip(COUNTED, map(int, totals), strict=True)),
             "size_bytes": int(size_bytes),
             "server": f"{server // 10_000}.{server % 10_000}",
-            "commit_ms": round((anyio.current_time() - began) * 1000),
+            "commit_ms": commit_ms,
             "unsealed": int(unsealed),
             "unsealed_ms": round(unsealed_s * 1000),
             "leases": int(leases),

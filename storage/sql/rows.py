@@ -106,14 +106,17 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
         raise StoreError(f"grant {fields['grant_id']!r} is damaged: {error}; revoke it") from error
 
 
-def read_audit_row(row: tuple[Any, ...]) -> AuditRow:
-    """Return a row as stored, without checking its hash, which reveals whether the content was changed."""
+def read_audit_row(row: tuple[Any, ...], noun: str = "row") -> AuditRow:
+    """Return a row as stored, without checking its hash, which reveals whether the content was changed.
+
+    Raises `StoreError` when the row is damaged; the message calls it `noun`.
+    """
     sequence, at, kind, execution_id, suspension_id, text, hash_ = row
     try:
         entry = AuditEntry(kind=kind, facts=read_object(text), execution_id=execution_id, suspension_id=suspension_id)
         return AuditRow(sequence=sequence, at=float(at), entry=entry, hash=bytes(hash_))
     except (ValueError, TypeError) as error:
-        raise StoreError(f"row {sequence} of the audit is damaged: {error}; restore a backup") from error
+        raise StoreError(f"{noun} {sequence} of the audit is damaged: {error}; restore a backup") from error
 
 
 def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, AuditEntry, str]]) -> Rows:

@@ -132,6 +132,28 @@ def test_a_defect_loses_the_control_connection_for_a_moment_and_is_logged(
     assert "RuntimeError: a defect" in caplog.text
 
 
+async def test_a_damaged_row_of_the_audit_is_named_and_stops_no_hints(
+    store: PostgresStore, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(
+            "INSERT INTO audit_unsealed (at, kind, facts, policy) VALUES (1, 'refused', '[1]', '') RETURNING number"
+        ).fetchone()
+    assert row is not None
+    sentence = f"unsealed row {row[0]} of the audit is damaged: it is not a JSON object; restore a backup"
+    for read in (store.check, store.audit_end):
+        with pytest.raises(StoreError, match=sentence):
+            await read()
+    with anyio.fail_after(60):
+        while sentence not in caplog.text:
+            await anyio.lowlevel.checkpoint()
+    other, seen = PostgresStore.open(url), (await store.changes(0)).number
+    await Scribe.on(other, "e1").start()
+    await store.wait_for_changes(seen, 600)
+    await other.close()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 async def test_nobody_sees_a_lease_before_its_owner_is_known(store: PostgresStore, url: str) -> None:
     scribe = Scribe.on(store, "e1")
     with psycopg.connect(url) as connection:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
 from anyio.from_thread import start_blocking_portal
 from pydantic import JsonValue
@@ -106,6 +107,16 @@ def test_a_plan_runs_is_decided_and_audited_on_postgresql(cli: Cli, url: str) ->
     [store] = [check for check in report["checks"] if check["name"] == "store"]
     assert store["status"] == "ok" and store["facts"]["serverVersion"].split(".")[0].isdigit()
     assert not (cli.home / "planwarden.db").exists()
+
+
+def test_a_damaged_row_of_the_audit_that_waits_to_be_sealed_is_named(cli: Cli, url: str) -> None:
+    assert cli.main("--store", url, "token", "add", "ann").code == 0
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("INSERT INTO audit_unsealed (at, kind, facts, policy) VALUES (1, 'refused', '[1]', '')")
+    for words in (("audit", "verify"), ("doctor",)):
+        told = cli.main("--store", url, *words)
+        assert told.code == 1 and "of the audit is damaged: it is not a JSON object" in told.out + told.err
+        assert "Everything intact" not in told.out
 
 
 def test_the_option_wins_over_the_environment_and_that_over_the_file(
