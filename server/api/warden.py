@@ -85,7 +85,7 @@ class Warden:
             model_name = model_spec or self.settings.model
         else:
             model_name = f"custom:{type(model).__name__}"
-        prefix = cache(lambda: shlex.join(build_command_prefix(self.settings.home, self.settings.servers_file)))
+        prefix = cache(lambda: shlex.join(build_command_prefix(self.settings)))
         program = name_program if store is not None else prefix
         self._home = Home(self.settings, tools=tools, model=model, program=program)
         self.tools = self._home.tools

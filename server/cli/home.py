@@ -22,10 +22,7 @@ def open_home(arguments: Namespace) -> Home:
     """Return the home that a command line names. Raises `UsageError` when the settings are not usable."""
     settings = read_settings(arguments)
     words = [] if arguments.home is None else ["--home", str(settings.home)]
-    # `safe_url` has no password: people may copy a printed command anywhere.
-    words += [] if arguments.store is None else ["--store", settings.store.safe_url]
-    words += [] if arguments.mcp_config is None else ["--mcp-config", str(arguments.mcp_config)]
-    return Home(settings, program=lambda: shlex.join([name_program(), *words]))
+    return Home(settings, program=lambda: shlex.join([name_program(), *words, *settings.other_options]))
 
 
 def use_store(settings: Settings, work: Callable[[CompleteStore], Awaitable[Result]]) -> Result:

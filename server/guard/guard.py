@@ -50,8 +50,8 @@ class HostGuard:
         self._executions = executions
         self._judge = build_judge(settings)
         self._find_inbox = find_inbox
-        self._program = build_command_prefix(settings.home, None)
-        """The first words of a command line for people to copy: the program and this home."""
+        self._program = build_command_prefix(settings)
+        """The first words of a command line for people to copy: the program, this home and this store."""
 
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Return the answer to the host; every `PlanwardenError` becomes a refusal."""

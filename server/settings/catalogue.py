@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.prompts import DELEGATE
-from planwarden.server.settings.configuration import SERVERS_FILE, Settings, build_home_option
+from planwarden.server.settings.configuration import Settings, build_home_option
 from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.tools import list_builtin_tools
 from planwarden.tools.registry import Registry
@@ -70,7 +70,7 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
         registry,
         home=settings.home,
         apply_settings=settings.apply_to,
-        program=partial(build_command_prefix, settings.home, settings.servers_file),
+        program=partial(build_command_prefix, settings),
     )
     if any(config.settings.agent for config in settings.servers.configs):
         from planwarden.tools.delegate.delegation import DelegationTool
@@ -81,10 +81,9 @@ def build_downstream(settings: Settings, registry: Registry) -> "DownstreamServe
     return downstream
 
 
-def build_command_prefix(home: Path, servers_file: Path | None) -> tuple[str, ...]:
-    """Return the words that begin a command for this home and these servers."""
-    is_elsewhere = servers_file is not None and servers_file != home / SERVERS_FILE
-    return ("planwarden", *build_home_option(home), *(("--mcp-config", str(servers_file)) if is_elsewhere else ()))
+def build_command_prefix(settings: Settings) -> tuple[str, ...]:
+    """Return the words that begin a command for this home, this store and these servers."""
+    return ("planwarden", *build_home_option(settings.home), *settings.other_options)
 
 
 def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:

@@ -75,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Folders of saved plans in addition to the home's, each as the operator wrote it and as an absolute path."""
     given_store: StoreLocation | None = None
     """The store that an argument, the environment or the file names; None for the database file in the home."""
+    is_store_argument: bool = False
+    """True if an argument names the store."""
     http: HttpSettings = msgspec.field(default_factory=HttpSettings)
     """Under which names a server answers, and whose tokens it accepts."""
     passphrase_file: Path | None = None
@@ -101,6 +103,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def store(self) -> StoreLocation:
         """Where executions are stored."""
         return self.given_store or StoreLocation(path=self.home / DATABASE)
+
+    @property
+    def other_options(self) -> tuple[str, ...]:
+        """The options other than `--home` that a command needs to find the same store and servers."""
+        # `safe_url` has no password: people may copy a printed command anywhere.
+        store = ("--store", self.store.safe_url) if self.is_store_argument else ()
+        is_elsewhere = self.servers_file not in (None, self.home / SERVERS_FILE)
+        return (*store, *(("--mcp-config", str(self.servers_file)) if is_elsewhere else ()))
 
     def apply_to(self, definition: ToolDefinition) -> ToolDefinition:
         """Return the definition with the operator's settings for it."""
@@ -139,6 +149,7 @@ def load_settings(
         python_files=tuple(folder / name for name in tables.tools.python),
         plan_folders=tuple((name, expand_home(name).absolute()) for name in tables.plans.folders),
         given_store=_read_store(store, env, tables),
+        is_store_argument=bool(store),
         http=tables.http,
         passphrase_file=None if passphrase_file is None else folder / passphrase_file,
         servers=_read_all_servers(folder, servers_file, env, tables.servers, must_exist=mcp_config is not None)

@@ -62,7 +62,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
         facts["nextAt"] = when
         text += f"; the next tick is at {when}, plan {first.plan!r}"
         if not is_attended:
-            command = shlex.join([*build_command_prefix(settings.home, settings.servers_file), "serve", "--http"])
+            command = shlex.join([*build_command_prefix(settings), "serve", "--http"])
             text += f"; {NOT_ATTENDED}: a host with planwarden, or `{command}`"
             return HealthCheck("schedules", "warning", text, facts)
     return HealthCheck("schedules", "ok", text, facts)

@@ -34,7 +34,7 @@ def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -
     text = "; ".join([f"{path}: {count}", *servers.notes])
     yield HealthCheck("downstream", "warning" if servers.notes else "ok", text, facts)
     if servers.configs:
-        prefix = build_command_prefix(settings.home, path)
+        prefix = build_command_prefix(settings)
         try:
             registry = build_registry(settings)
             states = anyio.run(_start_servers, settings, registry)

@@ -15,8 +15,7 @@ from planwarden.server.cli.hosts import find_program
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import build_terminal
-from planwarden.server.settings.catalogue import build_command_prefix
-from planwarden.server.settings.configuration import FILE, find_home
+from planwarden.server.settings.configuration import FILE, build_home_option, find_home
 
 TOOLS, PLANS, PLAN = "tools.py", "plans", "first.json"
 SOURCES = {FILE: FILE, TOOLS: TOOLS, f"{PLANS}/{PLAN}": PLAN}
@@ -55,9 +54,8 @@ def handle_init(arguments: Namespace) -> int:
 
 def _list_commands(home: Path) -> list[tuple[str, str]]:
     """Return the next command lines to run, and what each does."""
-    _, *options = build_command_prefix(home, None)
     return [
-        (shlex.join([*find_program(), *options, *words]), does)
+        (shlex.join([*find_program(), *build_home_option(home), *words]), does)
         for words, does in (
             (("run", str(home / PLANS / PLAN)), "runs the plan: it asks you before it writes a note"),
             (("config", "print", "claude-code"), "prints what connects Claude Code; or another host"),

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.storage.sealing import make_secret_key
-from tests.kit import load_settings, requirement
+from tests.kit import Warden, load_settings, requirement
 from tests.server.cli.support import ERASE, Cli, CommandResult, make_home, step
 from tests.support.full_store import make_url
 from tests.support.postgres import shared_server
@@ -146,6 +146,24 @@ def test_a_command_that_is_printed_works_on_the_same_store(
     suspension = cli.main("--store", store, "list", "--json").json["suspensions"][0]["suspensionId"]
     assert suspension[:8] in words
     rejected = cli.main(*(word.replace("approve", "reject") for word in words[1:]))
+    assert (rejected.code, cli.ledger) == (0, []), rejected.err
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_command_that_a_server_shows_works_on_the_store_that_its_command_line_names(
+    cli: Cli, hidden_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("PLANWARDEN_SECRET_KEY", KEY)
+    store = {"sqlite": f"sqlite://{tmp_path / 'named.db'}", "postgres": hidden_url}[kind]
+
+    async def ask() -> str:
+        async with Warden(settings=load_settings(home=cli.home, store=store)) as warden:
+            asked = await warden.execute_plan({"steps": [step("a", "erase", {"ids": [1]})]}, wait_seconds=30)
+        return str(asked.suspensions[0].how_to_answer.command)
+
+    shown = anyio.run(ask)
+    assert f"--home {cli.home} --store " in shown and "hidden" not in shown
+    rejected = cli.main(*(word.replace("approve", "reject") for word in shlex.split(shown)[1:]))
     assert (rejected.code, cli.ledger) == (0, []), rejected.err
 
 
