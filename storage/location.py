@@ -73,13 +73,23 @@ def read_location(text: str, control: str = "") -> StoreLocation:
         if not path.is_absolute() or path.name == "":
             raise InvalidArguments("the URL of a SQLite file has three slashes and the whole path: sqlite:///FILE")
         return StoreLocation(path=path)
-    try:
-        _ = urlsplit(text).port
-    except ValueError:
-        raise InvalidArguments(f"the URL of the store is not one of PostgreSQL; use {FORMS}") from None
-    if control and control.partition("://")[0] not in POSTGRES:
-        raise InvalidArguments(f"the control URL of the store is not one of PostgreSQL; use {FORMS}")
+    for noun, url in (("URL", text), ("control URL", control or text)):
+        if not _is_postgres_url(url):
+            raise InvalidArguments(
+                f"the {noun} of the store is not one of PostgreSQL; use {FORMS}, with every special character of the "
+                "user and the password percent-encoded, for example @ as %40"
+            )
     return StoreLocation(url=text, control_url=control)
+
+
+def _is_postgres_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    # After a raw @, /, ? or # in the user or the password, what is left of it would be taken for something to show.
+    return parts.scheme in POSTGRES and text.count("@") == parts.netloc.count("@") <= 1
 
 
 class MoveMark(msgspec.Struct, frozen=True):

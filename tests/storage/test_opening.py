@@ -259,3 +259,12 @@ def test_any_other_text_is_refused_with_the_known_forms_and_without_repeating_it
     assert "secret" not in str(refused.value)
     with pytest.raises(InvalidArguments, match="control URL"):
         read_location("postgresql://host/x", "sqlite:///x")
+
+
+@pytest.mark.parametrize("password", ["se@cret", "12?34cret", "12#34cret", "1/cret", "1/2?cret", "a?cret", "[cret"])
+def test_a_password_that_is_not_percent_encoded_is_refused_without_a_part_of_it(password: str) -> None:
+    url = f"postgresql://ann:{password}@db.example/plans"
+    for urls in ((url,), ("postgresql://ann@db.example/plans", url)):
+        with pytest.raises(InvalidArguments, match=r"percent-encoded, for example @ as %40") as refused:
+            read_location(*urls)
+        assert "cret" not in refused.value.message
