@@ -1,5 +1,6 @@
 """Where a store is: in a SQLite file on this machine, or in a PostgreSQL database that several machines may share."""
 
+import re
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,6 +16,8 @@ MARKED = 1_000_000
 """The version of the schema of a marked store."""
 MARK_TABLE = "move_mark"
 """The table that holds the mark in its only row."""
+_HOST = re.compile(r"(\[[^]]*\]|[^][:]*)(:\d*)?", re.ASCII)
+"""One of the servers that a URL may name, and its port."""
 
 
 class StoreLocation(msgspec.Struct, frozen=True):
@@ -85,11 +88,12 @@ def read_location(text: str, control: str = "") -> StoreLocation:
 def _is_postgres_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        _ = parts.port
     except ValueError:
         return False
+    hosts = parts.netloc.rpartition("@")[2].split(",")
     # After a raw @, /, ? or # in the user or the password, what is left of it would be taken for something to show.
-    return parts.scheme in POSTGRES and text.count("@") == parts.netloc.count("@") <= 1
+    is_encoded = text.count("@") == parts.netloc.count("@") <= 1
+    return parts.scheme in POSTGRES and is_encoded and all(map(_HOST.fullmatch, hosts))
 
 
 class MoveMark(msgspec.Struct, frozen=True):

@@ -243,6 +243,8 @@ def test_a_url_names_a_database_or_a_file_and_is_shown_without_its_password(tmp_
     assert (found.path, found.url, found.control_url, found.is_made) == (None, url, control, True)
     assert str(found) == f"{scheme}://db.example:5433/plans" and "secret" not in repr(found)
     assert found.has_password and not read_location(control).has_password
+    for hosts in ("one:5432,two:5433", "one,[::1]:5433", "[fe80::1%25eth0],two"):
+        assert str(read_location(f"{scheme}://ann@{hosts}/plans")) == f"{scheme}://{hosts}/plans"
     found = read_location(f"sqlite://{tmp_path}/plans.db")
     assert (found.path, found.is_made) == (tmp_path / "plans.db", False)
     assert read_location("sqlite:////var/lib/plans.db").path == Path("//var/lib/plans.db")
