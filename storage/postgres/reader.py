@@ -14,7 +14,7 @@ import psycopg
 from planwarden.agent.common.errors import StoreError
 from planwarden.storage.postgres.connection import LOST, Connection, connect, run, store_error
 from planwarden.storage.postgres.writer import PATIENCE_S, PAUSE_S
-from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.database import Rows, is_unicode
 
 Result = TypeVar("Result")
 
@@ -22,8 +22,8 @@ CONNECTIONS = 2
 
 
 def may_be_stored(value: object) -> bool:
-    """Return False for a text with NUL: no row can contain it, so a lookup with it can find nothing."""
-    return not (isinstance(value, str) and "\0" in value)
+    """Return False for a text with NUL too, which no row can contain here."""
+    return is_unicode(value) and not (isinstance(value, str) and "\0" in value)
 
 
 class PostgresReader:

@@ -1,6 +1,7 @@
 """A SQL database as this folder's modules use it: statements go by name, and each database has its own SQL for them."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,6 +11,15 @@ from planwarden.agent.ports.environment import Clock
 
 Result = TypeVar("Result")
 Rows = list[tuple[Any, ...]]
+
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def is_unicode(value: object) -> bool:
+    """Return False for a text with half of a surrogate pair: no row can contain it, so a lookup with it can find
+    nothing."""
+    return not isinstance(value, str) or value.isascii() or _HALF_PAIR.search(value) is None
 
 
 class Cursor(Protocol):

@@ -20,7 +20,7 @@ import anyio.lowlevel
 from planwarden.agent.common.errors import StoreError
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.sql.database import Rows
+from planwarden.storage.sql.database import Rows, is_unicode
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sqlite.database import (
     FAULTS,
@@ -58,6 +58,8 @@ class Reader:
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a lookup. Raises `StoreError` when the medium failed or the reader is closed."""
+        if not all(map(is_unicode, parameters)):
+            return []
         self._reads += 1
         if self._reads % READS_A_TURN == 0:
             await anyio.lowlevel.checkpoint()
@@ -87,6 +89,8 @@ class Reader:
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a read that may take long."""
+        if not all(map(is_unicode, parameters)):
+            return []
         async with self._open() as connection:
             return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
 
@@ -168,7 +172,7 @@ class DirectReader:
         self._connection.backup(target)
 
     def _read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        return self._execute(SQL[name], parameters)
+        return self._execute(SQL[name], parameters) if all(map(is_unicode, parameters)) else []
 
     def _execute(self, sql: str, parameters: Sequence[object] = ()) -> Rows:
         try:

@@ -172,6 +172,7 @@ def test_what_cannot_be_retried_is_refused_with_the_reason(cli: Cli) -> None:
         ((waiting,), f"`planwarden --home {cli.home} cancel {waiting[:8]}` stops it"),
         ((suspension_id,), "is the id of a question"),
         (("nothing",), "there is no thread 'nothing'"),
+        (("a\udfffb",), r"there is no thread 'a\udfffb'"),
         ((letter, "--input", "note"), "--input 'note' is not NAME=VALUE"),
         ((letter, "--input", "topic=009"), "takes inputs that are different now"),
         ((letter, "--inputs", str(cli.home / "gone.json")), "cannot read the inputs"),

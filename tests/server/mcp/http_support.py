@@ -1,5 +1,6 @@
 """HTTP for tests: a server on a free port, tokens and clients for it, and a client that sends what a test writes."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -95,7 +96,7 @@ class Wire:
         sent: Document = {**params, "_meta": build_meta(self.capabilities, self.version)}
         body: Document = {"jsonrpc": "2.0", "id": 1, "method": method, "params": sent}
         headers = {b"Host": HOST.encode(), **build_headers(method, name, self.version)}
-        answer = await self.http.post("/mcp", json=body, headers=headers)
+        answer = await self.http.post("/mcp", content=json.dumps(body), headers=headers)
         return read_answer(answer) or {}
 
     async def call(self, tool: str, /, **params: Any) -> Document:

@@ -248,21 +248,25 @@ async def test_text_that_is_no_unicode_is_refused_in_arguments_and_fails_no_serv
         await desk.warden.execute_plan(steps, wait_seconds=60)
 
 
-async def test_nul_is_refused_in_ids_and_kept_in_values(store: Store, tmp_path: Path) -> None:
+async def test_nul_and_half_of_a_surrogate_pair_are_refused_in_ids_and_nul_is_kept_in_values(
+    store: Store, tmp_path: Path
+) -> None:
     note = tool_step("act", "note", {"text": ODD})
-    async with open_desk(tmp_path, asks=approving(), store=store) as desk:
+    async with open_desk(tmp_path, asks=approving(), store=store) as desk, wired(desk.server) as wire:
         asked = await desk.ok("execute_plan", plan=plan(confirm("ask", ODD), note))
-        odd = {**ids_of(asked), "suspensionId": ODD, "decision": {"approved": True}}
-        for code, name, arguments in (
-            ("unknown_thread", "get_execution", {"threadId": ODD}),
-            ("unknown_thread", "execute_plan", {"threadId": ODD, "plan": plan(note)}),
-            ("unknown_thread", "cancel_execution", {"threadId": ODD}),
-            ("unknown_thread", "list_suspensions", {"threadId": ODD}),
-            ("invalid_arguments", "list_suspensions", {"cursor": ODD}),
-            ("invalid_arguments", "execute_plan", {"key": ODD, "plan": plan(note)}),
-            ("unknown_suspension", "resume_execution", odd),
-        ):
-            assert (await desk.refused(name, **arguments))["code"] == code, (name, arguments)
+        for bad in (ODD, HALF):
+            odd: Document = {**ids_of(asked), "suspensionId": bad, "decision": {"approved": True}}
+            for code, name, arguments in (
+                ("unknown_thread", "get_execution", {"threadId": bad}),
+                ("unknown_thread", "execute_plan", {"threadId": bad, "plan": plan(note)}),
+                ("unknown_thread", "cancel_execution", {"threadId": bad}),
+                ("unknown_thread", "list_suspensions", {"threadId": bad}),
+                ("invalid_arguments", "list_suspensions", {"cursor": bad}),
+                ("invalid_arguments", "execute_plan", {"key": bad, "plan": plan(note)}),
+                ("unknown_suspension", "resume_execution", odd),
+            ):
+                result = await wire.call(name, arguments=arguments)
+                assert result["structuredContent"]["error"]["code"] == code, (name, arguments)
         decision = {"approved": True, "reason": ODD}
         with anyio.fail_after(60):
             done = await desk.ok("resume_execution", **ids_of(asked), decision=decision)
