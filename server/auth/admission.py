@@ -17,6 +17,7 @@ from collections import OrderedDict, deque
 
 import anyio
 import msgspec
+from mcp.types import INTERNAL_ERROR
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,7 +41,7 @@ class AdmissionMiddleware:
     """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
 
     An answer whose token ends while it is sent, such as an open stream, ends too. What the request started goes on.
-    While the store fails, no token can be checked, and the answer is 503.
+    While the store fails, no token can be checked, and the answer is 503 with an error of the protocol, without an id.
     """
 
     def __init__(self, app: ASGIApp, check: TokenCheck, path: str) -> None:
@@ -59,7 +60,8 @@ class AdmissionMiddleware:
             if answer.has_begun:
                 raise
             logger.error("cannot check the token of a request: %s", error.message)
-            await PlainTextResponse("the store failed; try again later", 503)(scope, receive, send)
+            failure = {"code": INTERNAL_ERROR, "message": f"{error.code}: the store failed; try again later"}
+            await JSONResponse({"jsonrpc": "2.0", "id": None, "error": failure}, 503)(scope, receive, send)
 
     async def _let_in(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         if await self._check.is_open():

@@ -9,6 +9,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend
+from mcp.types import JSONRPCError
 from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -63,7 +64,7 @@ async def test_once_there_was_a_token_every_request_needs_one(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_while_the_store_fails_a_request_is_told_to_try_again(
+async def test_while_the_store_fails_a_request_is_told_so_as_an_error_of_the_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_open: bool
 ) -> None:
     monkeypatch.setattr("planwarden.server.auth.caller.LOOK_S", 0.0)
@@ -74,7 +75,10 @@ async def test_while_the_store_fails_a_request_is_told_to_try_again(
     transport = httpx2.ASGITransport(app=AdmissionMiddleware(app, check, "/mcp"))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         answer = await http.post("/mcp", headers=bearing(f"{PREFIX}x"))
-    assert (answer.status_code, answer.text) == (503, "the store failed; try again later")
+    assert answer.status_code == 503
+    # No request is read before its token is checked, so the answer cannot name its id.
+    told = JSONRPCError.model_validate_json(answer.text)
+    assert (told.id, told.error.message) == (None, "storage_error: the store failed; try again later")
 
 
 @pytest.fixture
