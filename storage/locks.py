@@ -11,13 +11,15 @@ import os
 import re
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
 
 from planwarden.agent.common.errors import StoreError
 
+TRIES = 20
+"""How often an owner tries to lock its file, a millisecond apart; if that fails, another store has the same owner."""
 _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
@@ -28,6 +30,13 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:
         raise StoreError(f"cannot write {str(path)!r}: {error.strerror}; nothing was lost") from error
+
+
+def _lock_file(path: Path, descriptor: int) -> bool:
+    """Return whether this took the lock, and the path still leads to the file that is open as `descriptor`."""
+    with suppress(FileNotFoundError):
+        return lock_descriptor(descriptor, blocking=False) and os.path.samestat(os.fstat(descriptor), path.stat())
+    return False
 
 
 class WriteLock:
@@ -99,8 +108,15 @@ class LivenessFile:
         """
         if owner in self._held:
             return
-        descriptor = _open(self._folder / f"{owner}.alive")
-        lock_descriptor(descriptor, blocking=False)
+        path = self._folder / f"{owner}.alive"
+        descriptor = _open(path)
+        for _ in range(TRIES):
+            # A process that looks at the file before it is locked takes the owner for dead, and deletes the file.
+            if _lock_file(path, descriptor):
+                break
+            os.close(descriptor)
+            time.sleep(0.001)
+            descriptor = _open(path)
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
@@ -120,10 +136,10 @@ class LivenessFile:
         except OSError:
             return False
         try:
-            if not lock_descriptor(descriptor, blocking=False):
-                return False
-            path.unlink(missing_ok=True)
-            return True
+            is_dead = _lock_file(path, descriptor)
+            if is_dead:
+                path.unlink(missing_ok=True)
+            return is_dead
         finally:
             os.close(descriptor)
 

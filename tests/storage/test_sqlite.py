@@ -7,13 +7,14 @@ import signal
 import sqlite3
 import stat
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
+from filelock import lock_descriptor
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
 from planwarden.server.cli.checks.store import replay_logs
@@ -279,6 +280,28 @@ def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_p
     (tmp_path / "owners").mkdir()
     assert LivenessFile(tmp_path / "owners").is_dead(owner)
     assert planted.exists()
+
+
+def test_an_owner_lives_whose_file_others_look_at_while_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, one, other = (LivenessFile(tmp_path / "owners") for _ in range(3))
+    first: list[Callable[[], object]] = []
+
+    def lock_later(descriptor: int, *, blocking: bool) -> bool:
+        if first:
+            first.pop()()
+        return lock_descriptor(descriptor, blocking=blocking)
+
+    monkeypatch.setattr("planwarden.storage.locks.lock_descriptor", lock_later)
+    first.append(lambda: one.is_dead("made"))
+    owners.announce("made")
+    assert not one.is_dead("made")
+    (tmp_path / "owners" / "again.alive").touch()
+    # One looks, and before it locks what it sees, that file is deleted, and the owner makes another one.
+    first.append(lambda: (other.is_dead("again"), owners.announce("again")))
+    assert not one.is_dead("again") and not other.is_dead("again")
+    owners.retire()
 
 
 @requirement("sqlite:replaced")
