@@ -1,10 +1,12 @@
 """What a plan is warned about: placeholders for values that nobody knew, and what it seems to promise and does not."""
 
+import time
+
 import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.core.binding.placeholders import find_empty_lists, find_placeholders
-from planwarden.agent.core.plan.plan import ToolFacts
+from planwarden.agent.core.plan.plan import MAX_TEXT_CHARS, ToolFacts
 from tests.kit import ITEM, Json, parse_plan, requirement
 
 FACTS = {
@@ -41,6 +43,14 @@ def test_a_step_that_speaks_of_an_effect_and_has_no_tools_is_warned_about(descri
         assert warnings == ()
     else:
         assert len(warnings) == 1 and warnings[0].startswith("step 'a' speaks of ") and said in warnings[0]
+
+
+@requirement("plan:promises")
+@pytest.mark.parametrize("part", ["\n", "\n ", "a.b", " , ", ". "])
+def test_the_time_that_a_description_takes_grows_only_with_its_length(part: str) -> None:
+    began = time.thread_time()
+    warn({"id": "a", "description": f"call {part * (MAX_TEXT_CHARS // 4)}"[:MAX_TEXT_CHARS]})
+    assert time.thread_time() - began < 1
 
 
 ASK: Json = {

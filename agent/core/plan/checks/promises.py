@@ -6,7 +6,7 @@ Such a plan is accepted, because its writer may mean it that way. The writer get
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from planwarden.agent.core.plan.plan import PlanStep, ToolFacts, find_steps_before, list_step_tools
+from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, PlanStep, ToolFacts, find_steps_before, list_step_tools
 
 EFFECTS: Mapping[str, tuple[str, str]] = {
     "book": ("booking", "booked"),
@@ -32,13 +32,15 @@ EFFECTS: Mapping[str, tuple[str, str]] = {
     "upload": ("uploading", "uploaded"),
 }
 """Verbs with which a description asks for a change in the world, each with the two forms that a warning uses."""
-_CLAUSE = r"(?:^|[.,:;!?\n]\s*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
+_CLAUSE = r"(?:^|[.,:;!?\n][^\S\n]*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
+"""The beginning of a clause. No blank can belong to two matches: else the time would grow as the square."""
 _NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|status|text|total|value)s?\b"
 """Before these words, a verb of the table is part of a name: `Refund amount: compute it`."""
 _EFFECT = rf"(?i){_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})"
 _INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+)*"
 """Phrases such as `to send` in `Decide whether to send it`: the step only thinks about doing so."""
-_TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=([a-z0-9][\w./-]*))"
+_TOOL_NAME = rf"[a-z0-9][\w./-]{{0,{MAX_NAME_CHARS}}}"
+_TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=({_TOOL_NAME}))"
 _NAME = r"[_./-]|[a-z][A-Z]"
 """Only a tool's name that contains this can be told from a common word."""
 MAX_WARNINGS = 10
