@@ -5,6 +5,7 @@ Schema would accept a value that breaks this; a condition cannot judge it, so it
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
@@ -57,6 +58,8 @@ _NAMES = {
 }
 _WITH_SCHEMAS = ("contains", "items", "required", "properties", "anyOf", "allOf", "not")
 """Keywords that are judged here; the library judges all others."""
+_TAKING_KEYS = {"$from", "$text", "$item"}
+_TAKING_TEXT = r"\s*(?:\{\{[^{}]*\}\}|\$\{[^{}]*\}|<<[^<>]*>>)\s*"
 
 JsonSchema = Mapping[str, JsonValue]
 Verdict = tuple[bool | None, str]
@@ -81,6 +84,12 @@ def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
 def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
     if unknown := node.keys() - KEYWORDS.keys():
         yield describe_unknown_keys(where, unknown, KEYWORDS)
+    for keyword, part in node.items():
+        if keyword not in _WITH_SCHEMAS and (taken := _find_taken(part)) is not None:
+            yield (
+                f"{keyword} of {where} takes a fixed value, and {_quote(taken)} takes one from elsewhere; write the "
+                "value itself, or let a reasoning step compare the two"
+            )
     kinds = {kind: keyword for keyword in node if (kind := KEYWORDS.get(keyword))}
     schema_type = node.get("type")
     if len(kinds) > 1:
@@ -97,6 +106,16 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
             yield from _find_keyword_faults(child, f"{path} of {where}")
         else:
             yield f"{path} of {where} must be a schema in an object, not {describe(child)}"
+
+
+def _find_taken(value: JsonValue) -> JsonValue:
+    """Return the first part of the value that looks like a binding or a placeholder; None if there is none."""
+    if isinstance(value, str):
+        return value if re.fullmatch(_TAKING_TEXT, value) else None
+    if isinstance(value, dict) and value.keys() & _TAKING_KEYS:
+        return value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((taken for taken in map(_find_taken, parts) if taken is not None), None)
 
 
 def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
