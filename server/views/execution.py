@@ -282,10 +282,10 @@ def _describe_done(state: ExecutionState) -> str:
         f"{call.call_id} ({call.tool_name})"
         for step in state.steps.values()
         for call in step.calls
-        if step.status != "completed" and call.status == "succeeded"
+        if not _is_complete(step) and call.status == "succeeded"
     ]
     if calls:
-        sentences += f" Done in steps that did not complete: {name_some(calls, MAX_NAMED)}."
+        sentences += f" Done in steps that did not fully complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:
         sentences += " Completed by earlier plans of this thread, do not repeat: see doneBefore."
     return sentences
@@ -293,8 +293,13 @@ def _describe_done(state: ExecutionState) -> str:
 
 def _list_completed(state: ExecutionState) -> list[str]:
     """Return the completed steps, and those of earlier executions from which the plan takes values."""
-    completed = (step_id for step_id, step in state.steps.items() if step.status == "completed")
+    completed = (step_id for step_id, step in state.steps.items() if _is_complete(step))
     return list(dict.fromkeys([*completed, *(result.step_id for result in state.earlier)]))
+
+
+def _is_complete(step: StepState) -> bool:
+    """Return whether all that the step promised was done; an advisory step may complete without it."""
+    return step.status == "completed" and step.validation != "failed" and not step.failed_items
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:

@@ -198,10 +198,26 @@ async def test_a_failure_says_what_is_completed_and_how_a_later_plan_takes_it() 
         assert 'Completed, do not repeat: find; a later plan on this thread takes their results: {"$from": "find"}' in (
             failed.next_action
         )
-        assert "Done in steps that did not complete: mail:1 (send)." in failed.next_action
+        assert "Done in steps that did not fully complete: mail:1 (send)." in failed.next_action
         office.is_broken = True
         again = await w.execute_plan(taking("find", "/customers/0"), thread_id=failed.thread_id)
     assert again.status == "failed" and "do not repeat: find" in again.next_action
+
+
+@kit.requirement("failure:done")
+async def test_what_failed_in_an_advisory_step_is_not_called_completed() -> None:
+    office = Office()
+    office.is_broken = True
+    calls: list[JsonValue] = [
+        {"toolName": "read_text", "arguments": {}},
+        {"toolName": "send", "arguments": {"to": "Ann"}},
+    ]
+    advisory = kit.tool_step("mail", "send", toolValidationMode="advisory", toolCalls=calls)
+    async with opened(office) as w:
+        failed = await w.execute_plan(plan(advisory, kit.tool_step("find", "find")))
+    assert failed.steps[0].status == "completed" and failed.error is not None
+    assert "not to be repeated" not in failed.error.message and "Completed, do not repeat" not in failed.next_action
+    assert "Done in steps that did not fully complete: mail:1 (read_text)." in failed.next_action
 
 
 @kit.requirement("thread:bindings")
