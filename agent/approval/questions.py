@@ -94,7 +94,9 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
         releases=suspend.releases,
         undecidable=suspend.undecidable,
         found=(
-            *describe_placeholders([call, *(other for name in covered_ids for other in execution.steps[name].calls)]),
+            *describe_placeholders(
+                execution, [call, *(other for name in covered_ids for other in execution.steps[name].calls)]
+            ),
             *_describe_conditions(execution, covers),
             *suspend.found,
             *describe_earlier_runs(execution, call.step_id),
@@ -149,7 +151,7 @@ def ask_approval(
         expires_at=_find_end(context, find_answer_limit(execution, definition)),
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
-            *describe_placeholders([call]),
+            *describe_placeholders(execution, [call]),
             *findings,
             *((requirement.found,) if requirement.found else ()),
             *describe_attempts(execution, call.step_id),
@@ -204,12 +206,12 @@ def wait_for_model(
     return _wait_until(context, execution, question, until)
 
 
-def describe_placeholders(calls: Iterable[Call]) -> tuple[str, ...]:
+def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
     A model's calls have none, because such calls are refused.
     """
-    sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
+    sentences = _find_placeholders(((call.tool_name, call.proposed) for call in calls), execution.given)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
 
 
@@ -221,9 +223,9 @@ def drop_edited_placeholders(
     return tuple(sentence for sentence in findings if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
 
 
-def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]]) -> Iterator[str]:
+def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]], given: JsonValue = None) -> Iterator[str]:
     texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
-    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts))
+    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts, given))
 
 
 def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[str]:

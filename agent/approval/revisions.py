@@ -143,14 +143,11 @@ def revise_arguments(
         raise EditRefused("the host makes this call itself, as it is; reject it, with a reason that the model reads")
     risks: tuple[Risk, ...]
     if question.rows:
-        changed, edited, risks = _edit_rows(context, question, arguments, editor)
+        changed, edited, risks = _edit_rows(context, execution, question, arguments, editor)
     elif question.arguments is None or context.tools.get(question.tool_name or "") is None:
         raise InvalidArguments("this question has no arguments that could be modified")
     else:
-        is_literal = execution.options.is_literal
-        edit = _edit_call(
-            context, question.tool_name or "", question.arguments, arguments, editor, is_literal=is_literal
-        )
+        edit = _edit_call(context, execution, question.tool_name or "", question.arguments, arguments, editor)
         changed = replace(question, arguments=edit.arguments, rule=edit.requirement.rule)
         edited = edit.names
         risks = (edit.requirement.risk,)
@@ -167,7 +164,11 @@ def revise_arguments(
 
 
 def _edit_rows(
-    context: ApprovalContext, question: ev.Question, edits: Mapping[str, JsonValue], editor: Authority
+    context: ApprovalContext,
+    execution: ExecutionState,
+    question: ev.Question,
+    edits: Mapping[str, JsonValue],
+    editor: Authority,
 ) -> tuple[ev.Question, tuple[str, ...], tuple[Risk, ...]]:
     """Return the question with the edited rows, the edited arguments as `ROW/NAME`, and the risks of these rows."""
     rows, edited, risks = list(question.rows), list[str](), list[Risk]()
@@ -181,7 +182,7 @@ def _edit_rows(
                 '{"1": {"to": "Ann"}}'
             )
         row = rows[index]
-        edit = _edit_call(context, row.tool_name, row.arguments, arguments, editor, f" in row {index}")
+        edit = _edit_call(context, execution, row.tool_name, row.arguments, arguments, editor, f" in row {index}")
         if edit.names:
             rows[index] = replace(row, arguments=edit.arguments)
             risks.append(edit.requirement.risk)
@@ -191,23 +192,22 @@ def _edit_rows(
 
 def _edit_call(
     context: ApprovalContext,
+    execution: ExecutionState,
     tool_name: str,
     before: Mapping[str, JsonValue],
     arguments: dict[str, JsonValue],
     editor: Authority,
     where: str = "",
-    *,
-    is_literal: bool = False,
 ) -> _Edit:
     """Return the call with the edited arguments; raise `InvalidArguments` if its tool or a rule refuses them."""
     definition = context.tools.get(tool_name)
     if definition is None:
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")
     completed, faults = context.tools.complete(tool_name, arguments)
-    after = arguments if is_literal else completed
+    after = arguments if execution.options.is_literal else completed
     if editor.assurance in ev.MODEL_ASSURANCES:
         # A person may mean an example address; a model that writes one does not know the real one.
-        faults = (*faults, *find_placeholders(arguments))
+        faults = (*faults, *find_placeholders(arguments, execution.given))
     if faults:
         raise InvalidArguments(
             f"modifiedArgs do not fit {tool_name}{where}: {'; '.join(faults[:5])}",

@@ -193,6 +193,12 @@ def _list_template_parts(node: Mapping[str, JsonValue]) -> Iterator[re.Match[str
     return _TEMPLATE_PART.finditer(text if isinstance(text, str) else "")
 
 
+def read_own_words(node: Mapping[str, JsonValue]) -> str:
+    """Return the template's text without the places that take values."""
+    text = node["$text"]
+    return _TEMPLATE_PART.sub(lambda part: _BRACES.get(part.group(), ""), text if isinstance(text, str) else "")
+
+
 def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
     """Yield what is wrong with a template, one sentence each, apart from faults of the bindings in it."""
     text, values = node["$text"], node.get("with", {})

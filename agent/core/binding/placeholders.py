@@ -1,7 +1,8 @@
 """Placeholders: values that stand for something the writer did not know.
 
 A whole value can be a placeholder, or a text for people can contain one. A pattern that means something in code, markup
-or data does not count in a text with other signs of code, or in an argument whose name says that it is code.
+or data does not count in a text with other signs of code, or in an argument whose name says that it is code. What the
+goal or the inputs of the execution say word for word was not made up.
 """
 
 import re
@@ -10,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.binding.bindings import read_own_words
 
 MAX_CHARS = 2_000
 """A longer text is not a placeholder, whatever it begins with."""
@@ -20,7 +22,8 @@ MAX_VALUES = 10_000
 MAX_SEARCHED_CHARS = 60_000
 """The most characters that one search reads in texts that match `_HINT`; planwarden does nothing else in that time."""
 MAX_QUOTED = 80
-
+MAX_NAMED = 5
+"""The most placeholders of one text to name."""
 
 Owner = TypeVar("Owner")
 
@@ -48,8 +51,8 @@ pattern looks for the example only after it has seen that all is a list: else th
 _IS_A_VALUE = "is {}, not a value"
 _IS_A_PLACEHOLDER = "is the placeholder {}"
 _IS_AN_EXAMPLE = "is {}, an example address, not a real one"
-_HAS = 'has the placeholder {} in it; {{"$text": ..., "with": ...}} puts a value there'
-_HAS_WORDS = "has the placeholder {} in it"
+_HAS_WORDS = "has {} in it"
+_HAS = _HAS_WORDS + '; {{"$text": ..., "with": ...}} puts a value there'
 
 WHOLE = (
     _Pattern(
@@ -82,8 +85,12 @@ WHOLE = (
 )
 """Placeholders that are the whole value."""
 INSIDE = (
-    _Pattern(r"(?<!\$)\{\{[ ]?[\w .'-]{1,80}\}\}", _HAS),
-    _Pattern(rf"\[(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|(?i:{_IN_BRACKETS}))\](?!\()", _HAS_WORDS),
+    _Pattern(r"(?<!\$)\{{2,3}[ ]?[\w .'\"/:\[\]-]{1,80}\}{2,3}", _HAS),
+    _Pattern(
+        r"\[(?:(?:[A-Z]{2,20}[ _-]){0,2}(?:NAME|AMOUNT|DATE|E-?MAIL|PHONE|ADDRESS|NUMBER|TOTAL|TBD)|XX+"
+        rf"|(?i:{_IN_BRACKETS}))\](?!\()",
+        _HAS_WORDS,
+    ),
     _Pattern(r"(?i)\b(?:dear|hello|hi) \[[^\[\]\n]{1,40}\](?!\()", _HAS_WORDS),
     _Pattern(
         rf"(?i)<(?:{_NOUN}|recipient|customer|sender|{_IN_BRACKETS}|[^<>\n]{{1,60}} from [^<>\n]{{1,60}})>",
@@ -92,76 +99,112 @@ INSIDE = (
     _Pattern(rf"(?i)\b{_YOURS}", _HAS_WORDS, is_code=False),
 )
 """Placeholders within a text for people."""
-INSIDE_SENTENCES = (_Pattern(r"\$?\{[A-Za-z][\w.-]{0,60}(?: [\w.-]{1,60}){0,4}\}", _HAS),)
+INSIDE_SENTENCES = (_Pattern(r"\$?\{[A-Za-z][\w.\[\]-]{0,60}(?: [\w.-]{1,60}){0,4}\}", _HAS),)
 """As `INSIDE`, but searched for only in sentences, because a line of code can look the same."""
 _CODE_NAMES = (
     r"(?i)(?:^|_)(?:command|cmd|code|script|sql|template|pattern|regexp?|css|html|expression|formula|latex|tex|diff|patch"
     r"|format|source|markup|xml|yaml|json|schema|glob)s?$"
 )
 _CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^[^\S\n]*(?:import|def|return|echo|export|SELECT)\b"
+_PROSE_NAMES = r"(?i)(?:^|_)(?:body|message|subject|e?mail|action|comment|greeting)$"
+"""Names of arguments for people: markup in them is no sign of code."""
+_MARKUP = r"(?i)</?(?:a|b|body|br|div|em|h[1-6]|html|i|img|li|ol|p|span|strong|table|t[dhr]|u|ul)\b[^<>{}]*>"
+_URL = r"\b[a-z][a-z\d+.-]{0,30}://\S+"
+_GREETING = r"(?i)(?:dear|hello|hi)\b"
+_ORDINARY = r"[\w.+-]{1,64}@[\w.-]+|\d+/\d+(?:/\d+)?|\[\d{1,3}\]|\"[\w ,.!?'-]{1,80}\""
+"""Addresses, dates, notes and quoted words: parts of a sentence that `_NO_SENTENCE` would match."""
 _NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
 _SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
 _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"
 """A text without a match has no placeholder. Most texts have no match, so they are not searched further."""
 
 
-def find_placeholders(arguments: JsonValue) -> Iterator[str]:
-    """Yield one sentence for each value that is a placeholder or contains one.
+def find_placeholders(arguments: JsonValue, given: JsonValue = None) -> Iterator[str]:
+    """Yield one sentence for each value that is a placeholder or contains one, unless a text in `given` says the same.
 
-    A URL on example.com is a placeholder; a sentence that mentions example.com is not. Bindings and templates are
-    skipped, because their values come from elsewhere.
+    A URL on example.com is a placeholder; a sentence that mentions example.com is not. Of a binding only the default is
+    searched, and of a template only its own words.
     """
-    return (fault for _, fault in search((None, path, text) for path, text in list_texts(arguments)))
+    return (fault for _, fault in search(((None, path, text) for path, text in list_texts(arguments)), given))
 
 
-def search(texts: Iterable[tuple[Owner, str, str]]) -> Iterator[tuple[Owner, str]]:
+def search(texts: Iterable[tuple[Owner, str, str]], given: JsonValue = None) -> Iterator[tuple[Owner, str]]:
     """Yield, for each text with a placeholder, its owner and a sentence on the fault, without the full stop.
 
     `texts` are triples of an owner, a path and a text. The search ends at the limits of this module.
     """
     chars_left = MAX_SEARCHED_CHARS
+    source = "\n".join(text for _, text in islice(list_texts(given), MAX_VALUES))[:MAX_SEARCHED_CHARS]
     for owner, path, text in islice(texts, MAX_VALUES):
         if len(text) > MAX_TEXT_CHARS or not re.search(_HINT, text):
             continue
         chars_left -= len(text)
         if chars_left < 0:
             return
-        if (fault := _find_in(path, text.strip())) is not None:
+        if (fault := _find_in(path.rpartition("/")[2], text.strip(), source)) is not None:
             yield owner, f"{path} {fault}"
 
 
-def _find_in(path: str, text: str) -> str | None:
-    may_be_code = re.search(_CODE_NAMES, path.rpartition("/")[2]) is not None
+def _find_in(name: str, text: str, source: str) -> str | None:
+    may_be_code = re.search(_CODE_NAMES, name) is not None
     for pattern in WHOLE if len(text) <= MAX_CHARS else ():
         if not (may_be_code and pattern.is_code) and re.fullmatch(pattern.pattern, text):
-            return pattern.says.format(repr(text[:MAX_QUOTED]))
-    rest = text
+            return None if _is_given(source, text) else pattern.says.format(repr(text[:MAX_QUOTED]))
+    text = re.sub(_MARKUP, " ", text).strip() if re.search(_PROSE_NAMES, name) else text
+    rest, matches = text, list[tuple[_Pattern, str]]()
     for pattern in (*INSIDE, *INSIDE_SENTENCES):
+        if pattern in INSIDE_SENTENCES:
+            rest = re.sub(_URL, " ", rest)
+        matches += [(pattern, match.group()) for match in re.finditer(pattern.pattern, rest)]
         rest = re.sub(pattern.pattern, "", rest)
     is_code = may_be_code or re.search(_CODE, rest) is not None
-    begins_well = text[:1].isupper() or text[:6].lower().startswith(("dear ", "hi ", "hello "))
-    is_sentence = (
-        not is_code and re.search(_NO_SENTENCE, rest) is None and re.match(_SENTENCE, text) is not None and begins_well
+    is_sentence = not is_code and _is_sentence(text, rest)
+    matches = [
+        (pattern, words)
+        for pattern, words in matches
+        if not (is_code and pattern.is_code) and (is_sentence or pattern in INSIDE) and not _is_given(source, words)
+    ]
+    names = list(dict.fromkeys(repr(words[:MAX_QUOTED]) for _, words in matches))
+    if not names:
+        return None
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    noun = "the placeholders" if names[1:] else "the placeholder"
+    says = _HAS if any(pattern.says == _HAS for pattern, _ in matches) else _HAS_WORDS
+    return says.format(f"{noun} {', '.join(names[:MAX_NAMED])}{more}")
+
+
+def _is_sentence(text: str, rest: str) -> bool:
+    """Return whether the text is for people; `rest` is what it has besides placeholders."""
+    if re.match(_SENTENCE, text) is None:
+        return False
+    if re.match(_GREETING, text):
+        return True
+    return text[:1].isupper() and re.search(_NO_SENTENCE, re.sub(_ORDINARY, " ", rest)) is None
+
+
+def _is_given(source: str, words: str) -> bool:
+    """Return whether the source has the words as they are; of a list of addresses, each one."""
+    parts = (part.strip() for part in re.split("[,;]", words)) if "@" in words else [words]
+    return all(
+        part in source and re.search(rf"(?<![\w.@-]){re.escape(part)}(?![\w@-])", source) is not None for part in parts
     )
-    for pattern in (*INSIDE, *(INSIDE_SENTENCES if is_sentence else ())):
-        match = None if is_code and pattern.is_code else re.search(pattern.pattern, text)
-        if match is not None:
-            return pattern.says.format(repr(match.group()[:MAX_QUOTED]))
-    return None
 
 
 def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each text in the value, in order, with its path, except texts in bindings and templates."""
+    """Yield each text in the value, in order, with its path; of a binding its default, of a template its own words."""
     parts = ()
-    if isinstance(value, dict) and "$from" not in value and "$text" not in value:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict) and "$text" in value:
+        yield path, read_own_words(value)
+    elif isinstance(value, dict) and "$from" in value:
+        yield from list_texts(value.get("default"), path)
+    elif isinstance(value, dict):
         parts = value.items()
     elif isinstance(value, list):
         parts = enumerate(value)
     for key, child in parts:
-        if isinstance(child, str):
-            yield f"{path}/{key}", child
-        else:
-            yield from list_texts(child, f"{path}/{key}")
+        yield from list_texts(child, f"{path}/{key}")
 
 
 def find_empty_lists(arguments: JsonValue, results: Iterable[JsonValue]) -> Iterator[str]:

@@ -465,6 +465,11 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         return self.status in FINISHED
 
     @property
+    def given(self) -> JsonValue:
+        """What its requester wrote: a value that stands there word for word is no placeholder."""
+        return [self.goal, dict(self.inputs)]
+
+    @property
     def is_as_saved(self) -> bool:
         """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of one of its calls."""
         return (

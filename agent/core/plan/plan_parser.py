@@ -70,12 +70,13 @@ def parse_plan(
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
+    given: JsonValue = None,
 ) -> Parsed:
     """Return the checked plan, and warnings: what was dropped from a model's plan, and what looks like a mistake.
 
     `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
     thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
-    With `tools` None, nothing that depends on tools or on the thread is checked.
+    Texts in `given` are no placeholders. With `tools` None, nothing that depends on tools or on the thread is checked.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -124,7 +125,7 @@ def parse_plan(
         if problems:
             raise _build_error(problems)
         return plan, tuple(warnings)
-    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)])
+    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)], given)
     if author == "caller":
         # A caller may really want such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
@@ -251,6 +252,8 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
+    given: JsonValue = None
+    """What the requester of the execution wrote."""
     parsed: list[tuple[object, Parsed | Exception]] = []
     """For each large plan parsed so far: everything that the outcome depends on, and the outcome itself."""
 
@@ -269,6 +272,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_steps,
             earlier=self.earlier,
             earlier_plan=earlier_plan,
+            given=self.given,
         )
         if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
@@ -280,7 +284,16 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         digests = {name: facts.digest for name, facts in self.tools.items()}
         # A copy, because the caller may add to `earlier`.
         results = None if self.earlier is None else dict(self.earlier)
-        request = (document_digest, author, digests, self.unavailable, self.max_steps, results, earlier_plan)
+        request = (
+            document_digest,
+            author,
+            digests,
+            self.unavailable,
+            self.max_steps,
+            results,
+            earlier_plan,
+            self.given,
+        )
         outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
         if outcome is None:
             raise ParsingNeeded({partial(self._remember, request, parse)})

@@ -61,6 +61,12 @@ BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
     (text({"$from": "find", "pointer": "/a~1b/~2"}), "'/a~1b/~2' is not a JSON pointer (RFC 6901); write '/a~1b/~02'"),
 ]
+AS_TEXT: list[tuple[Json, str]] = [
+    (text(' {"$from":"find","pointer":"/ids"}'), "write the object itself instead of a text with its JSON"),
+    (text("find.ids[0].name"), 'takes nothing; write {"$from": "find", "pointer": "/ids/0/name"}'),
+    (text("$from: find/ids"), 'takes nothing; write {"$from": "find", "pointer": "/ids"}'),
+    (text("steps.find.result.ids"), 'takes nothing; write {"$from": "find", "pointer": "/ids"}'),
+]
 SIZES: list[tuple[Json, str]] = [
     (text("x" * 262_144), "note: the arguments are larger than 262144 bytes"),
     (text([{"$from": "find"}, "x" * 262_144]), "note: the arguments are larger than 262144 bytes"),
@@ -131,7 +137,7 @@ ATTEMPTS: list[tuple[Json, str]] = [({"retry": retry}, "retry") for retry in RET
 
 @requirement("references:text", "plans:text", "conditions:faults", "loops:faults", "loops:calls", "attempts:wait")
 @pytest.mark.parametrize(
-    ("change", "why"), [*IDS, *BINDINGS, *SIZES, *TEMPLATES, *CONDITIONS, *LOOPS, *ITEM_CALLS, *ATTEMPTS]
+    ("change", "why"), [*IDS, *BINDINGS, *AS_TEXT, *SIZES, *TEMPLATES, *CONDITIONS, *LOOPS, *ITEM_CALLS, *ATTEMPTS]
 )
 def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why: str) -> None:
     message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), **change})).message

@@ -118,6 +118,13 @@ PLACEHOLDERS = (
     "your-email@company.com",
     "Dear {{name}},\n\nyour invoice 7 is overdue.",
     "Please pay <total from step 2> EUR.",
+    "Dear {name}, please pay at https://acme.io/i?x=1 by 12/05; write to billing_team@acme.io.",
+    'Hello {name}, the "Gold" plan [1] ends soon.',
+    "<p>Dear {{name}},</p><p>please pay.</p>",
+    "Hello {find.invoices[0].customer}, pay",
+    "Dear {{find:/invoices/0}}, pay",
+    "Dear {{{name}}}, pay",
+    "Pay [TOTAL AMOUNT] or [XX] now",
 )
 TEXTS = (
     "Dear Ann, you owe 5 EUR.",
@@ -130,6 +137,11 @@ TEXTS = (
     "<p>Dear {{ name }},</p>",
     "<https://acme.io/x>",
     "https://api.acme.io/customers/{id}",
+    "GET https://api.acme.io/customers/{id}/orders/{order}",
+    'Set "greeting" to {name} in a/b.toml',
+    "Run {cmd}; rm -rf build",
+    "if x:\n    say(f'Hi {name}') # see a/b",
+    "Use `Dear {name}` as the greeting",
     "See [your account](https://acme.io/account).",
     "SELECT name FROM t WHERE id = {id}",
     "^[A-Z]{3}[0-9]{2}$",
@@ -141,7 +153,7 @@ TEXTS = (
     "Hello [Ann](https://acme.io/ann)",
     "ann@acme.io, ben@example.com.acme.io",
 )
-NAMED_AS_CODE = (("template", "Dear {name}"), ("html", "<name>"))
+NAMED_AS_CODE = (("template", "Dear {name}"), ("html", "<name>"), ("content", "<p>Dear {{name}}, pay</p>"))
 
 
 @requirement("plan:placeholders")
@@ -149,6 +161,38 @@ NAMED_AS_CODE = (("template", "Dear {name}"), ("html", "<name>"))
 def test_a_placeholder_is_found_with_its_path(text: str) -> None:
     [sentence] = find_placeholders({"to": [{"body": text}]})
     assert sentence.startswith("/to/0/body ")
+
+
+@requirement("plan:placeholders")
+def test_every_placeholder_of_a_text_is_named() -> None:
+    body = "Dear {name}, pay [AMOUNT] to {{bank}}, {{bank}}, by {date}, {a}, {b}, {c}"
+    [sentence] = find_placeholders({"body": body})
+    assert "the placeholders '{{bank}}', '[AMOUNT]', '{name}', '{date}', '{a}' and 2 more in it" in sentence
+
+
+GOALS = (
+    ("Read https://example.com/ and tell its title", "https://example.com/"),
+    ("Note: TODO: call Ann", "TODO: call Ann"),
+    ("Find the docs on <table>", "<table>"),
+    ("Label it [BUG]", "[BUG]"),
+    ("Write to ann@example.com and ben@example.com", "ann@example.com, ben@example.com"),
+    ("Answer with: Dear [Name], wait", "Dear [Name], wait a little"),
+)
+
+
+@requirement("plan:placeholders")
+@pytest.mark.parametrize(("goal", "value"), GOALS)
+def test_what_the_goal_or_the_inputs_say_word_for_word_is_no_placeholder(goal: str, value: str) -> None:
+    assert list(find_placeholders({"body": value})) != []
+    assert list(find_placeholders({"body": value}, [goal, {}])) == []
+    assert list(find_placeholders({"body": value}, [None, {"task": {"text": goal}}])) == []
+
+
+@requirement("plan:placeholders")
+def test_another_address_than_that_of_the_goal_is_a_placeholder() -> None:
+    given: JsonValue = ["Write to superuser@company.com and ann@example.com", {}]
+    for value in ("user@company.com", "ann@example.com, ben@example.com"):
+        assert len(list(find_placeholders({"to": value}, given))) == 1
 
 
 @requirement("plan:placeholders")
@@ -161,6 +205,14 @@ def test_text_code_and_markup_are_no_placeholders(name: str, text: str) -> None:
 def test_values_of_bindings_and_templates_are_no_placeholders() -> None:
     bound: JsonValue = {"$from": "find", "pointer": "/{name}"}
     assert list(find_placeholders({"to": bound, "body": {"$text": "Dear {n}", "with": {"n": bound}}})) == []
+
+
+@requirement("plan:placeholders")
+def test_the_default_of_a_binding_and_the_words_of_a_template_are_searched() -> None:
+    taken: JsonValue = {"$from": "find", "default": "Pay [AMOUNT]"}
+    for text in ("Dear {n}, pay [AMOUNT]", "Dear {{name}}, {n} waits"):
+        body: JsonValue = {"$text": text, "with": {"n": {"$from": "find"}}}
+        assert [fault[:5] for fault in find_placeholders({"to": taken, "body": body})] == ["/to h", "/body"]
 
 
 EMPTY_LISTS: list[tuple[JsonValue, list[JsonValue], list[str]]] = [

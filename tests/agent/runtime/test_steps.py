@@ -150,6 +150,17 @@ async def test_an_empty_list_is_refused_where_the_step_can_see_data(steps: list[
     assert erase.status == ("failed" if is_refused else "suspended")
 
 
+@kit.requirement("plan:placeholders")
+@pytest.mark.parametrize(("goal", "expected"), [("Note: TODO: call Ann", ["note TODO: call Ann"]), ("Call Ann", [])])
+async def test_a_models_plan_may_say_what_the_goal_says(goal: str, expected: list[str]) -> None:
+    reply: JsonValue = {"plan": plan(kit.tool_step("a", "note", {"text": "TODO: call Ann"}))}
+    script: list[JsonValue] = [{"when": {"purpose": "plan"}, "reply": reply}] * 3
+    ledger = kit.Ledger()
+    async with kit.warden(ledger, script=script) as w:
+        done = await w.run_goal(goal, options={"synthesize": False})
+    assert (done.status, ledger.lines) == ("completed" if expected else "failed", expected)
+
+
 @pytest.mark.parametrize(("mode", "expected"), [("strict", []), ("flexible", ["note aside"])])
 async def test_strict_mode_refuses_tools_that_the_step_does_not_name_and_flexible_mode_runs_them(
     mode: str, expected: list[str]

@@ -22,8 +22,11 @@ _MARKED = ("$item", "$itemIndex", "$index", "$input", "$inputs", "$step", "$resu
 """Keys with which other languages refer to a value."""
 _SOURCES = ("from", "step", "stepId", "fromStep", "$step", "$ref", "ref")
 _POINTERS = ("pointer", "path", "jsonPointer", "field", "parse", "default")
-_EXPRESSION = re.compile(r"\{\{([^{}]+)\}\}|\$\{([^{}]+)\}|<<([^<>]+)>>|\$(?=[A-Za-z])(\S+)")
-"""Text that consists only of an expression of another language, such as `{{find.id}}`."""
+_EXPRESSION = re.compile(
+    r"\{\{([^{}]+)\}\}|\$\{([^{}]+)\}|<<([^<>]+)>>|\$from['\"]?\s*[:=]\s*['\"]?(\S+)|\$(?=[A-Za-z])(\S+)"
+    r"|((?:steps?|results?|outputs?|item)\.\S+|[\w.-]+\[\d+\][\w.\[\]]*)"
+)
+"""Text that consists only of an expression of another language, such as `{{find.id}}` or `find.rows[0].id`."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
 _RESULTS = ("result", "results", "output", "outputs")
 """Names of the result itself in other languages; a binding has no name for it."""
@@ -84,6 +87,8 @@ def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[t
     if isinstance(value, list):
         for child in value:
             yield from _find_foreign_values(child, names)
+    elif isinstance(value, str) and re.match(r"\s*\{\s*\"\$(?:from|text)\"", value):
+        yield _quote(value), "the object itself instead of a text with its JSON"
     elif isinstance(value, str):
         match = _EXPRESSION.fullmatch(value.strip()) if len(value) <= MAX_TEXT_CHARS else None
         inner = next((part for part in match.groups() if part), None) if match is not None else None
