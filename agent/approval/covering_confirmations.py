@@ -14,7 +14,7 @@ from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Binding, find_bindings
 from planwarden.agent.core.control.step_start import begin_step, find_items
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.plans import begin_loop
@@ -47,15 +47,20 @@ def list_covered_calls(
 
 def look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
     """Return the execution as it would be after the loop of the step began, if the items are known already."""
-    state = execution.steps[step_id]
-    if state.step.loop is None or state.items is not None:
-        return execution
     try:
-        items = find_items(state.step, list_sources(execution, context.parts, takes_lists=True))
+        return _begin_loop(context, execution, step_id)
     except (InvalidArguments, LimitExceeded, PartsNeeded) as error:
         if isinstance(error, PartsNeeded) and context.parts is not None:
             raise
         return execution
+
+
+def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
+    """As `look_ahead`, but raise what `find_items` raises."""
+    state = execution.steps[step_id]
+    if state.step.loop is None or state.items is not None:
+        return execution
+    items = find_items(state.step, list_sources(execution, context.parts, takes_lists=True))
     return replace(execution, steps={**execution.steps, step_id: begin_loop(state, tuple(items))})
 
 
@@ -93,7 +98,8 @@ def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.Cover
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
     """Check the later calls that a question about `call` would cover, before it is asked.
 
-    Skip loops, steps that are not certain to begin, and calls that take a result of an unfinished step.
+    Skip steps that are not certain to begin, loops whose items are not known yet or may fail, and calls that take a
+    result of an unfinished step or of an earlier call of the same item.
 
     Raises:
         InvalidArguments: one of these calls cannot run.
@@ -101,20 +107,38 @@ def check_covered_calls(context: ApprovalContext, execution: ExecutionState, cal
     """
     for step_id in execution.steps[call.step_id].step.confirms:
         state = execution.steps[step_id]
-        if state.status != "pending" or state.step.loop is not None or not _will_begin(context, execution, state):
+        if state.status != "pending" or not _will_begin(context, execution, state):
             continue
-        for planned in state.calls:
-            definition = context.tools.get(planned.tool_name)
-            if definition is None or planned.status != "proposed":
-                continue
-            if not _are_known(execution, find_bindings(planned.proposed)):
-                continue
-            try:
-                complete_arguments(CallRequest(context, execution, planned, definition))
-            except InvalidArguments as error:
-                raise InvalidArguments(
-                    f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run: {error.message}"
-                ) from None
+        loop = state.step.loop
+        if loop is not None and (
+            loop.on_item_failure != "stop" or not _are_known(execution, find_bindings(loop.items))
+        ):
+            continue
+        try:
+            ahead = _begin_loop(context, execution, step_id)
+        except (InvalidArguments, LimitExceeded) as error:
+            raise InvalidArguments(
+                f"nobody was asked, because the loop of step {step_id!r} cannot run: {error.message}"
+            ) from None
+        _check_calls(context, ahead, ahead.steps[step_id])
+
+
+def _check_calls(context: ApprovalContext, execution: ExecutionState, state: StepState) -> None:
+    for planned in state.calls[:MAX_COVERED]:
+        definition = context.tools.get(planned.tool_name)
+        if definition is None or planned.status != "proposed":
+            continue
+        if not _are_known(execution, find_bindings(planned.proposed)):
+            continue
+        try:
+            complete_arguments(CallRequest(context, execution, planned, definition))
+        except InvalidArguments as error:
+            item = state.find_item(planned)
+            where = "" if item is None else f" for item {item[1]}"
+            step_id = state.step.step_id
+            raise InvalidArguments(
+                f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run{where}: {error.message}"
+            ) from None
 
 
 def _will_begin(context: ApprovalContext, execution: ExecutionState, state: StepState) -> bool:
@@ -124,13 +148,15 @@ def _will_begin(context: ApprovalContext, execution: ExecutionState, state: Step
     if not _are_known(execution, (binding for test in state.step.when for binding in find_bindings(test.value))):
         return False
     events = begin_step(execution, state.step.step_id, context.parts or {})
-    return any(isinstance(event, ev.StepStarted) for event in events) and len(events) == 1
+    return isinstance(events[0], ev.StepStarted)
 
 
 def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
     """Return whether all values that the bindings take are known by now."""
     for binding in bindings:
         name = binding.reference.step_id
+        if name in (ITEM, ITEM_INDEX) and name not in execution.steps and binding.reference.call is None:
+            continue
         if name in execution.steps and execution.steps[name].status != "completed":
             return False
         if name not in execution.steps and name != INPUTS and binding.reference not in execution.earlier:

@@ -89,6 +89,33 @@ def wipe(items: JsonValue, **extra: JsonValue) -> Json:
     return tool_step("wipe", "erase", {"ids": [ITEM]}, forEach=items, **extra)
 
 
+@requirement("confirm:certain")
+@pytest.mark.parametrize(
+    ("items", "extra", "why"),
+    [
+        (bound("/idz"), {}, "the loop of step 'wipe' cannot run: the pointer '/idz' into the result of step 'find'"),
+        (bound("/topic"), {}, "the loop of step 'wipe' cannot run: 'forEach' leads to str, which is not a list"),
+        (IDS, {"maxItems": 1}, "the loop of step 'wipe' cannot run: 'forEach' has 3 items, the step allows 1"),
+        ([1, "x"], {}, "erase of step 'wipe' cannot run for item 1: /ids/0: \"x\" is not of type"),
+        ([1, "x"], {"when": SOME}, "erase of step 'wipe' cannot run for item 1"),
+        ([1, "x"], {"when": NONE}, None),
+        ([1, "x"], {"onItemFailure": "continue"}, None),
+        ({"$from": "later", "pointer": "/topic"}, {}, None),
+    ],
+)
+async def test_a_loop_that_cannot_run_is_told_before_a_person_is_asked_to_confirm_it(
+    items: JsonValue, extra: Json, why: str | None
+) -> None:
+    later = tool_step("later", "find", {"topic": "u"}, dependencies=["ask"])
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(FIND, confirm("ask", confirms=["wipe"]), later, wipe(items, **extra)))
+    if why is None:
+        assert [question.step_id for question in asked.suspensions] == ["ask"]
+        return
+    error = asked.steps[1].error
+    assert asked.suspensions == () and error is not None and f"nobody was asked, because {why}" in error.message
+
+
 @requirement("confirms:loop")
 @pytest.mark.parametrize("items", [[1, 2, 2], IDS], ids=["listed", "found before"])
 @pytest.mark.parametrize("concurrent", [1, 3])
