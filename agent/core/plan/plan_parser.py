@@ -30,9 +30,15 @@ from planwarden.agent.core.plan.checks.faults import (
     join_faults,
     list_look_alikes,
 )
-from planwarden.agent.core.plan.checks.graph import find_graph_faults, find_reserved_names
+from planwarden.agent.core.plan.checks.graph import find_circle, find_graph_faults, find_reserved_names
 from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
-from planwarden.agent.core.plan.checks.tools import WrittenCall, check_tools, describe_absent, list_placeholders
+from planwarden.agent.core.plan.checks.tools import (
+    WrittenCall,
+    check_tools,
+    describe_absent,
+    find_argument_faults,
+    list_placeholders,
+)
 from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
@@ -91,26 +97,12 @@ def parse_plan(
         raise InvalidPlan(
             "the plan contains NaN, Infinity or a number with thousands of digits, which JSON cannot hold"
         )
-    problems, warnings = check_keys(document, entries, author)
     inputs = document.get("inputs") if isinstance(document, dict) else None
-    if isinstance(inputs, dict):
-        problems.extend(find_inputs_faults(inputs))
-    parsed: list[StepInput] = []
-    try:
-        parsed = PlanInput.model_validate({"todoList": entries, "inputs": inputs}).todoList
-    except ValidationError as error:
-        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
-    problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
-    problems.extend(
-        f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
-        for entry in parsed
-        if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
-    )
-    if problems:
-        if tools is not None:
-            absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
-            problems.extend(f"there is no tool {describe_absent(name, tools, unavailable or {})}" for name in absent)
-        raise _build_error(problems)
+    parsed, problems, warnings = _parse_steps(document, entries, inputs, author)
+    is_readable = not problems
+    if not is_readable and tools is not None:
+        absent = sorted(read_tool_names(document) - tools.keys())[:MAX_TOLD]
+        problems.extend(f"there is no tool {describe_absent(name, tools, unavailable or {})}" for name in absent)
     steps = _fill_in(parsed)
     plan = Plan(steps=steps, inputs=inputs if isinstance(inputs, dict) else None)
     earlier_steps = {} if earlier_plan is None else {step.step_id: step for step in earlier_plan.steps}
@@ -118,8 +110,12 @@ def parse_plan(
     calls = [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in fresh for call in step.tool_calls]
     names = {step.step_id for step in steps} | list_own_names(plan)
     misspelt = find_foreign_bindings(plan, fresh)
-    problems = [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
-    problems += find_graph_faults(steps, {} if tools is None else list_foreign_references(plan), earlier, names)
+    problems += [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
+    if len(steps) == len(entries):
+        problems += find_graph_faults(steps, {} if tools is None else list_foreign_references(plan), earlier, names)
+    if is_readable:
+        # A key that was not read may have named the dependencies.
+        problems += find_circle(steps)
     problems = problems or find_unresolvable(plan, fresh, tools or {})
     if tools is None:
         if problems:
@@ -132,11 +128,41 @@ def parse_plan(
         placeholders = []
     # A misspelt binding stays a text or an object, so the type of the argument could look wrong as well.
     literal = [call for call in calls if call.step_id not in misspelt]
+    if not is_readable:
+        raise _build_error([*problems, *placeholders, *find_argument_faults(literal, tools)])
     check_tools(steps, literal, tools, unavailable or {}, [*problems, *placeholders])
     warnings.extend(islice(list_look_alikes(steps), MAX_TOLD))
     for find_warnings in (find_open_confirmations, find_unkept_promises):
         warnings.extend(islice(find_warnings(steps, tools), MAX_WARNINGS))
     return plan, tuple(warnings)
+
+
+def _parse_steps(
+    document: JsonValue, entries: list[JsonValue], inputs: JsonValue, author: Author
+) -> tuple[list[StepInput], list[str], list[str]]:
+    """Return the steps that can be read, the faults that each step has by itself, and warnings about dropped keys."""
+    problems, warnings = check_keys(document, entries, author)
+    if isinstance(inputs, dict):
+        problems.extend(find_inputs_faults(inputs))
+    try:
+        parsed = PlanInput.model_validate({"todoList": entries, "inputs": inputs}).todoList
+    except ValidationError as error:
+        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
+        parsed = [step for entry in entries if (step := _read_step(entry)) is not None]
+    problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
+    problems.extend(
+        f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
+        for entry in parsed
+        if entry.stepType == "tool" and not entry.requiredTools and not entry.toolCalls
+    )
+    return parsed, problems, warnings
+
+
+def _read_step(entry: JsonValue) -> StepInput | None:
+    try:
+        return StepInput.model_validate(entry)
+    except ValidationError:
+        return None
 
 
 def _build_error(problems: list[str]) -> InvalidPlan:

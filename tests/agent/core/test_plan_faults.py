@@ -144,6 +144,15 @@ def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why
     assert why in message and message.isascii()
 
 
+@requirement("plans:text")
+def test_faults_of_keys_hide_no_fault_of_the_graph() -> None:
+    misspelt = {**tool_step("b", "note", {"text": "x"}), "dependsOn": []}
+    lost = tool_step("c", "note", {"text": {"$from": "nobody"}}, dependencies=["gone"])
+    message = refuse(plan(FIND, misspelt, lost, tool_step("d", "notes", {}))).message
+    for fault in ("'dependsOn'", "step 'c' refers to unknown step(s) 'gone'", "'nobody'", "there is no tool 'notes'"):
+        assert fault in message
+
+
 @requirement("plans:inputs")
 @pytest.mark.parametrize(
     ("schema", "why"),

@@ -143,7 +143,8 @@ def test_checking_the_largest_plans_takes_bounded_work(arguments: Json, times: i
         units.append(work)
         return found, work
 
-    assert len(find_argument_faults([WrittenCall("a", "send", arguments)] * times, {"send": count})) == faults
+    tools = {"send": ToolFacts(is_blocking=False, check=count)}
+    assert len(find_argument_faults([WrittenCall("a", "send", arguments)] * times, tools)) == faults
     # Ten units take a microsecond. The last check may go on for as long as all before it.
     assert sum(units) < 2 * CHECK_LIMIT
 
@@ -234,6 +235,16 @@ def test_arguments_that_would_take_long_to_fill_in_are_refused_so_that_size_hide
     schema: Json = {"properties": {"all": {"items": items}, "usual": {"default": 1}}, "definitions": definitions}
     completed, [fault] = Schema(schema).complete({"all": value})
     assert completed == {"all": value, "usual": 1} and "could take more than the 50 ms" in fault
+
+
+@requirement("plan:literals")
+@pytest.mark.parametrize("key", [{"dependsOn": []}, {"dependencies": 7}], ids=["unknown", "unreadable"])
+def test_faults_of_keys_hide_no_fault_of_arguments_and_placeholders(key: Json) -> None:
+    wrong = plan({**tool_step("a", "send", {"to": "Ann"}), **key}, tool_step("b", "send", {"lines": 1, "to": "<name>"}))
+    with pytest.raises(InvalidPlan) as refused:
+        parse_plan(wrong, author="model", tools=facts(ORDER))
+    message = refused.value.message
+    assert next(iter(key)) in message and "/to is the placeholder '<name>'" in message and "/lines" in message
 
 
 @requirement("plan:placeholders")

@@ -36,7 +36,7 @@ def find_reserved_names(plan: Plan) -> list[str]:
 def find_graph_faults(
     steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> list[str]:
-    """Return sentences about unknown and duplicate step ids, bindings at fault, and a circle of waiting steps.
+    """Return sentences about unknown and duplicate step ids, and bindings at fault.
 
     `foreign` has the bindings to steps outside the plan, and `names` what bindings can name within the plan. Raises
     `EarlierNeeded` if `earlier` lacks some of the foreign bindings.
@@ -66,10 +66,10 @@ def find_graph_faults(
     if not problems or earlier is None:
         readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
         problems.extend(_find_foreign_faults(readable, earlier, names))
-    return [*problems, *_find_circle(steps)]
+    return problems
 
 
-def _find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
+def find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
     """Return a sentence about steps that wait for each other in a circle; none if there is no circle."""
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()

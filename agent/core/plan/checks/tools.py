@@ -17,7 +17,7 @@ from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.placeholders import list_texts, search
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
-from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, ArgumentCheck, PlanStep, ToolFacts, list_step_tools
+from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, PlanStep, ToolFacts, list_step_tools
 
 CHECK_LIMIT = 2_500_000
 """The most work, in units of `schema_cost`, for one plan. Calls beyond it are checked when their turn comes."""
@@ -34,7 +34,7 @@ class WrittenCall(NamedTuple):
         return f"step {self.step_id!r}, {self.tool_name}"
 
 
-def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, ArgumentCheck | None]) -> list[str]:
+def find_argument_faults(calls: Iterable[WrittenCall], tools: Mapping[str, ToolFacts]) -> list[str]:
     """Return the faults that the tools' schemas find in the arguments, or that these are too large, at most
     `MAX_LISTED` sentences."""
     faults: list[str] = []
@@ -47,7 +47,7 @@ def find_argument_faults(calls: Iterable[WrittenCall], checks: Mapping[str, Argu
         if is_larger(filled, MAX_ARGUMENT_BYTES + len(bound) * len("null")):
             faults.append(f"{call}: the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
             continue
-        check = checks.get(call.tool_name)
+        check = tools[call.tool_name].check if call.tool_name in tools else None
         if check is None or work_left <= 0:
             continue
         call_faults, work = check(filled, bound, work_left)
@@ -98,8 +98,7 @@ def check_tools(
             )
         if step.confirms and not asking:
             problems.append(f"step {step.step_id!r} confirms other steps but names no tool that asks a person")
-    checks = {call.tool_name: tools[call.tool_name].check for call in calls if call.tool_name in tools}
-    faults = find_argument_faults(calls, checks)
+    faults = find_argument_faults(calls, tools)
     problems.extend(faults)
     hint = "; get_tool_schemas shows what a tool takes" if faults else ""
     if unknown:
