@@ -16,6 +16,7 @@ from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, Usage
 from planwarden.agent.core.execution.synopsis import describe_edits
+from planwarden.agent.core.execution.thread_effects import count_older
 from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.ports.toolbox import Definitions
@@ -143,7 +144,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     retry_of: str | None = None
     """The earlier execution of the thread that it continues; left out if it began anew."""
     done_before: tuple[EarlierEffect, ...] = ()
-    """The newest effects of the thread's earlier executions, if this one ended early; left out if there are none."""
+    """The newest 20 effects of the thread's earlier executions, if this one ended early; left out if there are none."""
     is_rehearsal: bool | None = None
     """True if it only rehearses its plan; left out otherwise."""
     forecast: Forecast | None = None
@@ -287,7 +288,9 @@ def _describe_done(state: ExecutionState) -> str:
     if calls:
         sentences += f" Done in steps that did not fully complete: {name_some(calls, MAX_NAMED)}."
     if state.thread_effects:
-        sentences += " Completed by earlier plans of this thread, do not repeat: see doneBefore."
+        effects = state.thread_effects
+        more = f", and {count_older(effects, MAX_NAMED)}" if len(effects) > MAX_NAMED else ""
+        sentences += f" Completed by earlier plans of this thread, do not repeat: see doneBefore{more}."
     return sentences
 
 

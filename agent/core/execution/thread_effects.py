@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from heapq import nlargest
 from operator import itemgetter
 
+from msgspec.structs import replace
+
 from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
@@ -16,8 +18,10 @@ from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
-MAX_EFFECTS = 100
+MAX_EFFECTS = 1_000
 """The most effects of its thread that an execution knows; those that a person let run are kept before all others."""
+MAX_SUMMARIES = 100
+"""The most effects, the newest, whose arguments can be shown; of the others only the digest is kept."""
 MAX_SHOWN_CHARS = 80
 """The most characters of an effect's arguments to show."""
 MAX_TOLD = 5
@@ -40,7 +44,9 @@ def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...
     newest = sorted(nlargest(MAX_EFFECTS, calls, key=itemgetter(0, 1)), key=itemgetter(1))
     effects = [*execution.thread_effects, *(_remember(call, is_approved=approved) for approved, _, call in newest)]
     indexes = nlargest(MAX_EFFECTS, range(len(effects)), key=lambda index: (effects[index].is_approved, index))
-    return tuple(effects[index] for index in sorted(indexes))
+    newest_first = [effects[index] for index in sorted(indexes, reverse=True)]
+    older = [replace(effect, summary="") for effect in newest_first[MAX_SUMMARIES:]]
+    return tuple(reversed([*newest_first[:MAX_SUMMARIES], *older]))
 
 
 def _was_approved(execution: ExecutionState, call: Call) -> bool:
@@ -100,8 +106,15 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
 
 
 def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
-    """Return a line of a prompt for each of the last `limit` effects."""
-    return "\n".join(f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:])
+    """Return a line of a prompt for each of the last `limit` effects, and one that says how many came before these."""
+    lines = [f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:]]
+    return "\n".join([*lines, *([f"and {count_older(effects, limit)}"] if len(effects) > limit else [])])
+
+
+def count_older(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
+    """Return how many effects came before the last `limit`, as the end of a sentence."""
+    forgotten = "; of still older ones nothing is known" if len(effects) >= MAX_EFFECTS else ""
+    return f"{len(effects) - limit} more before these, told in the question if a call repeats one{forgotten}"
 
 
 def describe_effect(effect: ev.ThreadEffect) -> str:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
-from planwarden.agent.core.execution.thread_effects import MAX_EFFECTS
+from planwarden.agent.core.execution import thread_effects
 from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution
 from tests import kit
@@ -306,9 +306,26 @@ async def test_edited_arguments_are_judged_as_they_are_now_and_a_planning_prompt
 
 
 @kit.requirement("thread:effects")
-async def test_effects_that_nobody_was_asked_about_push_no_approved_one_out() -> None:
+async def test_the_first_of_many_effects_is_still_told_and_lists_say_how_many_more_there_are() -> None:
+    loop = kit.tool_step("all", "erase", {"ids": [ITEM]}, forEach=list[JsonValue](range(150)), maxItems=150)
+    async with kit.warden(kit.Ledger()) as w:
+        done = await kit.decide(w, await w.execute_plan(plan(loop)))
+        for number in (0, 49, 149):
+            [told] = repeats(await w.execute_plan(plan(erase(number, step_id="again")), thread_id=done.thread_id))
+            assert "in step 'all' of an earlier plan" in told
+            cancelled = await w.cancel_execution(done.thread_id)
+        asked = await w.run_goal("wipe the rest", thread_id=done.thread_id)
+    assert len(cancelled.done_before) == 20 and cancelled.done_before[-1].arguments == '{"ids":[149]}'
+    assert "see doneBefore, and 130 more before these, told in the question" in cancelled.next_action
+    prompt = asked.suspensions[0].prompt
+    assert prompt is not None and "\nand 130 more before these, told in the question" in prompt
+
+
+@kit.requirement("thread:effects")
+async def test_effects_that_nobody_was_asked_about_push_no_approved_one_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_effects, "MAX_EFFECTS", 50)
     ledger = kit.Ledger()
-    many: list[JsonValue] = [f"line {number}" for number in range(MAX_EFFECTS)]
+    many: list[JsonValue] = [f"line {number}" for number in range(50)]
     loop = kit.tool_step("all", "note", {"text": ITEM}, forEach=many, maxItems=1_000, maxConcurrent=32)
     async with kit.warden(ledger) as w:
         steps = plan(erase(7), kit.confirm("ask", confirms=["late"]), erase(8, step_id="late"))
@@ -325,4 +342,4 @@ async def test_effects_that_nobody_was_asked_about_push_no_approved_one_out() ->
     assert [sentence.split(" ran ")[0] for sentence in repeats(asked)] == [
         f"The same call as row {n}" for n in (1, 2, 3)
     ]
-    assert len(state.thread_effects) == MAX_EFFECTS
+    assert len(state.thread_effects) == 50
