@@ -33,7 +33,7 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
     context, execution, call, state = request.context, request.execution, request.call, request.state
     if call.by_model:
         # The arguments in a plan were checked when the plan was accepted.
-        faults = [*find_binding_faults(call.proposed), *find_placeholders(call.proposed, execution.given)]
+        faults = [*find_binding_faults(call.proposed), *find_placeholders(call.proposed, execution.goal_and_inputs)]
         faults.extend(find_empty_lists(call.proposed, _list_results(execution, state)))
         # Only bindings without a fault can be resolved.
         _raise_faults(request, faults)

@@ -211,7 +211,7 @@ def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> t
 
     A model's calls have none, because such calls are refused.
     """
-    sentences = _find_placeholders(((call.tool_name, call.proposed) for call in calls), execution.given)
+    sentences = _find_placeholders(((call.tool_name, call.proposed) for call in calls), execution.goal_and_inputs)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
 
 
@@ -223,9 +223,11 @@ def drop_edited_placeholders(
     return tuple(sentence for sentence in findings if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
 
 
-def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]], given: JsonValue = None) -> Iterator[str]:
+def _find_placeholders(
+    calls: Iterable[tuple[str, dict[str, JsonValue]]], goal_and_inputs: JsonValue = None
+) -> Iterator[str]:
     texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
-    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts, given))
+    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts, goal_and_inputs))
 
 
 def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[str]:

@@ -65,7 +65,7 @@ class LookedUp:
             tools=self._context.facts() if facts is None else facts,
             unavailable={d.name: d.unavailable for d in self.approval.tools.definitions() if d.unavailable},
             max_steps=self._context.max_steps,
-            given=execution.given,
+            goal_and_inputs=execution.goal_and_inputs,
             parsed=self._parsed,
             earlier={**self.earlier, **execution.earlier} if execution.thread_id else None,
         )

@@ -85,9 +85,9 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
     if unknown := node.keys() - KEYWORDS.keys():
         yield describe_unknown_keys(where, unknown, KEYWORDS)
     for keyword, part in node.items():
-        if keyword not in _WITH_SCHEMAS and (taken := _find_taken(part)) is not None:
+        if keyword not in _WITH_SCHEMAS and (binding := _find_binding(part)) is not None:
             yield (
-                f"{keyword} of {where} takes a fixed value, and {_quote(taken)} takes one from elsewhere; write the "
+                f"{keyword} of {where} takes a fixed value, and {_quote(binding)} takes one from elsewhere; write the "
                 "value itself, or let a reasoning step compare the two"
             )
     kinds = {kind: keyword for keyword in node if (kind := KEYWORDS.get(keyword))}
@@ -108,14 +108,14 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
             yield f"{path} of {where} must be a schema in an object, not {describe(child)}"
 
 
-def _find_taken(value: JsonValue) -> JsonValue:
+def _find_binding(value: JsonValue) -> JsonValue:
     """Return the first part of the value that looks like a binding or a placeholder; None if there is none."""
     if isinstance(value, str):
         return value if re.fullmatch(_TAKING_TEXT, value) else None
     if isinstance(value, dict) and value.keys() & _TAKING_KEYS:
         return value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((taken for taken in map(_find_taken, parts) if taken is not None), None)
+    return next((binding for binding in map(_find_binding, parts) if binding is not None), None)
 
 
 def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:

@@ -107,7 +107,7 @@ _CODE_NAMES = (
 )
 _CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^[^\S\n]*(?:import|def|return|echo|export|SELECT)\b"
 _PROSE_NAMES = r"(?i)(?:^|_)(?:body|message|subject|e?mail|action|comment|greeting)$"
-"""Names of arguments for people: markup in them is no sign of code."""
+"""Names of arguments for people: markup in them does not count as code."""
 _MARKUP = r"(?i)</?(?:a|b|body|br|div|em|h[1-6]|html|i|img|li|ol|p|span|strong|table|t[dhr]|u|ul)\b[^<>{}]*>"
 _URL = r"\b[a-z][a-z\d+.-]{0,30}://\S+"
 _GREETING = r"(?i)(?:dear|hello|hi)\b"
@@ -119,22 +119,22 @@ _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem
 """A text without a match has no placeholder. Most texts have no match, so they are not searched further."""
 
 
-def find_placeholders(arguments: JsonValue, given: JsonValue = None) -> Iterator[str]:
-    """Yield one sentence for each value that is a placeholder or contains one, unless a text in `given` says the same.
+def find_placeholders(arguments: JsonValue, goal_and_inputs: JsonValue = None) -> Iterator[str]:
+    """Yield one sentence for each value that is a placeholder or contains one, unless `goal_and_inputs` say it.
 
     A URL on example.com is a placeholder; a sentence that mentions example.com is not. Of a binding only the default is
     searched, and of a template only its own words.
     """
-    return (fault for _, fault in search(((None, path, text) for path, text in list_texts(arguments)), given))
+    return (fault for _, fault in search(((None, path, text) for path, text in list_texts(arguments)), goal_and_inputs))
 
 
-def search(texts: Iterable[tuple[Owner, str, str]], given: JsonValue = None) -> Iterator[tuple[Owner, str]]:
+def search(texts: Iterable[tuple[Owner, str, str]], goal_and_inputs: JsonValue = None) -> Iterator[tuple[Owner, str]]:
     """Yield, for each text with a placeholder, its owner and a sentence on the fault, without the full stop.
 
     `texts` are triples of an owner, a path and a text. The search ends at the limits of this module.
     """
     chars_left = MAX_SEARCHED_CHARS
-    source = "\n".join(text for _, text in islice(list_texts(given), MAX_VALUES))[:MAX_SEARCHED_CHARS]
+    source = "\n".join(text for _, text in islice(list_texts(goal_and_inputs), MAX_VALUES))[:MAX_SEARCHED_CHARS]
     for owner, path, text in islice(texts, MAX_VALUES):
         if len(text) > MAX_TEXT_CHARS or not re.search(_HINT, text):
             continue
@@ -174,7 +174,7 @@ def _find_in(name: str, text: str, source: str) -> str | None:
 
 
 def _is_sentence(text: str, rest: str) -> bool:
-    """Return whether the text is for people; `rest` is what it has besides placeholders."""
+    """Return whether the text is for people; `rest` is the text without its placeholders."""
     if re.match(_SENTENCE, text) is None:
         return False
     if re.match(_GREETING, text):

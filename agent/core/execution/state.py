@@ -465,8 +465,8 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         return self.status in FINISHED
 
     @property
-    def given(self) -> JsonValue:
-        """What its requester wrote: a value that stands there word for word is no placeholder."""
+    def goal_and_inputs(self) -> JsonValue:
+        """What its requester wrote; a value that is in it word for word does not count as a placeholder."""
         return [self.goal, dict(self.inputs)]
 
     @property

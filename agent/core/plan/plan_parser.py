@@ -76,13 +76,14 @@ def parse_plan(
     max_steps: int = MAX_STEPS,
     earlier: Earlier | None = None,
     earlier_plan: Plan | None = None,
-    given: JsonValue = None,
+    goal_and_inputs: JsonValue = None,
 ) -> Parsed:
     """Return the checked plan, and warnings: what was dropped from a model's plan, and what looks like a mistake.
 
     `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
     thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
-    Texts in `given` are no placeholders. With `tools` None, nothing that depends on tools or on the thread is checked.
+    What `goal_and_inputs` say is not a placeholder. With `tools` None, nothing that depends on tools or on the thread
+    is checked.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -121,7 +122,7 @@ def parse_plan(
         if problems:
             raise _build_error(problems)
         return plan, tuple(warnings)
-    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)], given)
+    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)], goal_and_inputs)
     if author == "caller":
         # A caller may really want such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])
@@ -278,7 +279,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""
-    given: JsonValue = None
+    goal_and_inputs: JsonValue = None
     """What the requester of the execution wrote."""
     parsed: list[tuple[object, Parsed | Exception]] = []
     """For each large plan parsed so far: everything that the outcome depends on, and the outcome itself."""
@@ -298,7 +299,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             max_steps=self.max_steps,
             earlier=self.earlier,
             earlier_plan=earlier_plan,
-            given=self.given,
+            goal_and_inputs=self.goal_and_inputs,
         )
         if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
@@ -318,7 +319,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
             self.max_steps,
             results,
             earlier_plan,
-            self.given,
+            self.goal_and_inputs,
         )
         outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
         if outcome is None:

@@ -57,10 +57,10 @@ def find_argument_faults(calls: Iterable[WrittenCall], tools: Mapping[str, ToolF
     return faults[:MAX_LISTED]
 
 
-def list_placeholders(calls: Iterable[WrittenCall], given: JsonValue) -> list[str]:
+def list_placeholders(calls: Iterable[WrittenCall], goal_and_inputs: JsonValue) -> list[str]:
     """Return a sentence for each value that is a placeholder or contains one, at most `MAX_LISTED`."""
     texts = ((call, path, text) for call in calls for path, text in list_texts(call.arguments))
-    return list(islice((f"{call}: {fault}" for call, fault in search(texts, given)), MAX_LISTED))
+    return list(islice((f"{call}: {fault}" for call, fault in search(texts, goal_and_inputs)), MAX_LISTED))
 
 
 def describe_absent(name: str, names: Collection[str], unavailable: Mapping[str, str]) -> str:
