@@ -6,7 +6,8 @@ from contextlib import suppress
 from functools import partial
 
 from planwarden.agent.common.errors import LogUnreadable, UsageError
-from planwarden.agent.core.execution.state import FINISHED, ExecutionState, StepStatus
+from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus, StepStatus
+from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.server.api.home import Home
@@ -19,8 +20,8 @@ from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
-NEWEST = 100
-"""How many of the newest executions are searched for unfinished ones; those that wait are found by their questions."""
+UNFINISHED: tuple[ExecutionStatus, ...] = ("suspended", "running", "planned")
+"""In the order in which they are listed."""
 GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Completed, and not undone": ("completed",),
     "Failed or rejected": ("failed", "rejected"),
@@ -80,16 +81,14 @@ async def _read_execution(home: Home, beginning: str, store: Lookups) -> tuple[H
 
 
 async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
-    """Return executions with an open question, oldest first, then other unfinished ones; at most `MAX_LISTED`."""
-    rows = (await store.suspensions(limit=MAX_LISTED)).rows
-    headers = await store.executions(None, NEWEST)
-    unfinished = [header.execution_id for header in headers if header.status not in FINISHED]
-    executions: list[ExecutionState] = []
-    for execution_id in dict.fromkeys([*(row.execution_id for row in rows), *unfinished]):
+    """Return executions that wait, then other unfinished ones, the newest activity first; at most `MAX_LISTED`."""
+    pages = [await store.list_executions(ExecutionFilter(status=status), limit=MAX_LISTED) for status in UNFINISHED]
+    executions: dict[str, ExecutionState] = {}
+    for row in (row for page in pages for row in page.rows):
         # An execution with a damaged log cannot be described, and `planwarden doctor` names it.
         with suppress(LogUnreadable):
-            executions.append(await find_execution(store, execution_id))
-    return [execution for execution in executions if not execution.is_finished][:MAX_LISTED]
+            executions[row.execution_id] = await find_execution(store, row.execution_id)
+    return [execution for execution in executions.values() if not execution.is_finished][:MAX_LISTED]
 
 
 def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 import pytest
 from pydantic import JsonValue
 
+from planwarden import Execution, Warden
 from tests.kit import requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, needs_terminal, step
 
@@ -223,6 +224,18 @@ def test_without_an_id_nothing_is_cancelled_and_everything_unfinished_is_listed(
         refused = cli.main("cancel", wrong_id)
         assert refused.code == code and said in refused.err
     assert "1 waiting for an answer" in cli.main("list").out
+
+
+def test_an_unfinished_run_is_listed_to_be_cancelled_however_many_newer_runs_have_ended(cli: Cli) -> None:
+    async def start(warden: Warden) -> Execution:
+        waiting = await warden.execute_plan({"todoList": [step("rest", "wait", {"seconds": 9_000})]}, wait_seconds=0)
+        for _ in range(101):
+            await warden.execute_plan({"todoList": [step("find", "find", {"topic": "x"})]})
+        return waiting
+
+    thread_id = str(cli.ask(start)["threadId"])
+    result = cli.main("cancel", "--json")
+    assert result.json["error"]["details"]["threads"] == [thread_id], result
 
 
 @at_terminal
