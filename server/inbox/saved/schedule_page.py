@@ -14,7 +14,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
 from planwarden.server.schedules.schedule_commands import ScheduleBook
-from planwarden.server.views.escaping import ValueView, escape_text, format_name
+from planwarden.server.views.escaping import ValueView, capitalize, escape_text, format_name
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS
 from planwarden.storage.schedules import MAX_RECENT, MissedTicks, Overlap, PlanSchedule, ScheduleStore
@@ -100,11 +100,7 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
     if did != "ran":
         return _DONE.get((did, is_paused))
     run = next((run for run in card["runs"] if str(int(run["at"].timestamp())) == request.query("tick")), None)
-    if run is None:
-        return None
-    if run["execution_id"] is None:
-        return Remark(f"Nothing was started: {run['reason'] or run['words']}.", tone="bad")
-    return Remark(f"Started: the run {run['words']}.", tone="good")
+    return None if run is None else Remark(run["outcome"], tone=run["tone"])
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
@@ -175,10 +171,13 @@ async def _build_run_line(store: Store, tick: TickView) -> Values:
     """Return what became of a tick, and of the run that it started."""
     line: Values = {"at": tick.tick_at, "reason": "", "execution_id": None}
     if tick.execution_id is None:
-        words = WORDS["tick"][tick.outcome]
-        return {**line, "words": words.word, "tone": words.tone, "reason": escape_text(tick.reason or "")}
+        words, reason = WORDS["tick"][tick.outcome], escape_text(tick.reason or "")
+        outcome = f"Nothing was started: {reason or words.word}."
+        return {**line, "words": words.word, "tone": words.tone, "reason": reason, "outcome": outcome}
     header = await store.header(tick.execution_id)
     if header is None:
-        return {**line, "words": "started; its run was deleted since", "tone": "dim"}
+        text = "started; its run was deleted since"
+        return {**line, "words": text, "tone": "dim", "outcome": f"{capitalize(text)}."}
     words = WORDS["execution"][header.status]
-    return {**line, "words": words.word, "tone": words.tone, "execution_id": tick.execution_id}
+    outcome = f"Started: it {words.phrase}."
+    return {**line, "words": words.word, "tone": words.tone, "outcome": outcome, "execution_id": tick.execution_id}

@@ -87,7 +87,7 @@ async def test_run_now_pressed_twice_starts_one_run_and_links_to_what_it_did(tmp
         made = await add_schedule(found.warden.service.store, plan="plain")
         form = (await browser.open(f"/inbox/schedules/{made.schedule_id}")).form("/run")
         answer = await browser.submit(form)
-        assert "Started: the run" in (await browser.open(answer.headers["location"])).words
+        assert "Started: it" in (await browser.open(answer.headers["location"])).words
         [record] = (await list_stored(found))[0].recent
         service = found.warden.service
         await service.wait(await service.find(record.execution_id or ""), 60)
@@ -103,6 +103,24 @@ async def test_run_now_pressed_twice_starts_one_run_and_links_to_what_it_did(tmp
         assert len((await list_stored(found))[0].recent) == 2
         for wrong in ("", "x", "9" * 30, "١"):
             assert (await browser.submit(form, version=wrong)).status == 422
+
+
+async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_never_shown_in_green(
+    tmp_path: Path,
+) -> None:
+    @planwarden.tool(risk="read", effect="read")
+    async def print_out() -> str:
+        raise planwarden.ToolError("out of paper")
+
+    async with _open(tmp_path, print_out) as (found, browser):
+        write(tmp_path, "print", "todoList: [{id: a, description: x, toolCalls: [{toolName: print_out}]}]")
+        made = await add_schedule(found.warden.service.store, plan="print")
+        answer = await browser.submit((await browser.open(f"/inbox/schedules/{made.schedule_id}")).form("/run"))
+        service = found.warden.service
+        [record] = (await list_stored(found))[0].recent
+        await service.wait(await service.find(record.execution_id or ""), 60)
+        page = await browser.open(answer.headers["location"])
+        assert '<p class="remark bad" role="status">Started: it failed.</p>' in page.text, page.text
 
 
 @requirement("approval:starter")
