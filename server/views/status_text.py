@@ -66,10 +66,9 @@ def describe_wait(addressees: Collection[str]) -> str:
 
 
 def describe_progress(execution: ExecutionState) -> str:
-    """Return how many steps are over, such as `2 of 3 steps`; empty before there is a plan."""
-    over = sum(step.status in ("completed", "skipped", "rehearsed") for step in execution.steps.values())
+    """Return how many steps are done, such as `2 of 3 steps`; empty before there is a plan."""
     count = len(execution.steps)
-    return f"{over} of {count} step{'s' if count != 1 else ''}" if count else ""
+    return f"{execution.steps_done} of {count} step{'s' if count != 1 else ''}" if count else ""
 
 
 def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | None:

@@ -71,6 +71,12 @@ async def test_a_failed_step_is_unfolded_and_a_skipped_one_says_which_condition_
         assert "the value is a list of 3, and minItems asks for 4" in page.words and 'class="fault"' not in page.text
 
 
+async def test_the_page_and_the_list_count_the_same_steps_as_done() -> None:
+    async with _visit_run(FIND, ERASE, {**NOTE, "dependencies": ["erase"]}) as (_, browser, asked):
+        for path in (f"/inbox/executions/{asked.execution_id}", "/inbox/plans"):
+            assert "1 of 3 steps" in (await browser.open(path)).words, path
+
+
 @requirement("console:plan")
 async def test_a_large_result_is_a_file_that_no_browser_runs() -> None:
     large, small = ("<script>alert(1)</script>" * times for times in (20_000, 1_000))
