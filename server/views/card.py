@@ -22,6 +22,7 @@ import msgspec
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import has_bindings
+from planwarden.agent.core.execution.events import MODEL_ASSURANCES
 from planwarden.agent.core.execution.question import Question
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.plan.plan import plan_to_json
@@ -201,7 +202,7 @@ def build_card(
     question, note = suspension.question, cache(partial(note_tool, tools))
     call = execution.find_call(question.call_id or "")
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
-    speaker, is_verified = _name_speaker(execution, question, call)
+    speaker, is_verified = _name_speaker(execution, suspension, call)
     steps, planned = tuple(list_planned_steps(plan, note)), list(execution.steps)
     place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
     if plan is not None:
@@ -277,8 +278,9 @@ def _build_title(question: Question) -> str:
     return _build_heading(question)
 
 
-def _name_speaker(execution: ExecutionState, question: Question, call: Call | None) -> tuple[str, bool]:
+def _name_speaker(execution: ExecutionState, suspension: SuspensionState, call: Call | None) -> tuple[str, bool]:
     """Return whose words the question has, and whether they are exactly those of the operator's own plan."""
+    question, first = suspension.question, suspension.first or suspension.question
     tool_name = question.tool_name if question.call_id is not None else None
     if question.asker:
         return question.asker, False
@@ -288,8 +290,8 @@ def _name_speaker(execution: ExecutionState, question: Question, call: Call | No
     if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_in_words:
         return f"tool {tool_name!r}", False
     is_own = (execution.is_operators or execution.saved_plan is not None) and question.addressee != "caller"
-    is_changed = execution.is_revised or bool(question.edits) or (call is not None and call.by_model)
-    if not is_own or is_changed:
+    is_edited = question.message != first.message or any(edit.assurance in MODEL_ASSURANCES for edit in question.edits)
+    if not is_own or execution.is_revised or is_edited or (call is not None and call.by_model):
         return "the agent", False
     takes_values = not question.traits.is_about_calls and call is not None and has_bindings(call.proposed)
     return "the plan", not takes_values

@@ -14,6 +14,7 @@ from planwarden.server.cli.checks.report import CheckStatus
 from planwarden.server.cli.terminal.lines import outcome_lines, step_lines
 from planwarden.server.inbox.pages.execution import build_plan_view
 from planwarden.server.inbox.request import Values
+from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.plan_graph import build_graph
@@ -327,13 +328,21 @@ async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_with
 
 
 @kit.requirement("voices:apart")
-async def test_words_that_a_model_put_into_the_operators_question_are_not_the_plans() -> None:
+@pytest.mark.parametrize(
+    ("editor", "label"),
+    [
+        (kit.Authority(assurance="claimed", channel="mcp", principal="local"), "The agent says (unverified)"),
+        (kit.Authority(assurance="human", channel="inbox", principal="ann"), "The plan says"),
+    ],
+)
+async def test_after_an_edit_of_a_row_the_words_stay_the_operators_unless_a_model_made_it(
+    editor: kit.Authority, label: str
+) -> None:
     async with kit.warden(kit.Ledger()) as made:
-        step = kit.tool_step("wipe", "erase", {"ids": [1]})
-        asked = await kit.start_as(made.service, kit.plan(step), OPERATOR)
-        claimed = kit.Authority(assurance="claimed", channel="mcp", principal="local")
-        decision = kit.Decision(approved=True, modified_args={"ids": [2]})
+        asked = await kit.start_as(made.service, kit.plan(_loop(1, 2)), OPERATOR)
         [question] = asked.suspensions
-        edited = await kit.decide(made, question, decision, claimed, wait_seconds=0)
-    assert question.card.label == "The plan says"
-    assert edited.suspensions[0].card.label == "The agent says (unverified)"
+        assert question.card.label == "The plan says"
+        decision = kit.Decision(approved=True, modified_args={"1": {"ids": [9]}})
+        await kit.decide(made, question, decision, editor, wait_seconds=0)
+        state = await made.service.find(asked.execution_id)
+    assert build_card(state, state.suspensions[question.suspension_id], None).label == label
