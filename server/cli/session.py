@@ -201,12 +201,14 @@ class CliSession(msgspec.Struct, frozen=True):
             message = TerminalLine(("a model has to answer: ", "warn"), escape_text(question.message), mark="asks")
             return [message, TerminalLine(MODEL_ADVICE, indent=1)]
         if question.addressee == "human":
-            message = TerminalLine(("waits for an answer: ", "warn"), suspension.card.title, mark="asks")
-            words = cut_text(suspension.card.words, 200)
-            agent_line = TerminalLine((f"{suspension.card.label}: ", "dim"), words, indent=1)
+            card = suspension.card
+            message = TerminalLine(("waits for an answer: ", "warn"), card.title, mark="asks")
+            said = (
+                (TerminalLine((f"{card.label}: ", "dim"), cut_text(card.words, 200), indent=1),) if card.words else ()
+            )
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.home.command(*words) for words in (approve, ("reject", question.suspension_id)))
-            return [message, agent_line, *(TerminalLine(command, indent=1) for command in commands)]
+            return [message, *said, *(TerminalLine(command, indent=1) for command in commands)]
         if question.expires_at is None:
             return []
         until = format_instant(to_utc(question.expires_at))

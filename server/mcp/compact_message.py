@@ -38,7 +38,7 @@ def build_compact_message(card: Card) -> str | None:
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"
-    word_lines = _wrap_lines(f"{card.label}: {words}")
+    word_lines = _wrap_lines(f"{card.label}: {words}") if words else []
     facts = next((lines for lines in layouts if len(lines) + len(word_lines) <= MAX_LINES), None)
     if facts is not None:
         return "\n".join([*facts, *word_lines])

@@ -131,7 +131,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     label: str
     """Says whose `words` these are, and that they are unverified unless they come from the operator's own plan."""
     words: str
-    """Cut to `AGENT_CHARS` or `ASKER_CHARS` characters."""
+    """Cut to `AGENT_CHARS` or `ASKER_CHARS` characters; empty if they are only the name of the tool."""
     message: ValueView
     """All of the words."""
     form: ValueView | None
@@ -298,6 +298,8 @@ def _name_speaker(execution: ExecutionState, suspension: SuspensionState, call: 
 
 
 def _cut_words(question: Question) -> str:
+    if question.traits.is_about_calls and question.message == question.tool_name:
+        return ""
     limit = ASKER_CHARS if question.asker else AGENT_CHARS
     words = escape_text(question.message[: limit + 1])
     if measure_text(words) <= limit and len(question.message) <= limit:

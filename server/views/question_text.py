@@ -15,7 +15,8 @@ from planwarden.server.views.instants import format_instant
 def format_lines(card: Card) -> list[str]:
     """Return the card as lines of text, without its place: the heading, the findings, the facts, then the words."""
     findings = (f"planwarden found: {sentence}" for sentence in card.findings)
-    return [card.heading, *findings, *format_facts(card), f"{card.label}: {card.words}"]
+    words = (f"{card.label}: {card.words}",) if card.words else ()
+    return [card.heading, *findings, *format_facts(card), *words]
 
 
 def format_facts(card: Card, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:

@@ -17,7 +17,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import open_session
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text
 
@@ -96,7 +96,7 @@ def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:
         "todoList": [
             {
                 "id": STEP,
-                "description": f"Call {one_line(name, 64)}",
+                "description": name,
                 "requiredTools": [name],
                 "toolCalls": [{"toolName": name, "arguments": arguments}],
             }

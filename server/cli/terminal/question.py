@@ -43,8 +43,9 @@ def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool 
         lines.append(TerminalLine(f"Needs: {WHOM[question.needs]}"))
     if not is_cut:
         lines.append(TerminalLine((f"Digest: {question.digest[:MIN_DIGEST_CHARS]}", "dim")))
-    words = card.words if is_cut else card.whole_words
-    lines += [TerminalLine((f"{card.label}:", "bold")), TerminalLine((words, "dim"), indent=1)]
+    if card.words:
+        words = card.words if is_cut else card.whole_words
+        lines += [TerminalLine((f"{card.label}:", "bold")), TerminalLine((words, "dim"), indent=1)]
     style = _RISK_STYLES.get(question.risk, "warn")
     terminal.panel(f"{card.heading} {shorten_id(question.suspension_id)}", lines, style)
 

@@ -130,6 +130,13 @@ def test_yes_at_a_terminal_is_the_persons_who_typed_the_command(cli: Cli, termin
 
 
 @at_terminal
+def test_the_question_about_a_call_from_the_command_line_holds_no_words_of_a_plan(cli: Cli, terminal: Open) -> None:
+    person = terminal("call", "erase", "--arg", "ids=[1]")
+    assert person.play("Run this call?", "Risk: dangerous", "Approve?", "> y") == 0 and cli.ledger == ["erase [1] none"]
+    assert "The plan says" not in person.text, person.text
+
+
+@at_terminal
 def test_keys_typed_before_a_question_are_dropped_and_said_to_be(cli: Cli, terminal: Open) -> None:
     slow = step("a", "wait", {"seconds": 1})
     person = terminal("run", cli.write("plan.json", {"todoList": [slow, ERASE]}))

@@ -105,6 +105,11 @@ def test_a_server_that_is_down_is_named_with_its_reason_by_each_command_and_hind
     assert down.code == 1 and "'bad'" in down.err
 
 
+def test_a_call_that_waits_is_listed_without_words_of_a_plan(cli: Cli) -> None:
+    called = cli.main("call", "erase", "--arg", "ids=[1]")
+    assert called.code == 3 and "waits for an answer: Run erase?" in called.out and " says" not in called.out
+
+
 def test_what_only_reads_runs_without_asking_after_trust_and_comments_stay(cli: Cli) -> None:
     assert cli.main("call", "d_echo", "--arg", "text=x").code == 3
     asked = cli.main("trust", "d")
