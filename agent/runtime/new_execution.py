@@ -34,6 +34,8 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a given plan is for."""
     inputs: Mapping[str, JsonValue] | None = None
     """The inputs of the plan."""
+    has_all_inputs: bool = False
+    """A retry keeps no other inputs than these, if there are any."""
     options: Mapping[str, JsonValue] | None = None
     """The options, in the form in which the MCP tools take them."""
 

@@ -25,7 +25,7 @@ async def start_retry(
     """Return the new execution of the thread that `start` names, already running.
 
     If `start` has no inputs, those of the last execution stay. If it has some, the others stay only if the plan takes
-    the same inputs as before. Without a `plan`, the plan of the last execution runs.
+    the same inputs as before, and unless `start` has all. Without a `plan`, the plan of the last execution runs.
 
     Raises:
         NotRetryable: a completed execution needs a `from_step`, something would be done twice, or the thread moved on.
@@ -49,7 +49,7 @@ async def start_retry(
     )
     try:
         if document is not None:
-            new = await _add_plan(starts, new, execution, document, start.inputs, from_step)
+            new = await _add_plan(starts, new, execution, document, start, from_step)
         elif from_step is not None or start.inputs is not None:
             raise InvalidArguments(
                 f"execution {execution.execution_id!r} has no plan, so there is no step to go on from and nothing "
@@ -69,11 +69,11 @@ async def _add_plan(
     new: NewExecution,
     execution: ExecutionState,
     document: JsonValue,
-    new_inputs: Mapping[str, JsonValue] | None,
+    start: StartOptions,
     from_step: str | None,
 ) -> NewExecution:
     parsed = await _check_plan(starts, execution, document)
-    inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, new_inputs))
+    inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, start))
     reuse = take_over(execution, parsed.plan, inputs, from_step)
     _check_tools(starts, parsed.plan, reuse, document)
     return replace(
@@ -122,14 +122,12 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
         )
 
 
-def _choose_inputs(
-    source: ExecutionState, plan: Plan, new_inputs: Mapping[str, JsonValue] | None
-) -> Mapping[str, JsonValue] | None:
-    """Return `new_inputs`, plus old ones if the plan takes the same; if None, the old ones if the plan takes any."""
-    if new_inputs is None:
+def _choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Mapping[str, JsonValue] | None:
+    """Return the new inputs, plus old ones if the plan takes the same; if None, the old ones if the plan takes any."""
+    if start.inputs is None:
         return source.inputs if plan.inputs is not None else None
-    takes_same = source.plan is not None and source.plan.inputs == plan.inputs
-    return {**source.inputs, **new_inputs} if takes_same else new_inputs
+    keeps_others = not start.has_all_inputs and source.plan is not None and source.plan.inputs == plan.inputs
+    return {**source.inputs, **start.inputs} if keeps_others else start.inputs
 
 
 def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:

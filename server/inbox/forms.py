@@ -125,7 +125,7 @@ def build_input_fields(
     if declared:
         # A person cannot leave out a field with a default: the default would come back.
         fields = tuple(
-            replace(field, is_required=field.is_required or field.is_present)
+            replace(field, is_required=field.is_required or "default" in field.schema)
             for field in build_form_fields(inputs, {name: values[name] for name in values if name in declared})
         )
     takes_more = inputs.get("additionalProperties") not in (None, False) or bool(inputs.get("patternProperties"))

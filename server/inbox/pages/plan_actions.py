@@ -3,7 +3,7 @@
 Each action does what the command line does, for the owner of the execution. A form has the key with which its page was
 made, so a form that is sent twice starts one run.
 
-Inputs that the form does not change stay as they were. A completed step that took a changed value runs again only if
+An optional input that the form leaves out is taken back. A completed step that took a changed value runs again only if
 the person chose that step, or one before it. Otherwise nothing starts, and the page says why.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import Requester
@@ -62,7 +61,7 @@ async def go_on(
     # If the same form is sent again, the answer is the run that it started.
     if later is not None and await store.find_start(execution.principal, key) is None:
         raise InvalidArguments("a later run of this thread exists; open it to go on from there")
-    start = StartOptions(requester=_build_requester(request, execution), key=key, inputs=inputs)
+    start = StartOptions(requester=_build_requester(request, execution), key=key, inputs=inputs, has_all_inputs=True)
     retried = await request.service.retry(execution.thread_id, start, from_step=from_step)
     return request.redirect(f"/executions/{retried.execution_id}")
 
@@ -109,13 +108,8 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     if verdict == "check":
         remark = Remark("These inputs fit the plan; nothing was started.", tone="plain")
         return await _render_inputs(request, execution, remark, filled=form_inputs)
-    changed = {
-        name: value
-        for name, value in form_inputs.values.items()
-        if name not in execution.inputs or not is_same_json(execution.inputs[name], value)
-    }
     try:
-        return await go_on(request, request.form_value("from") or None, changed)
+        return await go_on(request, request.form_value("from") or None, form_inputs.values)
     except UsageError as error:
         refusal = describe_refusal(error, "Nothing was started.")
         return await _render_inputs(request, execution, refusal, filled=form_inputs)

@@ -191,6 +191,26 @@ async def test_a_retry_with_other_inputs_goes_on_with_them_and_keeps_what_was_no
 
 
 @requirement("console:other-inputs")
+async def test_optional_inputs_can_be_taken_back_when_a_run_is_run_again() -> None:
+    kinds: dict[str, JsonValue] = {
+        "topic": {"type": "string"},
+        "n": {"type": "integer"},
+        "mood": {"enum": ["calm", "wild"]},
+        "note": {"type": "string"},
+    }
+    schema: dict[str, JsonValue] = {"type": "object", "properties": kinds, "additionalProperties": {"type": "integer"}}
+    given: dict[str, JsonValue] = {"topic": "old", "n": 7, "mood": "calm", "note": "x", "more": 1}
+    find = tool_step("find", "find", {"topic": _take("topic")})
+    async with _visit_run(find, ERASE, schema=schema, inputs=given) as (found, browser, run):
+        page = await browser.open(f"/inbox/executions/{run.execution_id}/inputs")
+        key = {name: f"arg.{derive_key(name)}" for name in kinds}
+        changes = {key["n"]: "", key["mood"]: "", f"omit.{key['note']}": "yes", "more": ""}
+        assert page.text.count("leave this out") == 2 and "not set" in page.words, page.words
+        answer = await browser.submit(page.form("/inputs/run"), press="run", **changes)
+        assert (await found.warden.service.find(answer.run_id)).inputs == {"topic": "old"}
+
+
+@requirement("console:other-inputs")
 async def test_values_that_do_not_fit_are_shown_at_their_fields_and_enter_starts_nothing() -> None:
     async with _visit_inputs(approved=False) as (found, browser, run, form):
         checked = await browser.submit(form, press="check", **{TOPIC: "new"})
