@@ -139,10 +139,13 @@ class Service:
 
         return await self._start(start, build_request(start.key, {"goal": goal}, call), create)
 
-    async def execute_plan(self, plan: JsonValue, start: StartOptions) -> ExecutionState:
+    async def execute_plan(
+        self, plan: JsonValue, start: StartOptions, *, saved_plan: ev.PlanVersion | None = None
+    ) -> ExecutionState:
         """Run the plan; without one, run the thread's planned one, or continue its incomplete one on a larger budget.
 
-        Without a key, the execution warns of an unfinished one of the same plan.
+        `saved_plan` is the version whose plan this is, to be recorded. Without a key, the execution warns of an
+        unfinished one of the same plan.
         """
         call = read_options(start.options)
         if plan is None:
@@ -151,7 +154,7 @@ class Service:
             check_text(start.goal, "goal", MAX_GOAL_CHARS)
         # Look the key up before checking the plan: the plan's tools may have gone since it ran.
         request = build_plan_request(start, plan, call)
-        return await self._start(start, request, lambda request: self._create_from_plan(plan, start, call, request))
+        return await self._start(start, request, lambda new: self._create_from_plan(plan, start, call, new, saved_plan))
 
     async def run_plan(self, name: str, start: StartOptions, *, shown_digest: str | None = None) -> ExecutionState:
         """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.

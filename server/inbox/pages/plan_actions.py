@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.agent.core.control.retry_reuse import keep_version
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
@@ -79,7 +80,8 @@ async def rehearse_plan(request: InboxRequest) -> Response:
         inputs=dict(execution.inputs) or None,
         options={"rehearse": True},
     )
-    rehearsal = await request.service.execute_plan(plan_to_json(execution.plan), start)
+    version = keep_version(execution, execution.plan)
+    rehearsal = await request.service.execute_plan(plan_to_json(execution.plan), start, saved_plan=version)
     return request.redirect(f"/executions/{rehearsal.execution_id}")
 
 

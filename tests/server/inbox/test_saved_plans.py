@@ -98,6 +98,14 @@ async def test_the_form_starts_the_plan_with_typed_values_and_leads_to_the_page_
     assert (row.facts["plan"], row.facts["principal"], row.facts["channel"]) == ("remind", "ann", "inbox")
 
 
+async def test_a_rehearsal_from_the_page_of_a_run_is_one_of_the_same_saved_plan(tmp_path: Path) -> None:
+    async with opened(tmp_path, plain=NOTE % "hi") as (found, browser):
+        run = await find_run(found, await browser.submit(await fill(browser, "plain"), press="start"))
+        page = await browser.open(f"/inbox/executions/{run.execution_id}")
+        rehearsed = await find_run(found, await browser.submit(page.form("/rehearse")))
+    assert (rehearsed.status, rehearsed.saved_plan) == ("rehearsed", run.saved_plan) and run.saved_plan is not None
+
+
 FAULTS: tuple[tuple[dict[str, str], str, str], ...] = (
     ({}, "customer", "this field is required"),
     ({"customer": "Ada", "times": "9"}, "times", "greater than the maximum of 3"),
