@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import platform
+import shlex
 import sqlite3
 import stat
 import sys
@@ -173,7 +174,8 @@ def _check_file_modes(settings: Settings) -> HealthCheck:
             continue
         modes[path.name] = f"{actual_mode:04o}"
         if actual_mode & 0o077:
-            open_to_others.append(f"others can read {path} (mode {actual_mode:04o}): chmod {mode:o} {path}")
+            command = shlex.join(("chmod", f"{mode:o}", str(path)))
+            open_to_others.append(f"others can read {path} (mode {actual_mode:04o}): {command}")
     if open_to_others:
         # Before the first execution the home holds only what a person put there.
         status = "broken" if database is not None and database.exists() else "warning"

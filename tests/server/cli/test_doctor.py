@@ -122,6 +122,13 @@ def test_a_fault_is_named_by_its_own_check_and_the_others_go_on(
     assert said.format(home=cli.home) in shown.out, shown.out
 
 
+@needs_terminal
+def test_a_command_that_it_prints_can_be_pasted_although_the_home_has_a_blank_in_its_name(cli: Cli) -> None:
+    cli.home = cli.home.rename(cli.home.parent / "my home")
+    cli.home.chmod(0o755)
+    assert f": chmod 700 '{cli.home}'" in cli.main("doctor").out
+
+
 def test_a_healthy_home_is_healthy(cli: Cli) -> None:
     cli.run_to_question(ERASE)
     result, report = cli.main("doctor"), cli.main("doctor", "--json")
