@@ -55,7 +55,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("/executions/{execution_id}")
 async def show_execution(request: InboxRequest) -> Response:
     execution = await find_execution(request)
-    build = partial(_build_values, request, execution)
+    build = partial(build_values, request, execution)
     return await request.render_live("execution.html", "_execution.html", str(execution.version), build)
 
 
@@ -96,7 +96,7 @@ async def find_later(request: InboxRequest, execution: ExecutionState) -> str | 
     return None if newest == execution.execution_id else newest
 
 
-async def _build_values(request: InboxRequest, execution: ExecutionState) -> Values:
+async def build_values(request: InboxRequest, execution: ExecutionState) -> Values:
     """Return the values of the page without its token."""
     store = request.service.store
     headers = await store.thread(execution.thread_id)

@@ -20,7 +20,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.inbox.forms import FilledForm, build_fault_remark, build_input_fields, fill_inputs_form
-from planwarden.server.inbox.pages.execution import build_plan_view, find_execution, find_later
+from planwarden.server.inbox.pages.execution import build_plan_view, build_values, find_execution, find_later
 from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.views.plan_graph import PlanGraph
@@ -43,16 +43,30 @@ async def cancel_execution(request: InboxRequest) -> Response:
 @ROUTES.form("/executions/{execution_id}/retry")
 async def retry_execution(request: InboxRequest) -> Response:
     """Go on with what is left."""
-    return await go_on(request, None)
+    return await _go_on_or_explain(request, None)
 
 
 @ROUTES.form("/executions/{execution_id}/fork")
 async def fork_execution(request: InboxRequest) -> Response:
     """Run again from the chosen step on."""
-    return await go_on(request, request.form_value("from"))
+    return await _go_on_or_explain(request, request.form_value("from"))
 
 
-async def go_on(
+async def _go_on_or_explain(request: InboxRequest, from_step: str | None) -> Response:
+    """Return the answer of `_go_on`; to a form of a page from before a later run, the page of the run as it is now."""
+    try:
+        return await _go_on(request, from_step)
+    except UsageError as error:
+        execution = await find_execution(request)
+        later = await find_later(request, execution)
+        if later is None:
+            raise
+        values = await build_values(request, execution)
+        remark = describe_refusal(error, "Nothing was started.")
+        return request.render_page("execution.html", remark=remark, later=later, seen="", **values)
+
+
+async def _go_on(
     request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
 ) -> Response:
     """Start a run that goes on from the execution of the address, and redirect to it. Raises as `Service.retry`."""
@@ -111,7 +125,7 @@ async def run_with_inputs(request: InboxRequest) -> Response:
         remark = Remark("These inputs fit the plan; nothing was started.", tone="plain")
         return await _render_inputs(request, execution, remark, filled=form_inputs)
     try:
-        return await go_on(request, request.form_value("from") or None, form_inputs.values)
+        return await _go_on(request, request.form_value("from") or None, form_inputs.values)
     except UsageError as error:
         refusal = describe_refusal(error, "Nothing was started.")
         return await _render_inputs(request, execution, refusal, filled=form_inputs)

@@ -127,7 +127,9 @@ async def test_a_retry_that_is_sent_twice_or_from_a_page_of_before_goes_on_once(
         assert not any(sent.action.endswith("/retry") for sent in old.forms)
         await found.warden.service.cancel(await found.warden.service.find(first), None)
         refused = await browser.submit(other)
-        assert refused.status == 422 and "a later run of this thread exists" in refused.words
+        assert refused.status == 422 and "a later run of this thread exists" in refused.words.lower()
+        assert "ended: rejected by ann" in refused.words
+        assert f'<a href="/inbox/executions/{first}">Open the later run</a>' in refused.text
         assert (await browser.submit(form)).run_id == first
 
 
