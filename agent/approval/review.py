@@ -72,7 +72,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
         and call.needs in ("client", "human")
         and call.quorum == 1
     )
-    findings = tuple(_describe(execution, forecast, covers))
+    findings = tuple(_describe(context, execution, forecast, covers))
     if begun:
         findings = (f"A model revised the plan after {_name(begun)} began.", *findings)
     return replace(question, covers=covers, found=findings)
@@ -105,10 +105,16 @@ def _quote_agent(execution: ExecutionState) -> str:
 
 
 def _describe(
-    execution: ExecutionState, forecast: tuple[CallForecast, ...], covers: tuple[ev.CoveredCall, ...]
+    context: ApprovalContext,
+    execution: ExecutionState,
+    forecast: tuple[CallForecast, ...],
+    covers: tuple[ev.CoveredCall, ...],
 ) -> Iterator[str]:
     asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
-    yield f"{len(execution.steps)} step(s); {len(asking)} call(s) will ask a person."
+    # Of a call whose arguments are not known, only the risk of its tool says whether it will ask.
+    unknown = [call for call in forecast if call.takes_from and call.grant_id is None]
+    by_risk = sum(call.risk is not None and context.policy.for_risk(call.risk).needs is not None for call in unknown)
+    yield f"{len(execution.steps)} step(s); {len(asking) + by_risk} call(s) will ask a person."
     if rows := [call.step_id for call in asking if execution.steps[call.step_id].step.loop is not None]:
         yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
