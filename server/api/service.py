@@ -15,13 +15,14 @@ from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.decide import find_exhausted_budget
+from planwarden.agent.core.control.retry_reuse import keep_version
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState, new_execution
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.agent.core.plan.plan import MAX_ID_CHARS
+from planwarden.agent.core.plan.plan import MAX_ID_CHARS, plan_to_json
 from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.new_execution import NewExecution, StartOptions
@@ -264,6 +265,8 @@ class Service:
 
         async def create(request: StartRequest | None) -> ExecutionState:
             execution = await self.load_newest(thread_id, requester.principal)
+            if execution.status == "rehearsed":
+                return await self._run_rehearsed(execution, start, call, request)
             if execution.status not in ("planned", "incomplete"):
                 raise InvalidArguments(
                     f"thread {thread_id!r} has no planned execution; its newest one is {execution.status}"
@@ -283,6 +286,16 @@ class Service:
         inputs: dict[str, JsonValue] = {"inputs": dict(start.inputs)} if start.inputs else {}
         request = build_request(start.key, {"thread": thread_id, **inputs}, call)
         return await self._starts.start_once(start, request, create, thread_id=thread_id)
+
+    async def _run_rehearsed(
+        self, rehearsal: ExecutionState, start: StartOptions, call: Mapping[str, object], request: StartRequest | None
+    ) -> ExecutionState:
+        """Run the plan of the thread's rehearsal, with the same inputs unless others are given."""
+        plan = rehearsal.plan
+        assert plan is not None
+        start = replace(start, goal=rehearsal.goal, inputs=start.inputs or rehearsal.inputs)
+        after = replace(request or StartRequest(), after=rehearsal.execution_id, after_version=rehearsal.version)
+        return await self._create_from_plan(plan_to_json(plan), start, call, after, keep_version(rehearsal, plan))
 
     async def forecast_plan(
         self,

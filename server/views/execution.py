@@ -215,7 +215,7 @@ def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
         case "completed":
             return describe_proof(state)
         case "rehearsed":
-            return describe_rehearsal(state)
+            return f"{describe_rehearsal(state)} execute_plan with this threadId (and no plan) runs it."
         case "suspended":
             return _describe_waiting(state, pending)
         case "rejected":
@@ -258,7 +258,7 @@ def _describe_waiting(state: ExecutionState, pending: Sequence[Suspension]) -> s
 
 
 def describe_rehearsal(state: ExecutionState) -> str:
-    """Return what a rehearsal found, and what comes next, in sentences."""
+    """Return what a rehearsal found, in sentences."""
     steps = state.steps.values()
     rehearsed = [call.rehearsed for step in steps for call in step.calls if call.rehearsed is not None]
     asks = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
@@ -270,7 +270,7 @@ def describe_rehearsal(state: ExecutionState) -> str:
         sentences.append(f"Skipped, because only a real run has the results: {name_some(unknown, MAX_NAMED)}.")
     if failed := [step.step.step_id for step in steps if step.status == "failed"]:
         sentences.append(f"Failed already now: {name_some(failed, MAX_NAMED)}; correct the plan.")
-    return " ".join([*sentences, "Send the plan without options.rehearse to run it."])
+    return " ".join(sentences)
 
 
 def _describe_done(state: ExecutionState) -> str:

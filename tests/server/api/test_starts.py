@@ -62,6 +62,21 @@ async def test_a_planned_execution_waits_and_is_run_once_for_another_or_the_same
     assert ledger.lines == ["note planned"]
 
 
+async def test_a_plan_that_a_thread_has_rehearsed_is_run_once_without_being_sent_again() -> None:
+    ledger = kit.Ledger()
+    async with kit.warden(ledger, script=PLANNED) as made:
+        planned = await made.create_plan("note it")
+        thread_id = planned.thread_id
+        rehearsed = await made.execute_plan(thread_id=thread_id, options={"rehearse": True})
+        assert (rehearsed.status, ledger.lines) == ("rehearsed", [])
+        assert "execute_plan with this threadId (and no plan) runs it" in rehearsed.next_action
+        run, again = [await made.execute_plan(thread_id=thread_id, key="k") for _ in range(2)]
+        assert (run.status, run.goal, run.execution_id) == ("completed", "note it", again.execution_id)
+        with pytest.raises(InvalidArguments, match="no planned execution"):
+            await made.execute_plan(thread_id=thread_id)
+    assert ledger.lines == ["note planned"]
+
+
 @kit.requirement("plans:inputs")
 async def test_a_planned_execution_takes_inputs_when_it_starts() -> None:
     ledger = kit.Ledger()
