@@ -122,7 +122,7 @@ def _describe_gaps(state: StepState) -> Iterator[str]:
         # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
         why = canonical_json((failed.error_message or "")[:MAX_ERROR_CHARS])
         count, total = state.failed_items, len(state.items or ())
-        yield f"{count} of {total} items failed and {'has' if count == 1 else 'have'} no row; item {index}: {why}."
+        yield f"{count} of {total} items failed and {'has' if count == 1 else 'have'} no row; index {index}: {why}."
 
 
 def _describe_rules(rows: list[_Row]) -> Iterator[str]:

@@ -182,7 +182,7 @@ def _edit_rows(
                 '{"1": {"to": "Ann"}}'
             )
         row = rows[index]
-        edit = _edit_call(context, execution, row.tool_name, row.arguments, arguments, editor, f" in row {index}")
+        edit = _edit_call(context, execution, row.tool_name, row.arguments, arguments, editor, f" at index {index}")
         if edit.names:
             rows[index] = replace(row, arguments=edit.arguments)
             risks.append(edit.requirement.risk)

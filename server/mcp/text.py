@@ -157,8 +157,8 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
 
 
 def _format_rows(suspension: Document) -> Iterator[str]:
-    for number, row in enumerate(suspension.get("calls", ())):
-        yield f"Row {number}: {row['toolName']}({_format_json(row['arguments'])})"
+    for index, row in enumerate(suspension.get("calls", ())):
+        yield f"Row at index {index}: {row['toolName']}({_format_json(row['arguments'])})"
     if "callCount" in suspension:
         yield f"{suspension['callCount']} rows in all; the page of the question shows them"
 
@@ -190,7 +190,7 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
         yield f"  result {_format_json(step['result'], limit)}"
     for item in step.get("itemResults", ()):
         value = item["result"] if "result" in item else item.get("error", {}).get("message")
-        yield f"  item {item['item']} {item['status']}{'' if value is None else ' ' + _format_json(value, limit)}"
+        yield f"  index {item['item']} {item['status']}{'' if value is None else ' ' + _format_json(value, limit)}"
     if "next" in step.get("items", {}):
         total, following = step["items"]["total"], step["items"]["next"]
         yield f"  more of its {total} items: get_execution with stepId {step['id']} and itemsFrom {following}"

@@ -150,6 +150,6 @@ def find_list_fault(items: list[JsonValue]) -> str | None:
     for index, item in enumerate(items):
         size = measure_encoded(item)
         if size > MAX_ARGUMENT_BYTES:
-            return f"leads to item {index}, which has more than {MAX_ARGUMENT_BYTES} bytes"
+            return f"leads to a list whose item at index {index} has more than {MAX_ARGUMENT_BYTES} bytes"
         total += size
     return f"leads to a list of more than {MAX_LIST_BYTES} bytes" if total > MAX_LIST_BYTES else None

@@ -100,7 +100,7 @@ def _end(execution: ExecutionState, state: StepState) -> Action:
     if state.failed_items:
         failed = next(call for call in state.calls if call.status == "failed")
         message = (
-            f"{state.failed_items} of {len(items)} items failed; item {failed.index // len(step.tool_calls)}: "
+            f"{state.failed_items} of {len(items)} items failed; index {failed.index // len(step.tool_calls)}: "
             f"{failed.tool_name} failed: {failed.error_message}"
         )
         return ev.StepFailed(step_id=step.step_id, code=failed.error_code or "tool_error", message=message)

@@ -138,7 +138,7 @@ def _list_edits(suspension: SuspensionState) -> Iterator[str]:
             row_index, _, name = path.partition("/") if question.rows else ("", "", path)
             tool = (question.covers[int(row_index)].tool_name if row_index else question.tool_name) or ""
             before, after = (_find_arguments(version, row_index) for version in (first, question))
-            row = f" (row {int(row_index) + 1})" if row_index else ""
+            row = f" (index {row_index})" if row_index else ""
             yield (
                 f"{tool} of step {question.step_id!r}{row}: {name[:MAX_VALUE_CHARS]!r} from {_quote(before, name)} to "
                 f"{_quote(after, name)}, by {edit.principal!r}"

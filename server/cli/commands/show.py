@@ -210,7 +210,7 @@ def _item_line(item: LoopItem) -> TerminalLine:
     if item.error is not None:
         text = f" → {one_line(item.error.message, RESULT_CHARS * 2)}"
     words = WORDS["item"][item.status]
-    return TerminalLine((f"item {item.item}  ", "dim"), words.word, (text, "dim"), mark=words.mark, indent=1)
+    return TerminalLine((f"index {item.item}  ", "dim"), words.word, (text, "dim"), mark=words.mark, indent=1)
 
 
 def _draw_execution(

@@ -103,7 +103,7 @@ CONDITIONS: list[tuple[Json, str]] = [
 ]
 LOOPS: list[tuple[Json, str]] = [
     (loop(forEach=[1, *[2] * 100]), "'forEach' has 101 items, and 'maxItems' is 100"),
-    (loop(forEach=["x", "x" * 262_144]), "'forEach' leads to item 1, which has more than 262144 bytes"),
+    (loop(forEach=["x", "x" * 262_144]), "'forEach' leads to a list whose item at index 1 has more than 262144 bytes"),
     (loop(maxItems=10_001), "maxItems"),
     (loop(toolCalls=[]), "'forEach' needs 'toolCalls'"),
     (loop(requiredTools=["note", "find"]), "must be in its 'toolCalls'"),

@@ -285,7 +285,7 @@ def test_each_item_and_the_whole_list_are_bounded() -> None:
         ([], "None"),
         (["\ud800"], "None"),
         (list[JsonValue](range(pointers.MAX_LISTED + 1)), f"{pointers.MAX_LISTED + 1} items"),
-        ([1, large], "item 1, which has more than"),
+        ([1, large], "item at index 1 has more than"),
         (
             ["x" * 200_000 for _ in range(pointers.MAX_LIST_BYTES // 200_000 + 1)],
             f"more than {pointers.MAX_LIST_BYTES} bytes",

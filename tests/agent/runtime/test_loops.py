@@ -70,7 +70,7 @@ async def test_an_item_that_failed_stops_the_others_or_leaves_a_gap(
     assert (done.status, step.status, step.validation_status) == (status, status, "failed")
     assert state.steps["a"].result == results
     if step.status == "failed":
-        assert step.error is not None and "items failed; item 1: picky failed: 1 is odd" in step.error.message
+        assert step.error is not None and "items failed; index 1: picky failed: 1 is odd" in step.error.message
 
 
 @requirement("loops:batch")
@@ -246,12 +246,12 @@ async def test_a_customer_without_an_address_stops_the_loop_before_a_person_is_a
     async with warden(tools=office.tools(), store=store) as w:
         stopped = await w.execute_plan(remind(), wait_seconds=60)
         assert (stopped.status, stopped.suspensions, office.mails) == ("failed", (), [])
-        assert stopped.error is not None and "item 1" in stopped.error.message
+        assert stopped.error is not None and "index 1" in stopped.error.message
         goes_on = remind(onItemFailure="continue", toolValidationMode="advisory")
         asked = await w.execute_plan(goes_on, wait_seconds=60)
         assert rows(asked) == ["a@x", "c@x"]
         found = asked.suspensions[0].found
-        assert any("1 of 3 items failed and has no row; item 1" in sentence for sentence in found)
+        assert any("1 of 3 items failed and has no row; index 1" in sentence for sentence in found)
         done = await decide(w, asked)
         assert (await replay_logs(store, has_finished=True)).faults == []
     assert (done.status, done.steps[1].validation_status) == ("completed", "failed")

@@ -281,12 +281,12 @@ def test_a_loop_is_shown_by_telling_calls_and_its_items_by_pages(cli: Cli) -> No
     failing = step("loop", "erase", {"ids": [FAILS]}, forEach=items, onItemFailure="continue")
     result = run_plan(cli, failing)
     assert (
-        result.code == 1 and 'invalid_arguments: 1 of 55 items failed; item 1: erase failed: /ids/0: "x"' in result.out
+        result.code == 1 and 'invalid_arguments: 1 of 55 items failed; index 1: erase failed: /ids/0: "x"' in result.out
     )
     assert "more calls; show --step loop has all items" in result.out and "(allowed by rule 1)" in result.out
     page = cli.main("show", "--step", "loop", "--limit", "2")
     assert "55 items: 54 succeeded, 1 failed, 0 rejected\n" in page.out
-    assert "✓ item 0  done → erased: 1\n    ✗ item 1  failed → /ids/0:" in page.out and "item 2 " not in page.out
+    assert "✓ index 0  done → erased: 1\n    ✗ index 1  failed → /ids/0:" in page.out and "index 2 " not in page.out
     assert f"more: planwarden --home {cli.home} show {cli.newest_thread[:8]} --step loop --items-from 2" in page.out
     rest = cli.main("show", "--step", "loop", "--items-from", "53", "--json").json
     assert [(item["item"], item["status"]) for item in rest["steps"][0]["itemResults"]] == [

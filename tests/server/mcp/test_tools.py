@@ -91,6 +91,7 @@ async def test_the_text_of_a_planned_and_of_a_rehearsed_execution_says_what_it_w
     rehearsed = await desk.call("execute_plan", plan=plan(FIND, loop), options={"rehearse": True})
     said = 'erase({"ids": [1]}) rehearsed\n    would need {"risk": "dangerous", "asks": "approval", "needs": "human"}'
     assert said in text_of(rehearsed)
+    assert 'Row at index 0: erase({"ids": [1]' in text_of(await desk.call("execute_plan", plan=plan(loop)))
     thread_id = rehearsed.structured_content["threadId"]
     with pytest.raises(InvalidArguments, match="observationsAfter must be 0 or more"):
         await desk.warden.get_execution(thread_id, observations_after=-1)

@@ -194,7 +194,7 @@ async def test_edits_of_many_rows_are_told_up_to_a_limit_and_rows_that_were_left
             w, asked, kit.Decision(approved=True, content={"items": [*range(1, len(many))]}, modified_args=edits)
         )
     assert done.next_action.startswith("Done. Step 'wipe' left out items that were rejected.")
-    assert "erase of step 'wipe' (row 13): 'ids' from [12] to [112], by 'ann'" in done.next_action
+    assert "erase of step 'wipe' (index 12): 'ids' from [12] to [112], by 'ann'" in done.next_action
     assert done.next_action.endswith("; and 2 more before these.")
 
 
