@@ -5,6 +5,7 @@ With `parse`, the first text that the pointer reaches is read as JSON, and the r
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import cast
 
 import msgspec
@@ -22,6 +23,8 @@ MAX_LISTED = 10_000
 MAX_LIST_BYTES = 4 * 1024 * 1024
 MAX_LIST_VALUES = 200_000
 """The most values in a loop's list; each of its items must also be small enough for arguments."""
+MAX_KEYS = 10
+MAX_KEY_CHARS = 64
 MAX_PARSED_CHARS = 256 * 1024
 """The most characters of text from the log that the bindings of one call read as JSON."""
 
@@ -94,14 +97,26 @@ def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> Jso
         if isinstance(document, str):
             raise LeadsNowhere(_explain_text(reference), is_absent=True)
         if not isinstance(document, dict | list) or (isinstance(document, list) and token == "-"):
-            raise LeadsNowhere("has nothing there", is_absent=True)
+            raise LeadsNowhere(f"has nothing there{_describe_parts(document)}", is_absent=True)
         try:
             document = cast("JsonValue", pointer.walk(document, token))
         except JsonPointerException:
-            raise LeadsNowhere("has nothing there", is_absent=True) from None
+            raise LeadsNowhere(f"has nothing there{_describe_parts(document)}", is_absent=True) from None
     if wants_text:
         raise LeadsNowhere("meets no text that could be read as JSON; leave 'parse' out")
     return document
+
+
+def _describe_parts(document: JsonValue) -> str:
+    """Return, as the end of a sentence, what is there instead of the part that the pointer names."""
+    if isinstance(document, list):
+        return f": the list has {len(document)} entries"
+    return f": the object has only {name_keys(document)}" if isinstance(document, dict) and document else ""
+
+
+def name_keys(keys: Iterable[str], before: str = "") -> str:
+    """Return the first keys, quoted and cut, each after `before`."""
+    return ", ".join(repr(f"{before}{key[:MAX_KEY_CHARS]}") for key in islice(keys, MAX_KEYS))
 
 
 def find_part(document: JsonValue, reference: Reference, texts: ParsedTexts) -> ArtifactPart:

@@ -6,11 +6,14 @@ says why. A value that is too large to check fails the step, because nobody know
 
 from collections.abc import Mapping
 
+from jsonpointer import escape
+
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.form import describe
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN, find_bindings
 from planwarden.agent.core.binding.conditions import Matcher
-from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, find_list_fault
+from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, find_list_fault, name_keys
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import AbsentValue, BindingSources, find_values, list_sources, resolve
 from planwarden.agent.core.execution.state import ExecutionState
@@ -78,6 +81,13 @@ def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonVal
     return values[binding.reference] if binding.reference in values else value["default"]
 
 
+def _name_lists(value: JsonValue, pointer: str) -> str:
+    """Return, as the end of a sentence, the pointers to the lists that the value has; empty if it has none."""
+    parts = value.items() if isinstance(value, dict) else ()
+    names = name_keys((escape(key) for key, part in parts if isinstance(part, list)), f"{pointer}/")
+    return f"; it has lists at {names}" if names else ""
+
+
 def find_items(step: PlanStep, sources: BindingSources) -> list[JsonValue]:
     """Return the items of the step's loop; `sources` need `takes_lists` for lists too large for arguments.
 
@@ -90,7 +100,10 @@ def find_items(step: PlanStep, sources: BindingSources) -> list[JsonValue]:
     expression = loop.items
     items = _find_bound(expression, sources) if isinstance(expression, dict) else resolve({"": expression}, sources)[""]
     if not isinstance(items, list):
-        raise InvalidArguments(f"'forEach' leads to {type(items).__name__}, which is not a list")
+        pointer = str(expression.get("pointer", "")) if isinstance(expression, dict) else ""
+        raise InvalidArguments(
+            f"'forEach' leads to {describe(items)}, which is not a list{_name_lists(items, pointer)}"
+        )
     if len(items) > loop.max_items:
         raise LimitExceeded(
             f"'forEach' has {len(items)} items, the step allows {loop.max_items}; raise 'maxItems' or take fewer"

@@ -9,16 +9,21 @@ from typing import NamedTuple
 
 from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference, read_reference
+from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference, has_bindings, read_reference
 from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types
+from planwarden.agent.core.binding.pointers import name_keys
 from planwarden.agent.core.plan.inputs import close_schema
-from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, ToolFacts
 
 MAX_QUOTED = 64
 MAX_LITERALS = 1_000
 """The longest literal list of objects whose keys are collected."""
 _ELSEWHERE = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", "not"})
 """Keywords that may say more about the type of a value; nothing is concluded from a schema that has one."""
+
+
+_ANSWER: JsonSchema = {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "modifiedArgs": {}}
+"""What a decision has beside its `content`."""
 
 
 class Shape(NamedTuple):
@@ -64,7 +69,7 @@ class Shapes:
 
     def _find_result(self, step: PlanStep) -> JsonSchema | None:
         """Return the shape of the step's result: the value of its only call, or a list of values of calls or items."""
-        results = [self._find_returned(call.tool_name) for call in step.tool_calls]
+        results = [_describe_form_result(call) or self._find_returned(call.tool_name) for call in step.tool_calls]
         if not results or not {*step.required_tools} <= {call.tool_name for call in step.tool_calls}:
             return None
         # Each item of a loop that failed or was rejected leaves null, so nothing is known about the entries.
@@ -90,12 +95,32 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
         if kinds and not {*kinds} & {"object", "array"}:
             return Shape(fault=f"leads into {' or '.join(kinds)}, which has no parts")
         if is_closed(schema) and token not in read_properties(schema):
-            names = ", ".join(repr(name[:MAX_QUOTED]) for name in list(read_properties(schema))[:10]) or "nothing"
-            return Shape(fault=f"leads to nothing: there is no {token[:MAX_QUOTED]!r}, only {names}")
+            return Shape(
+                fault=f"leads to nothing: there is no {token[:MAX_QUOTED]!r}, only {_list_names(schema, token)}"
+            )
         part = read_properties(schema).get(token) if "object" in kinds else schema.get("items")
         schema = part if isinstance(part, dict) else None
     is_known = schema is not None and not reference.parse and not _ELSEWHERE & schema.keys()
     return Shape(schema if is_known else None)
+
+
+def _list_names(schema: JsonSchema, wanted: str) -> str:
+    """Return the names in the schema, and where one level deeper the wanted name is."""
+    properties = read_properties(schema)
+    deeper = next((f"; write '/{name}/{wanted}'" for name, part in properties.items() if _has_name(part, wanted)), "")
+    return (name_keys(properties) or "nothing") + deeper
+
+
+def _has_name(part: JsonValue, name: str) -> bool:
+    return isinstance(part, dict) and name in read_properties(part)
+
+
+def _describe_form_result(call: PlannedCall) -> JsonSchema | None:
+    """Return the schema of the answer to a form that stands in the plan; None for any other call."""
+    form = call.arguments.get("form") if call.tool_name == "requestInput" else None
+    if not isinstance(form, dict) or not read_properties(form) or has_bindings(form):
+        return None
+    return {"type": "object", "properties": {**_ANSWER, "content": close_schema(form)}, "additionalProperties": False}
 
 
 def _describe_entries(entries: list[JsonValue]) -> JsonSchema | None:

@@ -50,13 +50,13 @@ def test_json_in_text_is_read_where_the_binding_says_so(
     [
         (TEXT, "/customers", "", 'leads into text, which has no parts; if the text is JSON, add "parse": "json"'),
         (TEXT, "/customers/0/note/0", "json", "leads into text"),
-        (TEXT, "/orders", "json", "has nothing there"),
+        (TEXT, "/orders", "json", "has nothing there: the object has only 'customers'"),
         ("Dear customer", "/x", "json", "leads to text that cannot be read as JSON: not valid JSON"),
         ('{"a": 1, "a": 2}', "/a", "json", "duplicate key"),
         ({"customers": []}, "/customers", "json", "meets no text that could be read as JSON; leave 'parse' out"),
         (f'"{"x" * pointers.MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
         ([1], "no pointer", "", "is not a JSON pointer"),
-        ([1], "/-", "", "has nothing there"),
+        ([1], "/-", "", "has nothing there: the list has 1 entries"),
     ],
 )
 def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, parse: str, why: str) -> None:

@@ -231,8 +231,11 @@ TYPED = {
         is_blocking=False, returns={"type": "array", "items": {**CUSTOMER, "additionalProperties": False}}
     ),
     "note": ToolFacts(is_blocking=False),
+    "requestInput": ToolFacts(is_blocking=True),
 }
 FINDS, LISTS = tool_step("find", "find"), tool_step("list", "list")
+FORM: Json = {"type": "object", "properties": {"email": {"type": "string"}}}
+ASKS = tool_step("ask", "requestInput", {"message": "Which address?", "form": FORM})
 
 
 def noting(value: JsonValue = "x", **extra: JsonValue) -> Json:
@@ -257,6 +260,8 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
     [
         (noting(take("loop", "/id")), '{"$from": "loop", "pointer": "/id"} leads into a list by the name \'id\''),
         (noting(take("list", "/name", default="none")), "leads into a list by the name 'name'"),
+        (noting(take("ask", "/email")), "only 'approved', 'reason', 'modifiedArgs', 'content'; write '/content/email'"),
+        (noting(take("ask", "/content/mail")), "leads to nothing: there is no 'mail', only 'email'"),
         (noting(take("find", "/idz")), "leads to nothing: there is no 'idz', only 'ids', 'customer', 'text'"),
         (noting(WHOLE), "leads into string"),
         (noting(take("item", "/id"), forEach=[{"ID": 1}, {"ID": 2}]), "there is no 'id', only 'ID'"),
@@ -273,7 +278,9 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
     ],
 )
 def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> None:
-    assert why in refuse_typed(plan(FINDS, LISTS, LOOPED, step, tool_step("c", "note", {"x": 1}, dependencies=["b"])))
+    assert why in refuse_typed(
+        plan(FINDS, LISTS, ASKS, LOOPED, step, tool_step("c", "note", {"x": 1}, dependencies=["b"]))
+    )
 
 
 @requirement("references:never")

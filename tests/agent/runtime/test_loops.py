@@ -135,7 +135,12 @@ async def test_an_answer_that_names_no_row_of_the_question_decides_nothing(said:
 @requirement("loops:faults")
 @pytest.mark.parametrize(
     ("pointer", "why"),
-    [("/topic", "which is not a list"), ("/no", "has nothing there"), ("/ids", "3 items, the step allows 2")],
+    [
+        ("/topic", "which is not a list"),
+        ("/no", "has nothing there: the object has only 'ids', 'topic'"),
+        ("", "has lists at '/ids'"),
+        ("/ids", "3 items, the step allows 2"),
+    ],
 )
 async def test_items_that_are_no_list_or_too_many_fail_the_step(pointer: str, why: str) -> None:
     step = loop("a", "note", {"text": "x"}, {"$from": "find", "pointer": pointer}, maxItems=2)
