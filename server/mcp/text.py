@@ -8,6 +8,7 @@ around them, so none can pass for our lines. Long values are cut; structured con
 import json
 from collections.abc import Iterator
 from typing import Any, cast
+from urllib.parse import quote
 
 Document = dict[str, Any]
 
@@ -39,7 +40,7 @@ def format_execution(document: Document) -> str:
         changes = "; ".join(f"{kind} {', '.join(ids)}" for kind, ids in document["revised"].items())
         lines.append(f"The plan was revised: {changes}")
     if document.get("steps"):
-        lines.extend(["", *_format_steps(document["steps"])])
+        lines.extend(["", *_format_steps(document)])
     lines.extend(f"Warning: {_format_json(warning)}" for warning in document.get("warnings", ()))
     lines.extend(map(_format_earlier_effect, document.get("doneBefore", ())))
     lines.extend(_format_forecast(document.get("forecast", {})))
@@ -163,15 +164,16 @@ def _format_rows(suspension: Document) -> Iterator[str]:
         yield f"{suspension['callCount']} rows in all; the page of the question shows them"
 
 
-def _format_steps(steps: list[Document]) -> list[str]:
+def _format_steps(document: Document) -> list[str]:
     """Return the steps with their results; shorten the values if the steps would be too long."""
-    lines = [line for step in steps for line in _format_step(step, MAX_VALUE)]
+    steps, resource = document["steps"], f"planwarden://executions/{quote(document.get('threadId', ''), safe='')}"
+    lines = [line for step in steps for line in _format_step(step, MAX_VALUE, resource)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
-        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE)]
+        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE, resource)]
     return lines
 
 
-def _format_step(step: Document, limit: int) -> Iterator[str]:
+def _format_step(step: Document, limit: int, resource: str) -> Iterator[str]:
     tools = f" using {', '.join(step['requiredTools'])}" if step.get("requiredTools") else ""
     proof = f" (validation {step['validationStatus']})" if "validationStatus" in step else ""
     what = f": {_format_json(step['description'], 300)}" if "description" in step else ""
@@ -187,7 +189,9 @@ def _format_step(step: Document, limit: int) -> Iterator[str]:
     if "revisionRefused" in step:
         yield f"  its revision of the plan was refused: {_format_json(step['revisionRefused'], 1_000)}"
     if "result" in step:
-        yield f"  result {_format_json(step['result'], limit)}"
+        yield f"  result {(text := _format_json(step['result'], limit))}"
+        if len(text) == limit:
+            yield f"  {resource} has it whole"
     for item in step.get("itemResults", ()):
         value = item["result"] if "result" in item else item.get("error", {}).get("message")
         yield f"  index {item['item']} {item['status']}{'' if value is None else ' ' + _format_json(value, limit)}"

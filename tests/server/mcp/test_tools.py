@@ -101,6 +101,14 @@ async def test_the_text_of_a_planned_and_of_a_rehearsed_execution_says_what_it_w
         ) == []
 
 
+async def test_where_the_text_cuts_a_result_it_says_where_the_rest_can_be_read(desk: Desk) -> None:
+    find = tool_step("a", "find", {"topic": "x" * 5_000})
+    done = await desk.call("execute_plan", plan=plan(find))
+    address = f"planwarden://executions/{done.structured_content['threadId']}"
+    assert f"\n  {address} has it whole" in text_of(done)
+    assert "x" * 5_000 in str(await desk.client.read_resource(address))
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_plan_runs_and_its_results_and_history_are_in_both_twins(desk: Desk) -> None:
     steps = plan(FIND, tool_step("b", "note", {"text": {"$from": "a", "pointer": "/topic"}}))
