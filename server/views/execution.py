@@ -34,6 +34,7 @@ from planwarden.server.views.status_text import (
     describe_next_attempt,
     describe_proof,
     describe_state,
+    list_shown_steps,
 )
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
@@ -175,7 +176,7 @@ def build_execution_view(
         status="running" if state.status == "new" else state.status,
         output=_build_output(state),
         error=_build_error(state),
-        steps=tuple(_build_step(state, step) for step in state.steps.values()),
+        steps=tuple(_build_step(state, step) for step in list_shown_steps(state)),
         suspensions=suspensions,
         saved_plan=None
         if state.saved_plan is None

@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.escaping import escape_text, name_some
-from planwarden.server.views.status_text import describe_wait
+from planwarden.server.views.status_text import describe_wait, list_shown_steps
 from planwarden.server.views.status_words import SIGNS, WORDS, Mark
 
 MAX_ROWS = 500
@@ -89,7 +89,8 @@ def build_graph(
     first_steps = ordered[:MAX_ROWS]
     places = {step.step_id: number for number, step in enumerate(first_steps)}
     waits = {} if execution is None else _find_waits(execution)
-    states: Mapping[str, StepState] = {} if execution is None else execution.steps
+    shown = () if execution is None else list_shown_steps(execution)
+    states = {state.step.step_id: state for state in shown}
     marks: dict[str, Mark] = {**dict.fromkeys(asking, "asks"), **dict.fromkeys(skipped, "skipped")}
     rows = tuple(
         _build_row(step, states.get(step.step_id), waits.get(step.step_id), marks.get(step.step_id, "none"), above)

@@ -37,7 +37,7 @@ from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.plan_graph import build_graph, write_mermaid, write_outline
-from planwarden.server.views.status_text import list_lineage_facts
+from planwarden.server.views.status_text import list_lineage_facts, list_shown_steps
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
 from planwarden.server.views.svg import draw_svg
@@ -238,7 +238,7 @@ def _draw_execution(
         terminal.say(TerminalLine((f"{fact.name}: ", "dim"), fact.text))
     if len(headers) > 1:
         terminal.say(TerminalLine((f"the newest of {len(headers)} executions of this thread", "dim")))
-    for state in execution.steps.values():
+    for state in list_shown_steps(execution):
         terminal.say(*step_lines(execution, state))
     terminal.say(*execution_lines(execution))
     if execution.is_finished:

@@ -27,6 +27,7 @@ from planwarden.server.views.status_text import (
     describe_progress,
     describe_state,
     list_lineage_facts,
+    list_shown_steps,
 )
 from planwarden.server.views.status_words import SIGNS, WORDS, Words
 from planwarden.server.views.svg import draw_for_page
@@ -198,7 +199,8 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     can_retry = goes_on and is_finished and execution.status != "completed"
     can_fork = goes_on and bool(begun)
     budget = _ValueBudget()
-    steps = [_build_step(execution, execution.steps[row.key], row, people, budget) for row in graph.rows]
+    shown = {state.step.step_id: state for state in list_shown_steps(execution)}
+    steps = [_build_step(execution, shown[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {
         "title": build_title(execution),

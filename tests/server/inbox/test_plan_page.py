@@ -110,7 +110,9 @@ async def test_a_person_cancels_a_plan() -> None:
         assert (await browser.submit(page.form("/cancel"))).run_id == asked.execution_id
         stored = await found.current_execution(asked)
         assert stored.status == "cancelled" and found.ledger.lines == []
-        assert "cancelled in the inbox by ann" in (await _open(browser, asked.execution_id)).words
+        shown = (await _open(browser, asked.execution_id)).words
+        assert "cancelled in the inbox by ann" in shown and "2 steps: 1 done, 1 skipped" in shown
+        assert [step.status for step in stored.steps] == ["completed", "skipped"]
 
 
 @requirement("console:steer")
