@@ -203,12 +203,12 @@ class CliSession(msgspec.Struct, frozen=True):
         if question.addressee == "human":
             card = suspension.card
             message = TerminalLine(("waits for an answer: ", "warn"), card.title, mark="asks")
-            said = (
+            lines = (
                 (TerminalLine((f"{card.label}: ", "dim"), cut_text(card.words, 200), indent=1),) if card.words else ()
             )
             approve = ("inbox",) if question.needs in NEEDS_INBOX else ("approve", question.suspension_id)
             commands = (self.home.command(*words) for words in (approve, ("reject", question.suspension_id)))
-            return [message, *said, *(TerminalLine(command, indent=1) for command in commands)]
+            return [message, *lines, *(TerminalLine(command, indent=1) for command in commands)]
         if question.expires_at is None:
             return []
         until = format_instant(to_utc(question.expires_at))

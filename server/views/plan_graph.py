@@ -89,8 +89,8 @@ def build_graph(
     first_steps = ordered[:MAX_ROWS]
     places = {step.step_id: number for number, step in enumerate(first_steps)}
     waits = {} if execution is None else _find_waits(execution)
-    shown = () if execution is None else list_shown_steps(execution)
-    states = {state.step.step_id: state for state in shown}
+    steps = () if execution is None else list_shown_steps(execution)
+    states = {state.step.step_id: state for state in steps}
     marks: dict[str, Mark] = {**dict.fromkeys(asking, "asks"), **dict.fromkeys(skipped, "skipped")}
     rows = tuple(
         _build_row(step, states.get(step.step_id), waits.get(step.step_id), marks.get(step.step_id, "none"), above)

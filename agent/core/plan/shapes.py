@@ -104,10 +104,10 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
     return Shape(schema if is_known else None)
 
 
-def _list_names(schema: JsonSchema, wanted: str) -> str:
-    """Return the names in the schema, and where one level deeper the wanted name is."""
+def _list_names(schema: JsonSchema, token: str) -> str:
+    """Return the names in the schema, and where one level deeper `token` is."""
     properties = read_properties(schema)
-    deeper = next((f"; write '/{name}/{wanted}'" for name, part in properties.items() if _has_name(part, wanted)), "")
+    deeper = next((f"; write '/{name}/{token}'" for name, part in properties.items() if _has_name(part, token)), "")
     return (name_keys(properties) or "nothing") + deeper
 
 
@@ -116,7 +116,7 @@ def _has_name(part: JsonValue, name: str) -> bool:
 
 
 def _describe_form_result(call: PlannedCall) -> JsonSchema | None:
-    """Return the schema of the answer to a form that stands in the plan; None for any other call."""
+    """Return the schema of the answer to a form that is in the plan; None for any other call."""
     form = call.arguments.get("form") if call.tool_name == "requestInput" else None
     if not isinstance(form, dict) or not read_properties(form) or has_bindings(form):
         return None

@@ -199,8 +199,8 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     can_retry = goes_on and is_finished and execution.status != "completed"
     can_fork = goes_on and bool(begun)
     budget = _ValueBudget()
-    shown = {state.step.step_id: state for state in list_shown_steps(execution)}
-    steps = [_build_step(execution, shown[row.key], row, people, budget) for row in graph.rows]
+    states = {state.step.step_id: state for state in list_shown_steps(execution)}
+    steps = [_build_step(execution, states[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {
         "title": build_title(execution),
