@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.common.schema import read_defaults, read_properties
+from planwarden.agent.common.schema_defaults import read_defaults, read_properties
 from planwarden.agent.core.plan.inputs import close_schema
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.home import use_store
