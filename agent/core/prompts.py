@@ -244,6 +244,8 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
         parts.append(NO_TOOLS)
     if state.revision_refused is not None:
         parts.append(f"Your revision of the plan was refused: {state.revision_refused}")
+        if not missing:
+            parts.append("The plan is as before. Answer again, with a corrected revision or with none.")
     if missing:
         parts.append(f"REQUIRED TOOLS that still have to answer: {', '.join(missing)}.")
     parts.extend(_write_attempts(execution, state, missing))

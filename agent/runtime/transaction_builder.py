@@ -274,7 +274,7 @@ class Transaction:
                 reused_ids={reused.step_id for reused in execution.earlier},
             )
         except (InvalidPlan, LimitExceeded) as error:
-            return ev.RevisionRefused(step_id=step_id, message=error.message)
+            return ev.RevisionRefused(step_id=step_id, message=error.message, asks_again=True)
         return ev.PlanRevised(
             step_id=step_id,
             plan=plan,

@@ -216,11 +216,14 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
     """Complete the step if the log proves it without further calls; otherwise ask the model, within the limits."""
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
+    may_reply = state.iterations < execution.options.max_iterations
     if not missing and (step.required_tools or (last is not None and not last.call_ids)):
+        if last is not None and last.revision_refused and not last.call_ids and may_reply:
+            return _prompt(execution, "step", state.outage, step.step_id)
         return ev.StepCompleted(step_id=step.step_id, validation="passed" if step.required_tools else "skipped")
     if last is not None and not last.call_ids and not state.enforcing:
         return _enforce_calls(execution, state, missing)
-    if not state.enforcing and state.iterations >= execution.options.max_iterations:
+    if not state.enforcing and not may_reply:
         if step.tool_validation_mode == "advisory":
             return ev.StepCompleted(step_id=step.step_id, validation="failed")
         tail = f"; never called successfully: {', '.join(missing)}" if missing else ""

@@ -263,6 +263,8 @@ class RevisionRefused(Event, tag="PX"):
 
     step_id: str
     message: str
+    asks_again: bool = False
+    """A text does not complete the step yet: its model first learns of the refusal. False in older logs."""
 
 
 class ExecutionStarted(Event, tag="ES"):

@@ -187,6 +187,8 @@ class ModelTurn(FrozenStruct):
     call_ids: tuple[str, ...]
     enforced: bool
     """True when the reply answered an enforcement prompt."""
+    revision_refused: bool = False
+    """The reply's revision of the plan was refused, and the model is asked again before the step completes."""
 
 
 class ModelOutage(FrozenStruct):

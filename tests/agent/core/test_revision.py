@@ -92,6 +92,9 @@ async def test_pending_steps_are_added_changed_removed_and_moved_and_the_differe
     assert revised.data == {"added": ["new"], "changed": ["a"], "removed": ["b"], "moved": ["a"]}
 
 
+THOUGHT: JsonValue = {"when": {"purpose": "step"}, "reply": {"content": "Then not."}}
+
+
 @pytest.mark.parametrize(
     ("operation", "why"),
     [
@@ -116,7 +119,7 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
         confirm("gate", confirms=["a"]),
         tool_step("a", "erase", {"ids": [1]}),
         tool_step("c", "note", {"text": "c"}, dependencies=["gate"]),
-        script=[revising(operation)],
+        script=[revising(operation), THOUGHT],
     )
     assert list(statuses(execution).values()) == ["completed", "suspended", "pending", "pending"] and lines == []
     refused = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
@@ -150,7 +153,7 @@ def redirect(step_id: str, *dependencies: str) -> JsonValue:
 )
 async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonValue], patch: list[JsonValue]) -> None:
     between, last = tool_step("b", "find", {"topic": "b"}), tool_step("c", "note", {"text": "c"})
-    execution, lines = await run(THINK, gate, between, last, script=[revising(*patch)])
+    execution, lines = await run(THINK, gate, between, last, script=[revising(*patch), THOUGHT])
     assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
     [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
     assert str(refused.data["message"]).endswith(("must still wait for 'gate'", "and cannot be revised"))

@@ -173,7 +173,8 @@ async def test_a_revision_takes_earlier_results_and_cannot_change_what_is_taken(
     ]
     hidden: list[JsonValue] = [{"op": "add", "step": kit.tool_step("find", "read_text")}]
     script: list[JsonValue] = [
-        {"when": {"purpose": "step"}, "reply": {"content": "Thought.", "revise": revise}} for revise in (patch, hidden)
+        {"when": {"purpose": "step"}, "reply": {"content": "Thought.", "revise": revise}}
+        for revise in (patch, hidden, None)
     ]
     think: list[dict[str, JsonValue]] = [{"id": name, "description": "think"} for name in ("one", "two")]
     mail = kit.tool_step("mail", "send", {"to": {"$from": "find", "pointer": "/customers/0"}}, dependencies=["two"])

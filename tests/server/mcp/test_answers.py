@@ -177,6 +177,21 @@ async def test_a_refused_revision_is_reported_until_one_succeeds_and_even_when_i
     assert f"  its revision of the plan was refused: {json.dumps(done['revisionRefused'])}" in text_of(result)
 
 
+async def test_no_later_step_begins_before_a_reasoning_step_has_heard_that_its_revision_was_refused(desk: Desk) -> None:
+    asked = await desk.ok("execute_plan", plan=plan({**THOUGHT, "id": "a"}, tool_step("log", "note", {"text": "sent"})))
+    bad: Document = {"content": "I removed the step log.", "revise": [{"op": "remove", "step": "log"}]}
+    again = await desk.ok("submit_answer", **ids_of(asked), content=bad)
+    assert desk.ledger.lines == []
+    for words in (
+        "was refused: operation 'remove' has unknown key(s) 'step'",
+        "with a corrected revision or with none",
+    ):
+        assert words in question_of(again)["prompt"]
+    good: Document = {**bad, "revise": [{"op": "remove", "id": "log"}]}
+    assert (await desk.ok("submit_answer", **ids_of(again), content=good))["revised"] == {"removed": ["log"]}
+    assert desk.ledger.lines == []
+
+
 async def test_the_prompt_of_a_step_says_who_rejected_what_it_depends_on_and_what_was_skipped(desk: Desk) -> None:
     steps = plan(
         tool_step("a", "erase", {"ids": [1]}, onReject="continue"),

@@ -76,7 +76,9 @@ def apply_revised(execution: ExecutionState, event: ev.PlanRevised, at: float) -
 
 
 def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused, at: float) -> FieldChanges:
-    state = replace(find_step(execution, event.step_id), revision_refused=event.message)
+    state = find_step(execution, event.step_id)
+    turns = tuple(replace(turn, revision_refused=event.asks_again) for turn in state.turns[-1:])
+    state = replace(state, revision_refused=event.message, turns=(*state.turns[:-1], *turns))
     return {**put_step(execution, state), "revisions": execution.revisions[1:]}
 
 
