@@ -344,20 +344,24 @@ def _write_covered(execution: ExecutionState, confirms: Sequence[str]) -> str:
 
 
 def _write_attempts(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Iterator[str]:
-    """Yield why the last answer did not count, and how many attempts are left; nothing at the first prompt."""
+    """Yield why the last answer did not count, and how many attempts are left; a first prompt tells only of the last.
+
+    Calls and texts have limits of their own: whatever the model answers, it has at least as many attempts as it reads.
+    """
+    options, step = execution.options, state.step
     if state.enforcing:
         names, have = " and ".join(missing), "has" if len(missing) == 1 else "have"
         yield (
-            f"Your last answer did not count: it contained no tool call. Step {state.step.step_id} is done only when "
+            f"Your last answer did not count: it contained no tool call. Step {step.step_id} is done only when "
             f"{names} {have} been called and {have} answered. Call {names} now."
         )
-        attempts_left = execution.options.taef_max_retries - state.retries + 1
+    is_strict = step.tool_validation_mode == "strict"
+    by_call = options.max_iterations - state.iterations + state.enforcing
+    by_text = (options.taef_max_retries if is_strict else 0) - state.retries + 1 if missing else by_call
+    end = "fails" if is_strict else "ends"
+    if by_call <= 1 and (missing or state.turns):
+        yield f"This is your last attempt; after it the step {end}."
+    elif by_text <= 1 < by_call:
+        yield f"If your answer contains no tool call, the step {end}."
     elif state.turns:
-        attempts_left = execution.options.max_iterations - state.iterations
-    else:
-        return
-    yield (
-        "This is your last attempt; after it the step fails."
-        if attempts_left <= 1
-        else f"You have {attempts_left} attempts left."
-    )
+        yield f"You have {min(by_call, by_text)} attempts left."

@@ -135,6 +135,26 @@ async def test_a_second_question_about_a_step_has_instructions_schema_and_form_a
 
 
 @requirement("caller:last-attempt")
+@pytest.mark.parametrize(
+    ("options", "answers", "told"),
+    [
+        ({"maxIterations": 1, "taefMaxRetries": 0}, [], "This is your last attempt; after it the step fails."),
+        ({"taefMaxRetries": 0}, [], "If your answer contains no tool call, the step fails."),
+        ({"maxIterations": 1}, [{"content": "I noted it."}], "This is your last attempt; after it the step fails."),
+        ({"maxIterations": 9}, [{"toolCalls": [{"toolName": "note", "arguments": {}}]}], "You have 3 attempts left."),
+        ({}, [], "REQUIRED TOOLS that still have to answer: note."),
+    ],
+)
+async def test_a_step_has_at_least_as_many_attempts_left_as_its_prompt_says(
+    desk: Desk, options: Document, answers: list[Document], told: str
+) -> None:
+    asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note")), options=options)
+    for answer in answers:
+        asked = await desk.ok("submit_answer", **ids_of(asked), content=answer)
+    assert question_of(asked)["prompt"].endswith(told)
+
+
+@requirement("caller:last-attempt")
 async def test_a_refused_plan_is_told_why_and_that_the_next_attempt_is_the_last(desk: Desk) -> None:
     asked = await desk.ok("run_goal", goal="note it")
     wrong: Document = plan({"id": "a", "description": "x", "requiredTools": ["teleport"]})
