@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Literal, cast
 
 from msgspec.structs import replace
 
@@ -17,6 +17,13 @@ MAX_REASON_CHARS = 2_000
 MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
+AttemptKind = Literal["approval", "question", "answer"]
+"""A caller decided for a person; it wanted the person to be asked; the person was asked and did not decide."""
+_WHAT: Mapping[AttemptKind, str] = {
+    "approval": "decided without a person",
+    "question": "put to a person in vain",
+    "answer": "put to a person in vain",
+}
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
 """A suspension allows so many attempts of a kind without authority in so many seconds; more are refused."""
 
@@ -38,7 +45,7 @@ class AttemptLimiter:
         self._store = store
         self._program = program
 
-    async def count(self, suspension_id: str, kind: str = "approval") -> None:
+    async def count(self, suspension_id: str, kind: AttemptKind = "approval") -> None:
         """Count one attempt; count each kind apart, because asking a person once uses up one attempt of each kind.
 
         Raises:
@@ -61,7 +68,7 @@ class AttemptLimiter:
         first = await RecordStore(self._store, DecisionAttempts).write(add, lock=f"attempts {attempts_id}")
         if first is not None:
             raise RateLimited(
-                f"suspension {suspension_id!r} was approved {ATTEMPTS} times without a person; a person must decide: "
+                f"suspension {suspension_id!r} was {_WHAT[kind]} {ATTEMPTS} times; a person must decide: "
                 f"`{self._program()} approve {suspension_id}`",
                 details={"retryAfterSeconds": round(ATTEMPTS_S - (now - first))},
             )

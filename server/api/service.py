@@ -5,7 +5,7 @@ A principal sees only its own threads; those of another principal look as if the
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import anyio
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from planwarden.server.api.limits import (
     MAX_GOAL_CHARS,
     MAX_PAGE,
     MAX_REASON_CHARS,
+    AttemptKind,
     AttemptLimiter,
     check_limit,
     check_text,
@@ -398,12 +399,11 @@ class Service:
         suspension_id: str,
         *,
         principal: str,
-        attempt: Literal["approval", "answer"] | None = None,
+        attempt: AttemptKind | None = None,
     ) -> Execution:
         """Return the execution with the sentence that asks for a person, unless the suspension has been decided.
 
-        `attempt` counts against the limit: an `approval` without authority, or an `answer` that decided nothing.
-        Raises as `find_question`.
+        `attempt` counts against the limit for its kind. Raises as `find_question`.
 
         Raises:
             RateLimited: the caller tried too often.

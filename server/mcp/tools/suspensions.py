@@ -1,7 +1,7 @@
 """The tools of the MCP surface that list suspensions and take answers from models, hosts' forms and the MCP App."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from mcp.types import CallToolResult, InputRequiredResult
 from msgspec.structs import replace
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownSuspension
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.limits import AttemptKind
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.elicitation import (
     Answer,
@@ -268,7 +269,7 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
     else:
         decides = decision.approved is not None
     if is_open and question.addressee == "human" and not decides:
-        return await _read_execution(request, attempt="approval")
+        return await _read_execution(request, attempt="question")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal, digest=digest)
     return await _record_decision(request, decision, claimed)
 
@@ -327,7 +328,7 @@ async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
     return await show_execution(request, view, note)
 
 
-async def _read_execution(request: ToolRequest, attempt: Literal["approval", "answer"] | None = None) -> Execution:
+async def _read_execution(request: ToolRequest, attempt: AttemptKind | None = None) -> Execution:
     """Return the execution, which says who is awaited; `attempt` counts against the limit for this question."""
     return await request.service.view_awaiting(
         request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt

@@ -161,6 +161,19 @@ async def test_a_server_that_starts_again_goes_on_counting(tmp_path: Path) -> No
         assert (await desk.refused("resume_execution", **ids, **NOW))["code"] == "rate_limited"
 
 
+@requirement("resume:brake")
+async def test_a_form_that_a_person_closed_does_not_count_as_a_decision_without_a_person(tmp_path: Path) -> None:
+    person = support.Person("cancel")
+    async with open_desk(tmp_path, asks=person) as desk:
+        ids = support.ids_of(await desk.ok("execute_plan", plan=CONFIRMED))
+        for decision in ({}, {"reason": "They agreed."}) * 2 + ({},):
+            await desk.ok("resume_execution", **ids, decision=decision)
+        error = await desk.refused("resume_execution", **ids)
+        assert f"suspension {ids['suspensionId']!r} was put to a person in vain 5 times; a person" in error["message"]
+        person.action, person.content = "accept", {"decision": "approve"}
+        assert (await desk.ok("resume_execution", **ids, decision={"approved": True}))["status"] == "completed"
+
+
 async def _return(client: Client, arguments: support.Document) -> types.InputRequiredResult:
     result = await client.session.call_tool("resume_execution", arguments, allow_input_required=True)
     assert isinstance(result, types.InputRequiredResult) and result.request_state is not None
