@@ -2,8 +2,8 @@
 
 import json
 
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.execution.synopsis import describe_rejecter
 from planwarden.agent.core.plan.plan import find_steps_before
 
 MAX_RESULT_CHARS = 2_000
@@ -70,14 +70,9 @@ def write_missing_results(execution: ExecutionState, state: StepState) -> list[s
 
 def describe_end(execution: ExecutionState, state: StepState, proof: str = "") -> str:
     """Return the step's id and status: who rejected it, after which step it was skipped, its `proof`, and why."""
-    rejection, how = execution.suspensions.get(state.rejected_by or ""), ""
-    if rejection is not None and rejection.assurance in ev.MODEL_ASSURANCES:
-        how = " by the calling model; no person did"
-    elif rejection is not None and rejection.status == "timed_out":
-        how = " because nobody answered in time; no person rejected it"
-    elif rejection is not None:
-        how = " by a person"
-    elif state.status == "skipped" and state.skipped_by in execution.steps:
+    rejection = execution.suspensions.get(state.rejected_by or "")
+    how = describe_rejecter(rejection.assurance) if rejection is not None else ""
+    if state.status == "skipped" and state.skipped_by in execution.steps:
         how = f" after {state.skipped_by}"
     elif state.status == "completed" and state.validation == "failed":
         how = " without the required calls"

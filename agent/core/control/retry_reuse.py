@@ -17,6 +17,7 @@ from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
+from planwarden.agent.core.execution.synopsis import describe_rejecter
 from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, find_item_order
 
@@ -57,9 +58,15 @@ def take_over(
     steps = tuple(reused for reused in reused_steps if reused.is_completed or reused.calls)
     if measure_at_least(list(_list_values(steps)), MAX_BYTES) > MAX_BYTES:
         raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
-    statuses = {name: state.status for name, state in source.steps.items()}
-    rejected = tuple(step.step_id for step in plan.steps if statuses.get(step.step_id) == "rejected")
-    return ev.StepsTakenOver(steps=steps, again=tuple(_describe_again(source, plan, steps)), rejected=rejected)
+    rejecters: dict[str, ev.Assurance | None] = {
+        step.step_id: source.suspensions[state.rejected_by].assurance
+        for step in plan.steps
+        if (state := source.steps.get(step.step_id)) is not None and state.rejected_by is not None
+    }
+    again_runs = tuple(_describe_again(source, plan, steps))
+    return ev.StepsTakenOver(
+        steps=steps, again=again_runs, rejected=tuple(rejecters), rejecters=tuple(rejecters.values())
+    )
 
 
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
@@ -84,7 +91,8 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
     if execution.retry_of is None:
         return
     if step_id in execution.rejected_before:
-        yield f"Execution {execution.retry_of!r} asked about this step before, and it was rejected."
+        how = describe_rejecter(execution.rejected_before[step_id])
+        yield f"Execution {execution.retry_of!r} asked about this step before, and it was rejected{how}."
     is_first = all(suspension.question.addressee != "human" for suspension in execution.suspensions.values())
     runs = [run for run in execution.again if is_first or run.step_id == step_id]
     for run in runs[:MAX_TOLD]:

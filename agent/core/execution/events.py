@@ -233,6 +233,8 @@ class StepsTakenOver(Event, tag="ST"):
     again: tuple[EarlierRun, ...] = ()
     rejected: tuple[str, ...] = ()
     """Steps that were rejected there; a new question about one of them says so."""
+    rejecters: tuple[Assurance | None, ...] = ()
+    """For each of `rejected`, how sure it is who rejected it; empty in older logs."""
 
 
 class PlanRefused(Event, tag="PR"):

@@ -457,8 +457,8 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     """OAuth clients that created or started it; none of them may confirm that a person made a decision."""
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
-    rejected_before: frozenset[str] = frozenset()
-    """Steps that were rejected in the execution that this one continues."""
+    rejected_before: Mapping[str, ev.Assurance | None] = {}
+    """Steps that were rejected in the execution that this one continues; None if the log does not say how."""
     is_revised: bool = False
     """Somebody changed the plan after it was accepted, so it no longer matches `saved_plan`."""
 

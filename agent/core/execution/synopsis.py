@@ -126,6 +126,15 @@ def describe_edits(execution: ExecutionState) -> str:
     return f"Changed before it was approved: {'; '.join(edits[-MAX_EDITS:])}{more}."
 
 
+def describe_rejecter(assurance: ev.Assurance | None) -> str:
+    """Return who rejected a step, to follow `rejected`; empty if that is not known."""
+    if assurance in ev.MODEL_ASSURANCES:
+        return " by the calling model; no person did"
+    if assurance == "timeout":
+        return " because nobody answered in time; no person rejected it"
+    return " by a person" if assurance is not None else ""
+
+
 def _list_edits(suspension: SuspensionState) -> Iterator[str]:
     """Yield each argument that a person changed, as a part of a sentence."""
     question, first = suspension.question, suspension.first

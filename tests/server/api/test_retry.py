@@ -9,9 +9,20 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, KeyConflict, NotRetryable, ThreadBusy, UnknownThread
 from planwarden.agent.core.prompts import build_step_prompt
-from tests.kit import NO, Decision, decide, requirement, verify_audit
+from tests.kit import NO, Authority, Decision, ManualClock, MemoryStore, decide, ev, requirement, verify_audit
 from tests.storage.suite import BackEnd
-from tests.support.wardens import Ledger, calls, confirm, model_step, plan, says, statuses, tool_step, warden
+from tests.support.wardens import (
+    Ledger,
+    calls,
+    confirm,
+    model_step,
+    pass_time,
+    plan,
+    says,
+    statuses,
+    tool_step,
+    warden,
+)
 
 
 class Shop:
@@ -118,6 +129,32 @@ async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool
     assert [(call.status, call.error) for call in done.steps[0].actual_tool_calls] == [("succeeded", None)]
     assert shop.ledger.lines == ([] if happened else ["lose x"]) + ["note y"]
     assert set(shop.keys) == {f"{asked.execution_id}:a:1"}, "the call goes on under the key that it began with"
+
+
+@pytest.mark.parametrize(
+    ("assurance", "told"),
+    [
+        ("human", "it was rejected by a person."),
+        ("claimed", "it was rejected by the calling model; no person did."),
+        (None, "it was rejected because nobody answered in time; no person rejected it."),
+    ],
+)
+async def test_a_question_that_is_asked_again_says_who_rejected_it_or_that_time_passed(
+    assurance: ev.Assurance | None, told: str
+) -> None:
+    clock = ManualClock()
+    async with warden(Ledger(), store=MemoryStore(clock)) as made:
+        arguments: JsonValue = {"action": "go on?", "timeoutSeconds": 60}
+        asked = await made.execute_plan(plan(tool_step("ask", "displayConfirmation", arguments)))
+        if assurance is None:
+            await pass_time(made, clock, asked, 61)
+        else:
+            authority = Authority(assurance=assurance, channel="mcp", principal="local")
+            await made.service.answer(
+                asked.thread_id, asked.suspensions[0].suspension_id, NO, authority, principal=None
+            )
+        [question] = (await made.retry(asked.thread_id)).suspensions
+    assert f"Execution {asked.execution_id!r} asked about this step before, and {told}" in question.found
 
 
 @requirement("retry:gated")

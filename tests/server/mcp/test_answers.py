@@ -134,22 +134,23 @@ async def test_a_second_question_about_a_step_has_instructions_schema_and_form_a
         assert words in enforced["prompt"]
 
 
+LAST = "This is your last attempt; after it the step fails."
+ATTEMPTS: list[tuple[Document, Document | None, str]] = [
+    ({"maxIterations": 1, "taefMaxRetries": 0}, None, LAST),
+    ({"taefMaxRetries": 0}, None, "If your answer contains no tool call, the step fails."),
+    ({"maxIterations": 1}, {"content": "I noted it."}, LAST),
+    ({"maxIterations": 9}, {"toolCalls": [{"toolName": "note", "arguments": {}}]}, "You have 3 attempts left."),
+    ({}, None, "REQUIRED TOOLS that still have to answer: note."),
+]
+
+
 @requirement("caller:last-attempt")
-@pytest.mark.parametrize(
-    ("options", "answers", "told"),
-    [
-        ({"maxIterations": 1, "taefMaxRetries": 0}, [], "This is your last attempt; after it the step fails."),
-        ({"taefMaxRetries": 0}, [], "If your answer contains no tool call, the step fails."),
-        ({"maxIterations": 1}, [{"content": "I noted it."}], "This is your last attempt; after it the step fails."),
-        ({"maxIterations": 9}, [{"toolCalls": [{"toolName": "note", "arguments": {}}]}], "You have 3 attempts left."),
-        ({}, [], "REQUIRED TOOLS that still have to answer: note."),
-    ],
-)
+@pytest.mark.parametrize(("options", "answer", "told"), ATTEMPTS)
 async def test_a_step_has_at_least_as_many_attempts_left_as_its_prompt_says(
-    desk: Desk, options: Document, answers: list[Document], told: str
+    desk: Desk, options: Document, answer: Document | None, told: str
 ) -> None:
     asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note")), options=options)
-    for answer in answers:
+    if answer is not None:
         asked = await desk.ok("submit_answer", **ids_of(asked), content=answer)
     assert question_of(asked)["prompt"].endswith(told)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
+from itertools import zip_longest
 
 from msgspec.structs import replace
 
@@ -112,7 +113,8 @@ def apply_taken_over(execution: ExecutionState, event: ev.StepsTakenOver, at: fl
         if state is None or state.has_begun:
             raise IllegalTransition(f"step {reused.step_id!r} is not in the plan, or was taken over before")
         steps[reused.step_id] = _take_over_step(state, reused)
-    return {"again": event.again, "rejected_before": frozenset(event.rejected), "steps": _find_waits(steps)}
+    rejected = dict(zip_longest(event.rejected, event.rejecters))
+    return {"again": event.again, "rejected_before": rejected, "steps": _find_waits(steps)}
 
 
 def _take_over_step(state: StepState, reused: ev.TakenStep) -> StepState:
