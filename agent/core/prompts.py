@@ -31,6 +31,7 @@ from planwarden.agent.core.prompt_results import (
     write_missing_results,
     write_results,
 )
+from planwarden.agent.core.replies import describe_call_fault
 from planwarden.agent.core.tool import ToolDefinition
 
 PLANNING = """\
@@ -352,8 +353,8 @@ def _write_attempts(execution: ExecutionState, state: StepState, missing: tuple[
     if state.enforcing:
         names, have = " and ".join(missing), "has" if len(missing) == 1 else "have"
         yield (
-            f"Your last answer did not count: it contained no tool call. Step {step.step_id} is done only when "
-            f"{names} {have} been called and {have} answered. Call {names} now."
+            f"Your last answer did not count: {describe_call_fault(state.turns[-1].content)}. Step {step.step_id} is "
+            f"done only when {names} {have} been called and {have} answered. Call {names} now."
         )
     is_strict = step.tool_validation_mode == "strict"
     by_call = options.max_iterations - state.iterations + state.enforcing

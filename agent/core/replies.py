@@ -10,12 +10,13 @@ import msgspec
 
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
-from planwarden.agent.common.form import EXAMPLES
+from planwarden.agent.common.form import EXAMPLES, find_form_faults
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import MAX_CALLS_PER_STEP, MAX_NAME_CHARS, STEPS_KEYS
+from planwarden.agent.core.plan.plan_input import call_schema
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 
 MARKER_START, MARKER_END = "---JSON_OUTPUT_START---", "---JSON_OUTPUT_END---"
@@ -131,3 +132,13 @@ def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
         if isinstance(name, str) and isinstance(arguments, dict):
             calls.append(ev.ProposedCall(tool_name=name[:MAX_NAME_CHARS], arguments=arguments))
     return tuple(calls)
+
+
+def describe_call_fault(content: str | None) -> str:
+    """Return why the text of an answer made no call: what is wrong with the call in it, or that there is none."""
+    if not content or (CALLS_KEY not in content and "tool_call" not in content):
+        return "it contained no tool call"
+    listed = (find_json(content, CALLS_KEY) or {}).get(CALLS_KEY)
+    unread = f'no tool call in it could be read; write {{"{CALLS_KEY}": {EXAMPLES[CALLS_KEY]}}}'
+    faults = () if listed is None else find_form_faults(listed, {"type": "array", "items": call_schema()}, CALLS_KEY)
+    return next(iter(faults), unread)
