@@ -69,6 +69,8 @@ def mail(to: JsonValue = "ann@acme.io", **extra: JsonValue) -> Json:
 
 
 FROM_FIND: Json = {"$from": "find", "pointer": "/to"}
+MAIL: Json = {"toolName": "send_email", "arguments": {"to": "ann@acme.io"}}
+LATE_READ: Json = {"toolName": "find_orders", "arguments": {"of": FROM_FIND}}
 
 
 @requirement("plan:promises")
@@ -82,6 +84,8 @@ FROM_FIND: Json = {"$from": "find", "pointer": "/to"}
         ((ASK, {"id": "mail", "description": "x", "requiredTools": ["send_email"]}), "give step 'mail' its toolCalls"),
         # Nobody is asked about these anyway.
         ((ASK, {"id": "mail", "description": "x", "requiredTools": ["find_orders"]}), None),
+        ((ASK, mail(requiredTools=["send_email", "find_orders"])), None),
+        ((ASK, FIND, mail(toolCalls=[MAIL, LATE_READ])), None),
     ],
 )
 def test_a_confirmation_of_calls_that_are_not_known_when_it_asks_is_warned_about(

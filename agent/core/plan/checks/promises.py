@@ -6,6 +6,8 @@ Such a plan is accepted, because its writer may mean it that way. The writer get
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, PlanStep, ToolFacts, find_steps_before, list_step_tools
 
 EFFECTS: Mapping[str, tuple[str, str]] = {
@@ -69,8 +71,8 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
     for step in steps:
         before = find_steps_before(steps, step.step_id) if step.confirms else set[str]()
         for covered in (by_id[name] for name in step.confirms):
-            asking = any(name in tools and tools[name].may_ask for name in list_step_tools(covered))
-            advice = _advise(by_id, step, covered, before) if asking else None
+            asking = {name for name in list_step_tools(covered) if name in tools and tools[name].may_ask}
+            advice = _advise(by_id, step, covered, before, asking) if asking else None
             if advice is not None:
                 yield (
                     f"step {step.step_id!r} confirms step {covered.step_id!r}, whose calls are not known when it asks: "
@@ -78,15 +80,17 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
                 )
 
 
-def _advise(by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str]) -> str | None:
-    """Return how to ask once about the calls of the covered step; None if the confirmation already does."""
-    tool_names = {call.tool_name for call in covered.tool_calls}
-    references = [binding.reference for binding in covered.list_bindings()]
+def _advise(
+    by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str], asking: set[str]
+) -> str | None:
+    """Return how to ask once about the calls of `asking` in the covered step; None if the confirmation already does."""
+    calls = tuple(call for call in covered.tool_calls if call.tool_name in asking)
+    references = [binding.reference for binding in replace(covered, tool_calls=calls).list_bindings()]
     late = [
         reference.step_id for reference in references if reference.step_id in by_id and reference.step_id not in before
     ]
     takes_calls = any(reference.call is not None for reference in references)
-    if not late and not takes_calls and tool_names >= {*covered.required_tools}:
+    if not late and not takes_calls and {call.tool_name for call in calls} >= asking:
         return None
     if covered.loop is not None:
         return "leave the confirmation out: the loop asks once, with a row for each call"
