@@ -62,8 +62,9 @@ EXAMPLES: Mapping[str, str] = {
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
 """What to write under a key at the top of a plan, where that differs from `EXAMPLES`."""
 _LISTS_OF_NAMES = ("requiredTools", "dependencies", "confirms", "names")
-"""Lists whose single entry is often sent alone; what to write then has that entry."""
-_NESTED = ("object", "array")
+"""Lists of which a single entry is often sent alone; what to write then has that entry."""
+_NESTED = {"object": "{", "array": "["}
+"""The types that may be sent as text, each with the first character of its JSON."""
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}
 """One entry of the list under each key."""
 
@@ -81,13 +82,12 @@ class SentForm:
     """The objects and lists, with their keys, in the schema of what somebody sends; the schema is read only once."""
 
     def __init__(self, schema: FormSchema) -> None:
-        # Where a single entry or a list of them may be sent, the list comes last.
-        schema = schema.get("anyOf", (schema,))[-1]
-        kind = schema.get("type")
-        self._opening = ("{" if kind == "object" else "[") if kind in _NESTED else None
-        parts: Mapping[str, FormSchema] = schema.get("properties", {})
+        choices: tuple[FormSchema, ...] = tuple(schema.get("anyOf", (schema,)))
+        kinds = {kind: choice for choice in choices for kind in _NESTED if choice.get("type") == kind}
+        self._openings = tuple(_NESTED[kind] for kind in kinds)
+        parts: Mapping[str, FormSchema] = kinds.get("object", {}).get("properties", {})
         self._parts = {key: SentForm(part) if _is_nested(part) else None for key, part in parts.items()}
-        entry: FormSchema = schema.get("items", {})
+        entry: FormSchema = kinds.get("array", {}).get("items", {})
         self._entry = SentForm(entry) if _is_nested(entry) else None
 
     def tidy(self, value: JsonValue) -> JsonValue:
@@ -97,8 +97,8 @@ class SentForm:
 
         Raises `LimitExceeded` if the text has too many characters or values, or its JSON is nested too deeply.
         """
-        if isinstance(value, str) and self._opening is not None:
-            value = _read_text(value, self._opening)
+        if isinstance(value, str) and self._openings:
+            value = _read_text(value, self._openings)
         if isinstance(value, dict) and self._parts:
             parts = self._parts
             return {
@@ -115,14 +115,14 @@ def _is_nested(schema: FormSchema) -> bool:
     return "anyOf" in schema or schema.get("type") in _NESTED
 
 
-def _read_text(text: str, opening: str) -> JsonValue:
+def _read_text(text: str, openings: tuple[str, ...]) -> JsonValue:
     if len(text) > MAX_TEXT_CHARS:
         raise LimitExceeded(
             f"JSON sent as text has {len(text)} characters, the limit is {MAX_TEXT_CHARS}; send it as JSON"
         )
     fenced = _FENCE.fullmatch(text)
     inner = text if fenced is None else fenced.group(1)
-    if not inner.lstrip().startswith(opening):
+    if not inner.lstrip().startswith(openings):
         return text
     try:
         value = read_json(inner)

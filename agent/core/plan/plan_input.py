@@ -167,7 +167,7 @@ class StepInput(BaseModel):
             "the result of the first call for it. The result is a list with one entry an item (a list of results where "
             "the step has several calls)"
         ),
-        BeforeValidator(_read_sources),
+        BeforeValidator(_read_sources, json_schema_input_type=dict[str, JsonValue] | list[JsonValue] | None),
     ] = None
     """A binding to a list, or a list: `toolCalls` are made once for each item, see [loops](#loops)."""
     maxItems: Annotated[int, Field(ge=1, le=10_000)] | None = None
@@ -230,10 +230,13 @@ def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, describ
     """Return the schema without references, titles, defaults, limits and null, which no writer needs."""
     if "$ref" in node:
         node = definitions[node["$ref"].rpartition("/")[2]]
-    choices = [choice for choice in node.get("anyOf", ()) if choice != {"type": "null"}]
-    if len(choices) > 1:
-        return {"anyOf": [_shorten(choice, definitions, described=described) for choice in choices]}
-    node = choices[0] if choices else node
+    choices = [
+        _shorten(choice, definitions, described=described)
+        for choice in node.get("anyOf", ())
+        if choice != {"type": "null"}
+    ]
+    if choices:
+        return choices[0] if len(choices) == 1 else {"anyOf": choices}
     short: dict[str, JsonValue] = {key: node[key] for key in _SCHEMA_KEYWORDS if key in node}
     if "items" in node:
         short["items"] = _shorten(node["items"], definitions, described=described)

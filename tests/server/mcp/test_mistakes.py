@@ -135,6 +135,10 @@ def _list_plans(table: Table) -> None:
         ([{**STEP, "id": 1}], ("note x",)),
         ([first, second], ("note t",)),
         ([first, {**second, **loop}], ("note x",) * 3),
+        ([first, {**second, "forEach": json.dumps(loop["forEach"]), "toolCalls": [CALL]}], ("note x",) * 3),
+        ([{**STEP, "forEach": "[1, 2]"}], ("note x",) * 2),
+        ([{**STEP, "retry": '{"attempts": 3}'}], ("note x",)),
+        ([first, {**second, "when": {"value": json.dumps(take), "matches": '{"const": "t"}'}}], ("note t",)),
     )
     for steps, lines in plans:
         table.rows.append(Mistake("execute_plan", {"plan": {"todoList": steps}}, Understood(lines)))

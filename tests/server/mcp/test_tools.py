@@ -40,7 +40,7 @@ async def test_the_tools_are_few_have_annotations_and_are_introduced(desk: Desk)
         assert word in INSTRUCTIONS[:200]
 
 
-async def test_the_schema_of_a_plan_takes_one_condition_or_a_list_as_the_server_does(desk: Desk) -> None:
+async def test_the_schema_of_a_plan_takes_conditions_loops_and_attempts_as_the_server_does(desk: Desk) -> None:
     [schema] = (tool.input_schema for tool in (await desk.client.list_tools()).tools if tool.name == "execute_plan")
     one: JsonValue = {"value": {"$from": "a", "pointer": "/topic"}, "matches": {"const": "x"}}
     forms: tuple[JsonValue, ...] = (one, [one], json.dumps([one]))
@@ -48,7 +48,8 @@ async def test_the_schema_of_a_plan_takes_one_condition_or_a_list_as_the_server_
         arguments: Document = {"plan": plan(FIND, tool_step("b", "note", {"text": "x"}, when=when))}
         assert isinstance(when, str) or Schema(schema).find_faults(arguments) == ()
         assert (await desk.ok("execute_plan", **arguments))["status"] == "completed"
-    assert Schema(schema).find_faults({"plan": plan({**FIND, "when": 5})}) != ()
+    for wrong in ({"when": 5}, {"retry": {"times": 3}}, {"forEach": 5}):
+        assert Schema(schema).find_faults({"plan": plan({**FIND, **wrong})}) != ()
 
 
 async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_full(desk: Desk) -> None:
