@@ -230,13 +230,15 @@ def _shorten(node: Mapping[str, Any], definitions: Mapping[str, Any], *, describ
     """Return the schema without references, titles, defaults, limits and null, which no writer needs."""
     if "$ref" in node:
         node = definitions[node["$ref"].rpartition("/")[2]]
-    choices = [
+    choices: list[JsonValue] = [
         _shorten(choice, definitions, described=described)
         for choice in node.get("anyOf", ())
         if choice != {"type": "null"}
     ]
+    if len(choices) == 1 and isinstance(choices[0], dict):
+        return choices[0]
     if choices:
-        return choices[0] if len(choices) == 1 else {"anyOf": choices}
+        return {"anyOf": choices}
     short: dict[str, JsonValue] = {key: node[key] for key in _SCHEMA_KEYWORDS if key in node}
     if "items" in node:
         short["items"] = _shorten(node["items"], definitions, described=described)

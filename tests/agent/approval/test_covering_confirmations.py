@@ -94,7 +94,7 @@ def wipe(items: JsonValue, **extra: JsonValue) -> Json:
     ("items", "extra", "why"),
     [
         (bound("/idz"), {}, "the loop of step 'wipe' cannot run: the pointer '/idz' into the result of step 'find'"),
-        (bound("/topic"), {}, "the loop of step 'wipe' cannot run: 'forEach' leads to str, which is not a list"),
+        (bound("/topic"), {}, "the loop of step 'wipe' cannot run: 'forEach' leads to the text \"t\", which is not"),
         (IDS, {"maxItems": 1}, "the loop of step 'wipe' cannot run: 'forEach' has 3 items, the step allows 1"),
         ([1, "x"], {}, "erase of step 'wipe' cannot run for item 1: /ids/0: \"x\" is not of type"),
         ([1, "x"], {"when": SOME}, "erase of step 'wipe' cannot run for item 1"),

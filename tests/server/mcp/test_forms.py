@@ -321,7 +321,9 @@ def test_whatever_is_asked_the_first_three_lines_hold_all_of_it_or_there_is_no_f
     if text is None:
         return
     lines = text.split("\n")
-    said = next(at for at, line in enumerate(lines) if line.startswith("The agent says (unverified)"))
+    label = "The agent says (unverified)"
+    said = next((at for at, line in enumerate(lines) if line.startswith(label)), len(lines))
+    assert (said < len(lines)) == bool(words)
     assert (
         0
         < said

@@ -48,7 +48,8 @@ async def test_the_schema_of_a_plan_takes_conditions_loops_and_attempts_as_the_s
         arguments: Document = {"plan": plan(FIND, tool_step("b", "note", {"text": "x"}, when=when))}
         assert isinstance(when, str) or Schema(schema).find_faults(arguments) == ()
         assert (await desk.ok("execute_plan", **arguments))["status"] == "completed"
-    for wrong in ({"when": 5}, {"retry": {"times": 3}}, {"forEach": 5}):
+    misfits: tuple[Document, ...] = ({"when": 5}, {"retry": {"times": 3}}, {"forEach": 5})
+    for wrong in misfits:
         assert Schema(schema).find_faults({"plan": plan({**FIND, **wrong})}) != ()
 
 
