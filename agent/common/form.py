@@ -62,7 +62,7 @@ EXAMPLES: Mapping[str, str] = {
 _OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
 """What to write under a key at the top of a plan, where that differs from `EXAMPLES`."""
 _LISTS_OF_NAMES = ("requiredTools", "dependencies", "confirms", "names")
-"""Lists of which a single entry is often sent alone; what to write then has that entry."""
+"""Callers often send one name instead of a list; the suggestion then shows that name in a list."""
 _NESTED = {"object": "{", "array": "["}
 """The types that may be sent as text, each with the first character of its JSON."""
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}

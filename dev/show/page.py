@@ -28,7 +28,7 @@ OFFERS = {
 
 CUTS = {
     "look": ("", "\nflowchart TD"),
-    "run": ('    files_move_file, server "files" (row 2)', " ◐ move"),
+    "run": ('    files_move_file, server "files" (row 3)', " ◐ move"),
     "retry": ("y  it happened", "╭─ completed"),
 }
 """Of a long block, where the part that the page shows begins, and before what it ends."""
