@@ -2,19 +2,23 @@
 
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
 (one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
-whose calls may need approval, goes on waiting for it. A new step that does more than read waits for all of these that
-are not completed, and so does a step that gets such a tool. Once a confirmation has begun, a model cannot touch the
-steps that it covers either, nor any step that these depend on.
+whose calls may need approval, goes on waiting for it. A new call that does more than read waits for every confirmation
+that is not over, and for every step that an effect awaits because its calls may need approval. Once a confirmation has
+begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.core.plan.plan import (
     Plan,
+    PlanStep,
     ToolFacts,
     find_steps_before,
     list_step_tools,
@@ -24,6 +28,9 @@ from planwarden.agent.core.plan.plan import (
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 
 MAX_OPERATIONS = 50
+_GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
+"""What decides, beside its calls, whether a step asks and what a rejection holds back."""
+_UNKNOWN = ToolFacts(is_blocking=False)
 _KEYS: dict[str, frozenset[str]] = {
     "add": frozenset({"op", "step", "after"}),
     "change": frozenset({"op", "id", "set"}),
@@ -49,7 +56,7 @@ def revise(
     patch: JsonValue,
     *,
     pending: Collection[str],
-    completed: Collection[str],
+    finished: Collection[str],
     plans: PlanIntake,
     reused_ids: Collection[str] = (),
 ) -> tuple[Plan, dict[str, tuple[str, ...]]]:
@@ -76,7 +83,7 @@ def revise(
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
-    _check_dependencies(plan, revised, plans.tools, completed)
+    _check_dependencies(plan, revised, plans.tools, finished)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
@@ -160,7 +167,7 @@ def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> froz
     return frozenset(
         step.step_id
         for step in plan.steps
-        if step.confirms or any(name in tools and tools[name].is_blocking for name in list_step_tools(step))
+        if step.confirms or any(tools.get(name, _UNKNOWN).is_blocking for name in list_step_tools(step))
     )
 
 
@@ -178,27 +185,54 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
     return confirmed
 
 
-def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], completed: Collection[str]) -> None:
+def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], finished: Collection[str]) -> None:
     """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person.
 
-    A step with the same dependencies as before waits for the same steps as long as those do.
+    Each confirmation holds every new effect. Another step that may ask does so if an effect that asks nobody awaits it.
     """
-    gates = _find_confirmation_steps(before, tools) | {
-        step.step_id
-        for step in before.steps
-        if any(name in tools and tools[name].may_ask for name in list_step_tools(step))
-    }
-    open_gates = gates.intersection(step.step_id for step in after.steps) - {*completed}
     earlier_steps = {step.step_id: step for step in before.steps}
+    asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
+    effects = {step.step_id: _count_effects(step, tools) for step in before.steps}
+    waits = {step.step_id: find_steps_before(before.steps, step.step_id) for step in before.steps}
+    unasked = [waits[name] for name, calls in effects.items() if not _all_may_ask(calls, tools)]
+    holding = (_find_confirmation_steps(before, tools) | asking.intersection(chain(*unasked))) - {*finished}
+    same = {
+        step.step_id
+        for step in after.steps
+        if step.step_id in asking_now & asking
+        and _write(step, *_GATE_KEYS) == _write(earlier_steps[step.step_id], *_GATE_KEYS)
+    }
     for step in after.steps:
-        earlier = earlier_steps.get(step.step_id)
-        earlier_tools = () if earlier is None else list_step_tools(earlier)
-        new_tools = {*list_step_tools(step)}.difference(earlier_tools)
-        awaited = set[str]()
-        if any(name not in tools or not tools[name].only_reads for name in new_tools):
-            awaited |= open_gates - {step.step_id}
-        if earlier is not None and not {*step.dependencies} >= {*earlier.dependencies}:
-            awaited |= gates & find_steps_before(before.steps, step.step_id)
-        if awaited and (lost := sorted(awaited - find_steps_before(after.steps, step.step_id))):
+        earlier, calls = earlier_steps.get(step.step_id), _count_effects(step, tools)
+        waits_now, awaited = find_steps_before(after.steps, step.step_id), set[str]()
+        if new := calls - effects.get(step.step_id, Counter()):
+            awaited |= holding - ({step.step_id} if _all_may_ask(new, tools) else set[str]())
+        if earlier is not None and (calls or not {*step.dependencies} >= {*earlier.dependencies}):
+            awaited |= asking & waits[step.step_id]
+        if lost := sorted(awaited - (waits_now & same if calls else waits_now)):
             still = "" if earlier is None else "still "
-            raise InvalidPlan(f"step {step.step_id!r} must {still}wait for {', '.join(map(repr, lost))}")
+            end = "" if same.issuperset(lost) else ", which must go on asking as before"
+            raise InvalidPlan(f"step {step.step_id!r} must {still}wait for {', '.join(map(repr, lost))}{end}")
+
+
+def _find_asking_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
+    """Return the confirmation steps, and the steps whose calls may need approval."""
+    return _find_confirmation_steps(plan, tools) | {
+        step.step_id for step in plan.steps if any(tools.get(name, _UNKNOWN).may_ask for name in list_step_tools(step))
+    }
+
+
+def _count_effects(step: PlanStep, tools: Mapping[str, ToolFacts]) -> Counter[tuple[str, str]]:
+    """Count the calls of the step that do more than read, by tool and by what else decides what they do."""
+    control = _write(step, "when", "forEach", "maxItems")
+    calls = [(call.tool_name, canonical_json([call.arguments, control])) for call in step.tool_calls]
+    calls += [(name, control) for name in {*step.required_tools}.difference(name for name, _ in calls)]
+    return Counter(call for call in calls if not tools.get(call[0], _UNKNOWN).only_reads)
+
+
+def _all_may_ask(calls: Iterable[tuple[str, str]], tools: Mapping[str, ToolFacts]) -> bool:
+    return all(tools.get(name, _UNKNOWN).may_ask for name, _ in calls)
+
+
+def _write(step: PlanStep, *keys: str) -> str:
+    return canonical_json([*map(step_to_json(step).get, keys)])

@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.models.provider.endpoint import Mode
-from tests.kit import Ledger, confirm, model_step, plan, statuses, tool_step, warden
+from tests.kit import NO, YES, Ledger, confirm, decide, model_step, plan, statuses, tool_step, warden
 from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import REVISE_TOOL, ModelReply, ModelRequest
 from tests.support.doubles.server import WIRES, ProviderDouble, build_provider_model, serve_double
@@ -126,7 +126,17 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
     assert len(refused) == 1 and why in str(refused[0].data["message"])
 
 
-NOTE: JsonValue = {"requiredTools": ["note"], "toolCalls": [{"toolName": "note", "arguments": {"text": "c"}}]}
+def calling(*calls: tuple[str, dict[str, JsonValue]]) -> JsonValue:
+    return {
+        "requiredTools": list(dict.fromkeys(name for name, _ in calls)),
+        "toolCalls": [{"toolName": name, "arguments": arguments} for name, arguments in calls],
+    }
+
+
+NOTE, FIND = calling(("note", {"text": "c"})), calling(("find", {"topic": "g"}))
+TWO_NOTES = calling(("note", {"text": "old"}), ("note", {"text": "c"}))
+NOTE_AND_ERASE = calling(("note", {"text": "c"}), ("erase", {"ids": [1]}))
+ADD_Z: JsonValue = {"op": "add", "step": tool_step("z", "note", {"text": "c"}, dependencies=["think"])}
 
 
 def redirect(step_id: str, *dependencies: str) -> JsonValue:
@@ -156,7 +166,7 @@ async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonV
     execution, lines = await run(THINK, gate, between, last, script=[revising(*patch), THOUGHT])
     assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
     [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert str(refused.data["message"]).endswith(("must still wait for 'gate'", "and cannot be revised"))
+    assert any(why in str(refused.data["message"]) for why in ("must still wait for 'gate'", "and cannot be revised"))
 
 
 @pytest.mark.parametrize("gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"])
@@ -166,18 +176,66 @@ async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonV
         [{"op": "remove", "id": "c"}, {"op": "add", "step": tool_step("z", "note", {"text": "c"}, dependencies=[])}],
         [{"op": "add", "step": model_step("z", "note", dependencies=["think"])}],
         [{"op": "change", "id": "b", "set": NOTE}],
+        [{"op": "change", "id": "n", "set": TWO_NOTES}],
+        [{"op": "remove", "id": "gate"}, {"op": "remove", "id": "c"}, ADD_Z],
+        [{"op": "change", "id": "gate", "set": FIND}, ADD_Z],
+        [{"op": "change", "id": "gate", "set": FIND}],
+        [{"op": "change", "id": "gate", "set": {"onReject": "continue"}}],
+        [{"op": "change", "id": "gate", "set": NOTE_AND_ERASE}],
     ],
-    ids=["in place of another", "called by the model", "in a step that read"],
+    ids=[
+        "in place of another",
+        "called by the model",
+        "in a step that read",
+        "by the same tool",
+        "without the gate",
+        "behind what was the gate",
+        "by a gate that only reads",
+        "by a gate that a rejection passes",
+        "within the gate",
+    ],
 )
 async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
     gate: dict[str, JsonValue], patch: list[JsonValue]
 ) -> None:
     free = tool_step("b", "find", {"topic": "b"}, dependencies=["think"])
     last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
-    execution, lines = await run(THINK, free, {**gate, "dependencies": ["think"]}, last, script=[revising(*patch)])
-    assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
+    note = tool_step("n", "note", {"text": "old"}, dependencies=["think"])
+    gated: dict[str, JsonValue] = {**gate, "dependencies": ["think"]}
+    execution, lines = await run(THINK, free, gated, last, note, script=[revising(*patch), THOUGHT])
+    assert (execution.status, lines, len(execution.steps)) == ("suspended", ["note old"], 5)
     [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert str(refused.data["message"]).endswith(("must wait for 'gate'", "must still wait for 'gate'"))
+    message = str(refused.data["message"])
+    assert any(why in message for why in ("must wait for 'gate'", "must still wait for 'gate'", "cannot be revised"))
+
+
+BACKUP = tool_step("backup", "note", {"text": "backup"}, dependencies=["think"])
+
+
+async def test_an_effect_is_added_before_a_call_that_asks_only_for_itself() -> None:
+    erase = tool_step("erase", "erase", {"ids": [1]}, dependencies=["think"])
+    report = tool_step("report", "find", {"topic": "r"}, dependencies=["erase"])
+    patch = revising({"op": "add", "step": BACKUP}, redirect("erase", "think", "backup"))
+    execution, lines = await run(THINK, erase, report, script=[patch])
+    assert list(statuses(execution).values()) == ["completed", "suspended", "pending", "completed"]
+    assert lines == ["note backup"]
+
+
+@pytest.mark.parametrize("end", ["skipped", "rejected"])
+async def test_an_effect_need_not_wait_for_a_gate_that_is_over(end: str) -> None:
+    look = tool_step("look", "find", {"topic": "x"}, dependencies=[])
+    never: JsonValue = [{"value": {"$from": "look", "pointer": "/nothing"}, "matches": {}}]
+    gate: dict[str, JsonValue] = {**confirm("gate"), "dependencies": ["look"]}
+    behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
+    other: dict[str, JsonValue] = {**confirm("other"), "dependencies": ["look"]}
+    last, ledger = tool_step("last", "find", {"topic": "y"}, dependencies=["think"]), Ledger()
+    async with warden(ledger, script=[revising({"op": "add", "step": BACKUP})]) as w:
+        gates = [gate | ({"when": never} if end == "skipped" else {}), other]
+        asked = await w.execute_plan(plan(look, *gates, behind, {**THINK, "dependencies": ["other"]}, last))
+        for suspension in asked.suspensions:
+            await decide(w, suspension, NO if suspension.step_id == "gate" else YES)
+        done = await w.get_execution(asked.thread_id)
+    assert statuses(done)["gate"] == end and statuses(done)["backup"] == "completed"
 
 
 async def test_a_model_adds_reads_before_an_open_question_and_effects_behind_it() -> None:
