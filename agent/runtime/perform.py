@@ -5,7 +5,6 @@ process ends, the cancellation passes through unrecorded, and recovery later fin
 """
 
 import asyncio
-import json
 import logging
 import math
 from collections.abc import Callable, Coroutine
@@ -23,9 +22,7 @@ from planwarden.agent.approval.questions import (
     decision_json,
 )
 from planwarden.agent.common.artifact import Artifact, ResultWithArtifacts
-from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import (
-    InvalidArguments,
     LeaseLost,
     ModelError,
     OutcomeUnknown,
@@ -231,13 +228,20 @@ class Performer:
         return await self._lookups.resolve(execution, build)
 
 
-def _make_storable(reply: Reply) -> Reply:
-    """Return the reply as the log will hold it. Raise `ModelError` if the log cannot hold it."""
+def _make_storable(reply: object) -> Reply:
+    """Return the reply as plain JSON values. Raise `ModelError`, with its tokens, if a value has another type.
+
+    What is of the right type and still refused, such as NaN or deep nesting, is left to what reads plans and calls.
+    """
     try:
-        text = canonical_json(msgspec.to_builtins(reply, enc_hook=plain_value))
-        return msgspec.convert(json.loads(text), Reply)
-    except (ValueError, TypeError, RecursionError, InvalidArguments) as error:
-        raise ModelError(f"the model's reply cannot be stored: {error}") from error
+        return msgspec.convert(msgspec.to_builtins(reply, enc_hook=plain_value, str_keys=True), Reply)
+    except (TypeError, msgspec.ValidationError, RecursionError) as error:
+        if isinstance(reply, Reply) and isinstance(error, RecursionError):
+            return reply
+        counts = (reply.input_tokens, reply.output_tokens) if isinstance(reply, Reply) else (0, 0)
+        input_tokens, output_tokens = (count if type(count) is int else 0 for count in counts)
+        message = f"the model's reply cannot be stored: {error}"
+        raise ModelError(message, input_tokens=input_tokens, output_tokens=output_tokens) from error
 
 
 def _end(call: Call, *events: ev.Event, artifacts: tuple[Artifact, ...] = ()) -> JobOutcome:

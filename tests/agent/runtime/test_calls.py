@@ -130,12 +130,14 @@ async def test_a_model_that_raises_fails_the_prompt_and_is_not_asked_again_witho
 
 @dataclass
 class OddModel:
-    answer: object
+    """A model that gives its answers in turn, and the last one again and again."""
+
+    answers: list[object]
     prompts: int = 0
 
     async def reply(self, prompt: Prompt, tools: object) -> Reply | AskCaller:
         self.prompts += 1
-        return cast("Reply", self.answer)
+        return cast("Reply", self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
 
 
 @requirement("engine:foreign-values")
@@ -143,20 +145,54 @@ class OddModel:
     "answer",
     [
         Reply(calls=(ev.ProposedCall(tool_name="find", arguments={"topic": cast("JsonValue", object())}),)),
-        Reply(calls=(ev.ProposedCall(tool_name="find", arguments={"topic": math.nan}),)),
         Reply(content=cast("str", 5)),
         Reply(content="fine", input_tokens=cast("int", "many")),
         None,
         "text",
     ],
-    ids=["not JSON", "not a number", "not text", "no count", "nothing", "no reply"],
+    ids=["not JSON", "not text", "no count", "nothing", "no reply"],
 )
 async def test_a_reply_that_cannot_be_stored_fails_the_prompt_and_is_not_asked_for_again(answer: object) -> None:
-    model = OddModel(answer)
+    model = OddModel([answer])
     async with warden(Ledger(), model=model) as w:
         done = await w.execute_plan(plan(model_step("a", "find")), wait_seconds=60)
     assert done.error is not None and (done.status, done.error.code, model.prompts) == ("failed", "model_error", 1)
     assert "reply cannot be stored" in done.error.message
+
+
+async def test_a_reply_that_cannot_be_stored_is_charged() -> None:
+    odd = Reply(content=cast("str", 5), input_tokens=30, output_tokens=4)
+    async with warden(Ledger(), model=OddModel([odd])) as w:
+        done = await w.execute_plan(plan(model_step("a", "find")), wait_seconds=60)
+    assert (done.usage.input_tokens, done.usage.output_tokens) == (30, 4)
+
+
+def nest(levels: int) -> JsonValue:
+    value: JsonValue = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@requirement("engine:foreign-values")
+@pytest.mark.parametrize("value", [math.nan, math.inf, nest(3000), 10**5000], ids=["NaN", "infinity", "deep", "digits"])
+async def test_a_plan_or_call_with_a_value_that_is_not_accepted_is_asked_for_again(value: JsonValue) -> None:
+    good = Reply(plan=plan(tool_step("a", "note", {"text": "x"})))
+    odd = Reply(plan=plan(tool_step("a", "note", {"text": value})))
+    for answers, start in (
+        ([odd, good, Reply(content="done")], None),
+        ([calling({"text": value}), calling({"text": "x"}), Reply(content="done")], plan(model_step("a", "note"))),
+    ):
+        ledger = Ledger()
+        async with warden(ledger, model=OddModel([*answers])) as w:
+            done = await (
+                w.run_goal("do", wait_seconds=60) if start is None else w.execute_plan(start, wait_seconds=60)
+            )
+        assert (done.status, ledger.lines) == ("completed", ["note x"])
+
+
+def calling(arguments: dict[str, JsonValue]) -> Reply:
+    return Reply(calls=(ev.ProposedCall(tool_name="note", arguments=arguments),))
 
 
 @dataclass
