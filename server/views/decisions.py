@@ -12,7 +12,7 @@ from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX
 from planwarden.agent.core.execution.events import MODEL_ASSURANCES
 from planwarden.agent.core.execution.question import ArgumentEdit, Question
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
-from planwarden.server.views.escaping import cut_text, escape_text, measure_text
+from planwarden.server.views.escaping import cut_text, escape_text, format_value, measure_text
 from planwarden.server.views.status_words import WORDS
 
 REASON_CHARS = 160
@@ -87,13 +87,13 @@ def describe_decision(
     # The reason of an approval does not explain a row that it left out; the reason of a claim is the model's own text.
     is_claim = suspension.assurance == "claimed"
     is_reason = has_reason and decision.reason and not is_claim and not (decision.approved and is_left_out)
-    reason = f": {_quote(decision.reason or '')}" if is_reason else quote_claim(suspension) if has_reason else ""
+    reason = f": {quote(decision.reason or '')}" if is_reason else quote_claim(suspension) if has_reason else ""
     return f"{verdict} by {who} ({suspension.assurance}, {escape_text(suspension.channel or '')}){reason}"
 
 
 def quote_claim(suspension: SuspensionState) -> str:
     """Return why a model rejected, marked as its words, to add to a sentence; empty if it gave no reason."""
-    return f"; the agent says (unverified): {_quote(suspension.claim)}" if suspension.claim else ""
+    return f"; the agent says (unverified): {quote(suspension.claim)}" if suspension.claim else ""
 
 
 def describe_rejection(execution: ExecutionState) -> str:
@@ -158,6 +158,7 @@ def describe_value_source(source: str) -> str:
     return f"step {escape_text(source)}"
 
 
-def _quote(text: str) -> str:
-    line = escape_text(" ".join(text.split()))
-    return f'"{line if measure_text(line) <= REASON_CHARS else cut_text(line, REASON_CHARS - 1) + "…"}"'
+def quote(text: str) -> str:
+    """Return the text as one line in quotes that nothing in it can close."""
+    line = format_value(" ".join(text.split()), None)
+    return line if measure_text(line) <= REASON_CHARS else f'{cut_text(line, REASON_CHARS - 2)}…"'

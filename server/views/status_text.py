@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from planwarden.agent.core.control.provider_waits import list_outages
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, StepState
-from planwarden.server.views.decisions import describe_rejection, quote_claim
+from planwarden.server.views.decisions import describe_rejection, quote
 from planwarden.server.views.escaping import GOAL_CHARS, cut_text, escape_text, format_value, name_some
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
@@ -155,8 +155,10 @@ def advise_after_rejection(state: ExecutionState) -> str:
             "A question was not answered in time, so its part was not done; no person rejected it. Tell the user what "
             "was and was not done; retry_execution asks again."
         )
+    claim = next((item.claim for item in reversed(closed) if item.claim), "")
+    reason = f" Your reason (unverified): {quote(claim)}." if claim else ""
     advice = "Tell the user what was and was not done, and that you rejected it."
-    return f"You rejected part of it; no person did{quote_claim(closed[-1]) if closed else ''}. {advice}"
+    return f"You rejected part of it; no person did.{reason} {advice}"
 
 
 class LineageFact(msgspec.Struct, frozen=True, kw_only=True):

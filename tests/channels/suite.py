@@ -3,6 +3,7 @@
 A row of `cannot` is a channel that cannot do it, with the reason and with what is observed there instead.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -185,8 +186,8 @@ async def it_is_said_who_decided(stage: Stage) -> None:
         # A reason that a model claims is shown as its words, and never without saying so.
         result = build_view_result(view, format_execution)
         told = (page, history, line, text_of(result), str(result.structured_content))
-        claim = 'the agent says (unverified): "not today"'
-        bare = [text.replace(claim, "") for text in (*told, describe_fault(execution))]
+        claim = re.compile(r'(the agent says|Your reason) \(unverified\): "not today"')
+        bare = [claim.sub("", text) for text in (*told, describe_fault(execution))]
         assert [text for text in bare if is_claim and ("not today" in text or "a person rejected" in text)] == []
         assert all("not today" in text for text in told)
         assert ("no person did" in view.next_action) == is_claim
