@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import check_depth, digest, exceeds
+from planwarden.agent.common.canonical import check_depth, digest, exceeds, is_same_json
 from planwarden.agent.common.errors import (
     InvalidArguments,
     InvalidPlan,
@@ -104,7 +104,8 @@ def _runs_as(execution: ExecutionState, start: StartOptions) -> bool:
     """Return True when the execution of a planned run has the inputs of this request, and is a rehearsal if that is."""
     schema, is_rehearsal = execution.plan and execution.plan.inputs, bool((start.options or {}).get("rehearse"))
     try:
-        return fill_inputs(schema, start.inputs) == execution.inputs and is_rehearsal == execution.options.rehearse
+        is_same = is_same_json(fill_inputs(schema, start.inputs), execution.inputs)
+        return is_same and is_rehearsal == execution.options.rehearse
     except UsageError:
         return False
 
@@ -189,7 +190,7 @@ class Starts:
         A request to run what a thread has planned sets `thread_id`; its key may be the one that made the plan.
 
         Raises:
-                KeyConflict: the key belongs to another goal, plan or inputs.
+            KeyConflict: the key belongs to another goal, plan or inputs.
         """
         if request is None or request.key is None:
             return await create(request)

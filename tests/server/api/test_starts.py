@@ -119,6 +119,23 @@ async def test_a_key_that_ran_a_planned_execution_is_refused_with_other_inputs_a
     assert ledger.lines == ["note chosen"]
 
 
+@kit.requirement("key:conflict")
+async def test_inputs_that_only_python_calls_equal_are_other_inputs() -> None:
+    schema: JsonValue = {"properties": {"text": {"default": "default"}}}
+    reply: JsonValue = {
+        "when": {"purpose": "plan"},
+        "reply": {"plan": {**plan(kit.tool_step("a", "find", {"topic": "q"})), "inputs": schema}},
+    }
+    async with kit.warden(kit.Ledger(), script=[reply, kit.says("done", "synthesize")]) as made:
+        planned = await made.create_plan("note it", key="k", wait_seconds=60)
+        run = partial(made.execute_plan, thread_id=planned.thread_id, key="k", wait_seconds=60)
+        first = await run(inputs={"text": 1})
+        assert await run(inputs={"text": 1}) == first
+        for other in (True, 1.0):
+            with pytest.raises(KeyConflict):
+                await run(inputs={"text": other})
+
+
 @kit.requirement("key:once")
 async def test_only_goal_and_plan_say_what_a_key_stands_for() -> None:
     gate = kit.PausingTool()
