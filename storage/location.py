@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -18,10 +18,12 @@ MARK_TABLE = "move_mark"
 """The table that holds the mark in its only row."""
 _HOST = re.compile(r"(\[[^]]*\]|[^][:]*)(:\d*)?", re.ASCII)
 """One of the servers that a URL may name, and its port."""
+PORT = 5432
+"""The port of a PostgreSQL server for which a URL names none."""
 
 
 class StoreLocation(msgspec.Struct, frozen=True):
-    """The place of one store. `str` names it without user and password, and is the same for all who use it."""
+    """The place of one store. `str` names it without user and password."""
 
     path: Path | None = None
     """The SQLite file; None for PostgreSQL."""
@@ -49,6 +51,26 @@ class StoreLocation(msgspec.Struct, frozen=True):
         user, at, host = parts.netloc.rpartition("@")
         query = "&".join(part for part in parts.query.split("&") if "password=" not in part.lower())
         return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, query, ""))
+
+    @property
+    def identity(self) -> str:
+        """A text that is the same for all users of the store, however their URLs write its servers and its database."""
+        if self.path is not None:
+            return str(self.path)
+        parts = urlsplit(self.url)
+        # libpq prefers what comes after the question mark.
+        user, _, netloc = parts.netloc.rpartition("@")
+        options = dict(parse_qsl(parts.query))
+        pairs = [match.groups("") for match in map(_HOST.fullmatch, netloc.split(",")) if match]
+        hosts = options["host"].split(",") if "host" in options else [unquote(host) for host, _ in pairs]
+        ports = options["port"].split(",") if "port" in options else [port.strip(":") for _, port in pairs]
+        ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+        servers = {
+            f"{host if host.startswith('/') else host.strip('[]').lower()}:{port or PORT}"
+            for host, port in zip(hosts, ports, strict=True)
+        }
+        database = options.get("dbname") or unquote(parts.path.strip("/") or user.partition(":")[0])
+        return "\n".join([*sorted(servers), database])
 
     def __str__(self) -> str:
         if self.path is not None:

@@ -128,7 +128,7 @@ class InboxPort:
 
     def __init__(self, settings: Settings) -> None:
         home, path = settings.home, settings.store.path
-        store = str(settings.store).encode("utf-8", "surrogatepass")
+        store = settings.store.identity.encode("utf-8", "surrogatepass")
         scope = "" if path == home / DATABASE else f"-{hashlib.sha256(store).hexdigest()[:12]}"
         self._record_path = home / f"inbox{scope}.json"
         self._lock_path = home / f"inbox{scope}.lock"

@@ -37,7 +37,7 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def cookie_name(self) -> str:
         """The session cookie's name: different for each home on a host, except homes that share a PostgreSQL store."""
-        scope = str(self.settings.store if self.is_shared else self.settings.home)
+        scope = self.settings.store.identity if self.is_shared else str(self.settings.home)
         return f"planwarden_inbox_{hashlib.sha256(scope.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
     @property

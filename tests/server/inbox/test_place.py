@@ -23,7 +23,7 @@ from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.tables import InboxTable, SettingsTables
 from planwarden.server.signatures.signature import can_use_keys_of
-from planwarden.storage.location import StoreLocation
+from planwarden.storage.location import StoreLocation, read_location
 from tests.kit import Client, Settings, SqliteStore, ok, requirement
 from tests.server.cli.support import ERASE, Cli, make_home, start_on_terminal
 from tests.server.inbox.support import Person, read
@@ -170,11 +170,29 @@ def test_one_of_a_home_has_the_place_and_the_next_one_gets_the_same(home: Path) 
 
 @requirement("inbox:cookie")
 def test_the_cookie_is_one_for_all_homes_and_users_of_a_database_and_another_for_its_namesake(tmp_path: Path) -> None:
+    same = (
+        "postgresql://ann:x@a/p",
+        "postgresql://bob@a/p",
+        "postgres://A:5432/p",
+        "postgresql:///p?host=a",
+        "postgresql://z/p?host=a&port=5432",
+        "postgresql://a:/?dbname=p",
+        "postgresql://p@a",
+    )
+    others = (
+        "postgresql://ann:x@b/p",
+        "postgresql://a:5433/p",
+        "postgresql:///p?host=c",
+        "postgresql:///p?host=/run/A",
+        "postgresql:///p?host=/run/a",
+        "postgresql://a,b:5433/p",
+        "postgresql://[::1]:5433/p",
+    )
     names: list[str] = []
-    for home, url in (("one", "ann:x@a/p"), ("two", "bob@a/p"), ("two", "ann:x@b/p")):
-        settings = Settings(home=tmp_path / home, given_store=StoreLocation(url=f"postgresql://{url}"))
+    for index, url in enumerate((*same, *others)):
+        settings = Settings(home=tmp_path / str(index), given_store=read_location(url))
         names.append(InboxSite(service=lambda: pytest.fail("unused"), settings=settings).cookie_name)
-    assert names[0] == names[1] != names[2]
+    assert len({*names[: len(same)]}) == 1 and len({*names}) == 1 + len(others)
 
 
 @requirement("inbox:one-place")
