@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.store import Store, SystemKey
-from planwarden.storage.sql.records import Columns, ExpiringRecord, RecordStore, RecordTransaction
+from planwarden.storage.sql.records import Columns, ExpiringRecord, HasRecords, RecordStore, RecordTransaction
 
 MAX_GOAL_CHARS = 20_000
 MAX_KEY_CHARS = 200
@@ -38,12 +38,17 @@ class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class AttemptLimiter:
-    """Counts decisions that a caller sent although only a person can decide, over all processes of a store."""
+    """Counts decisions that a caller sent although only a person can decide.
+
+    All processes of a store count together, if it keeps records.
+    """
 
     def __init__(self, store: Store, program: Callable[[], str]) -> None:
         """Set up a limiter; `program` returns the first words of the command with which a person decides."""
         self._store = store
         self._program = program
+        self._times: dict[str, list[float]] = {}
+        """The attempts of this process, on a program's own store that keeps no records."""
 
     async def count(self, suspension_id: str, kind: AttemptKind = "approval") -> None:
         """Count one attempt; count each kind apart, because asking a person once uses up one attempt of each kind.
@@ -65,13 +70,24 @@ class AttemptLimiter:
             transaction.put(replace(record, times=(*times, now), expires_at=now + ATTEMPTS_S))
             return None
 
-        first = await RecordStore(self._store, DecisionAttempts).write(add, lock=f"attempts {attempts_id}")
+        if isinstance(self._store, HasRecords):
+            first = await RecordStore(self._store, DecisionAttempts).write(add, lock=f"attempts {attempts_id}")
+        else:
+            first = self._add_here(attempts_id, now)
         if first is not None:
             raise RateLimited(
                 f"suspension {suspension_id!r} was {_WHAT[kind]} {ATTEMPTS} times; a person must decide: "
                 f"`{self._program()} approve {suspension_id}`",
                 details={"retryAfterSeconds": round(ATTEMPTS_S - (now - first))},
             )
+
+    def _add_here(self, attempts_id: str, now: float) -> float | None:
+        self._times = {name: times for name, times in self._times.items() if now - times[-1] < ATTEMPTS_S}
+        times = [at for at in self._times.get(attempts_id, ()) if now - at < ATTEMPTS_S]
+        if len(times) >= ATTEMPTS:
+            return times[0]
+        self._times[attempts_id] = [*times, now]
+        return None
 
 
 def check_text(text: object, name: str, limit: int, *, may_be_empty: bool = False) -> None:

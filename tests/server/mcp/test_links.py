@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,27 @@ import mcp.server.request_state
 import pytest
 from mcp import Client, MCPError, types
 
+from planwarden.agent.common.errors import RateLimited
 from planwarden.server.mcp.server import QUESTION_TTL_S
-from tests.kit import Ledger, Settings, confirm, ok, open_desk, plan, requirement, served, tool_step
+from tests.kit import (
+    YES,
+    Ledger,
+    MemoryStore,
+    Settings,
+    by,
+    confirm,
+    decide,
+    ok,
+    open_desk,
+    plan,
+    requirement,
+    served,
+    tool_step,
+    warden,
+)
 from tests.server.mcp import support
 from tests.server.mcp.http_support import client_of, serving, token_for
+from tests.support.fakes import WatchedStore
 
 both = pytest.mark.parametrize("era", support.ERAS)
 
@@ -172,6 +190,19 @@ async def test_a_form_that_a_person_closed_does_not_count_as_a_decision_without_
         assert f"suspension {ids['suspensionId']!r} was put to a person in vain 5 times; a person" in error["message"]
         person.action, person.content = "accept", {"decision": "approve"}
         assert (await desk.ok("resume_execution", **ids, decision={"approved": True}))["status"] == "completed"
+
+
+@requirement("resume:brake")
+async def test_attempts_are_also_counted_on_a_store_of_a_program_that_keeps_no_records() -> None:
+    async with warden(Ledger(), store=WatchedStore(MemoryStore())) as made:
+        asked = await made.execute_plan(DANGEROUS)
+        claim = partial(
+            decide, made.service, asked, YES, by("local", "claimed", "mcp"), principal="local", wait_seconds=0
+        )
+        for _ in range(5):
+            assert (await claim()).status == "suspended"
+        with pytest.raises(RateLimited):
+            await claim()
 
 
 async def _return(client: Client, arguments: support.Document) -> types.InputRequiredResult:
