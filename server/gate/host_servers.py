@@ -49,7 +49,7 @@ HOSTS: Mapping[HostName, HostFiles] = {
     "claude-desktop": HostFiles("Claude Desktop", "{applications}/Claude/claude_desktop_config.json"),
 }
 _SHELL = re.compile("(ba|da|fi|z)?sh")
-_CONTAINERS = re.compile("docker|podman|nerdctl")
+_CONTAINERS = re.compile("(docker|podman)(-compose)?|nerdctl")
 _LAUNCHER = re.compile(rf"{_CONTAINERS.pattern}|uvx?|pipx|env|exec|nice|nohup|cmd|py|python[\d.]*")
 """Programs that start another one, whose name follows their options."""
 _OPTION = re.compile(r"-.*|/[A-Za-z]|\w+=(?!=).*|\d+|run|tool|container|compose", re.DOTALL)
@@ -60,9 +60,12 @@ _WITH_VALUE = re.compile(
     "|color|env-file|cache-dir|config-file|unset|chdir)"
 )
 """Options of launchers that have their value in the next word."""
+_WITH_CONSTRAINTS = re.compile(f"-c|{_WITH_VALUE.pattern}")
+"""The same for `uv`: after `-c`, Python would have code."""
 _WITHOUT_VALUE = re.compile(
     "-[itdqDPT]|-[^-].+|--.+=.*"
-    "|--(rm|init|interactive|tty|detach|quiet|privileged|read-only|publish-all|no-healthcheck|no-deps|build|debug)",
+    "|--(rm|init|interactive|tty|detach|quiet|quiet-pull|privileged|read-only|publish-all|no-healthcheck|no-deps|build"
+    "|debug|sig-proxy|oom-kill-disable|disable-content-trust|replace|no-TTY|service-ports|use-aliases|remove-orphans)",
     re.DOTALL,
 )
 """Options of programs that start containers; any other one has its value in the next word."""
@@ -306,12 +309,14 @@ def _is_planwarden(words: Sequence[str]) -> bool:
     if _SHELL.fullmatch(path.stem):
         scripts = (text for option, text in pairwise(words) if re.fullmatch("-[a-z]*c", option))
         return any(_is_planwarden(part.split()) for script in scripts for part in re.split(r"[;&|\n]+", script))
-    index, is_container = 1, _CONTAINERS.fullmatch(path.stem) is not None
-    while index < len(words) and _OPTION.fullmatch(word := words[index]):
-        has_value = (
-            word[0] == "-" and not _WITHOUT_VALUE.fullmatch(word) if is_container else _WITH_VALUE.fullmatch(word)
-        )
+    index, is_container, is_exec = 1, _CONTAINERS.fullmatch(path.stem) is not None, False
+    values = _WITH_CONSTRAINTS if path.stem in ("uv", "uvx") else _WITH_VALUE
+    while index < len(words) and (_OPTION.fullmatch(word := words[index]) or (is_container and word == "exec")):
+        is_exec = is_exec or word == "exec"
+        has_value = word[0] == "-" and not _WITHOUT_VALUE.fullmatch(word) if is_container else values.fullmatch(word)
         index += 2 if has_value else 1
+    # The name of a running container comes before the command.
+    index += is_exec
     return _LAUNCHER.fullmatch(path.stem) is not None and _is_planwarden(words[index:])
 
 
