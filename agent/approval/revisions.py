@@ -44,8 +44,8 @@ def revise_stale_question(
         return None
     covers = tuple(update_covered_call(context, covered) for covered in question.covers)
     changed = replace(question, covers=tuple(covered for covered, _ in covers))
-    takes_arguments = definition is None or not context.tools.complete(definition.name, question.arguments or {})[1]
     other = None if definition is None or definition.digest == question.definition_digest else definition
+    takes_arguments = other is None or not context.tools.complete(other.name, question.arguments or {})[1]
     reasons = _find_staleness(context, question, changed, other, takes_arguments)
     if not reasons:
         return None
