@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.decide import find_exhausted_budget
 from planwarden.agent.core.control.retry_reuse import keep_version
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.audit import POLICY_CHARS, AuditEntry
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.question import Addressee
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState, new_execution
@@ -488,6 +488,8 @@ class Service:
                 "assurance": "claimed",
                 "channel": authority.channel,
                 "principal": authority.principal,
+                # The store may also serve a program's other warden, which has another policy.
+                "policy": self.settings.policy.policy_digest[:POLICY_CHARS],
             }
             ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
             await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))

@@ -200,6 +200,17 @@ async def test_every_row_names_the_policy_of_the_process_that_wrote_it(tmp_path:
     assert all(row.facts.get("policy") == str(named.facts["digest"])[:POLICY_CHARS] for row in others)
 
 
+@requirement("store:audit")
+async def test_a_refused_decision_names_the_policy_of_its_own_warden_on_a_store_of_two(tmp_path: Path) -> None:
+    (tmp_path / "planwarden.toml").write_text("[approvals]\nquorum = 2\n")
+    async with Stored(tmp_path).open() as store, warden(Ledger(), store=store) as w:
+        asked = await w.execute_plan(ERASE)
+        async with planwarden.Warden(home=tmp_path, store=store):
+            await decide(w.service, asked, YES, by("local", "claimed", "mcp"), principal="local", wait_seconds=0)
+        policies = {row.entry.kind: row.entry.facts.get("policy") for row in await store.audit_rows()}
+    assert policies["refused"] == policies["asked"]
+
+
 @requirement("audit:names-the-row")
 @pytest.mark.parametrize(
     ("statements", "named"),
