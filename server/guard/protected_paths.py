@@ -101,7 +101,7 @@ _CODE_ANYWHERE = tuple(
     for name in (*HOST_FILES, *(f"{name}/{code}" for name, codes in HOST_FOLDERS.values() for code in codes.split()))
 )
 _RECURSIVE = re.compile(r"-[A-Za-z]*[arR][A-Za-z]*|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
-_GLUED = re.compile(r"-[A-Za-z]*?(?:t|(?=[^A-Za-z-]))(.+)", re.DOTALL)
+_GLUED = re.compile(r"\A-[A-Za-z]*?(?:t|(?=[^A-Za-z-]))(.+)", re.DOTALL)
 """An option with its value in the same word."""
 _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
 """Options of programs that name the folder in which a command runs."""

@@ -194,6 +194,7 @@ def test_a_command_that_decides_or_names_the_home_or_writes_the_code_of_a_host_i
 
 ORDINARY = (
     'timeout 60 git commit -m "Update planwarden docs"',
+    *("rm -rf my-app/", "rg TODO my-app/", "cp -r src my-app/", "mv old-name/ new-name", "tar czf x.tgz my-app/"),
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
     *(
