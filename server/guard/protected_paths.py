@@ -341,8 +341,10 @@ def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
     words = [*dropwhile(lambda word: "=" in word or word in RESERVED, words)]
     name = "".join(words[:1]).rpartition("/")[2].rstrip("0123456789.")
     if name == "python":
-        options = [*dropwhile(lambda word: not re.match("-[A-Za-z]*[cm]|[^-]", word), words[1:])]
-        option = re.match("(?s)-[A-Za-z]*?([cm])(.*)", "".join(options[:1]))
+        options = words[1:]
+        while options and not re.match("-[A-VYZa-z]*[cm]|[^-]", options[0]):
+            del options[: 2 if re.fullmatch("-[A-Za-z]*[WX]|--check-hash-based-pycs", options[0]) else 1]
+        option = re.match("(?s)-[A-VYZa-z]*?([cm])(.*)", "".join(options[:1]))
         ran = options if option is None else [*filter(None, option.groups()[1:]), *options[1:]]
         if option is not None and option[1] == "c":
             return PROGRAM in "".join(ran[:1])

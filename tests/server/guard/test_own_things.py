@@ -168,6 +168,8 @@ DECIDES = (
     *("git bisect run planwarden approve 1", "git rebase -i --exec='planwarden approve 1' HEAD", "uv run planwarden"),
     *("git submodule --quiet foreach 'planwarden approve 1'", "npm exec -c 'planwarden approve 1'", "env planwarden"),
     *("echo approve 1 | xargs planwarden", "uv run --with x planwarden", "tmux new -d 'planwarden approve 1'"),
+    *("python -X dev -c 'import planwarden'", "python -Wimport -Bc 'import planwarden'"),
+    *("uv run python -W ignore -c 'import planwarden'", "python -IX dev -mplanwarden approve 1"),
     *("grep x $PLANWARDEN_HOME/x", "node -e 'process.env.PLANWARDEN_HOME'", "export PLANWARDEN_HOME=/x; git status"),
 )
 NAMES_THE_HOME = (
@@ -216,6 +218,7 @@ ORDINARY = (
     *("python -m pytest tests/planwarden -k 'planwarden and x'", "find . -name planwarden", "fd planwarden src"),
     *("timeout 60 git clone https://github.com/x/planwarden", "command -v planwarden", "npx x packages/planwarden"),
     *("grep -rn PLANWARDEN_HOME docs", "git commit -m 'Say what PLANWARDEN_HOME is'", "xargs rm planwarden"),
+    "python -W ignore -m pytest -c planwarden/pytest.ini",
     *("cat notes/settings.json", "pip show planwarden", 'cat "/nowhere/../"'),
 )
 
