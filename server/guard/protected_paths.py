@@ -163,12 +163,17 @@ class _CallCheck:
         if _uses_variable(text):
             return "it names a variable that leads to planwarden's settings and database"
         line = self._expand(text)
-        folders = [self._call.folder, *self._list_folders(line)]
+        changes = [(None, self._call.folder), *self._list_folders(line)]
+        folders = [folder for _, folder in changes]
         if len(folders) > MAX_FOLDERS:
             raise TooMuch
         refusal = self._refuse_paths(_list_candidates(line), folders)
         parts = list_words(line) if refusal is None else ()
-        return next(filter(None, (self._refuse_part(words, folders) for words in parts)), refusal)
+        checks = (
+            self._refuse_part(words, [folder for command, folder in changes if command in (None, words)])
+            for words in parts
+        )
+        return next(filter(None, checks), refusal)
 
     def _refuse_paths(self, texts: Collection[str], folders: Sequence[str]) -> str | None:
         self._words_left -= len(texts) * len(folders)
@@ -260,13 +265,14 @@ class _CallCheck:
         for folder in folders:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
-    def _list_folders(self, line: str) -> Iterator[str]:
-        """Yield the folders that a command may change to, by its first `MAX_FOLDERS` changes."""
+    def _list_folders(self, line: str) -> Iterator[tuple[Sequence[str] | None, str]]:
+        """Yield the folders that the line may change to, by its first `MAX_FOLDERS` changes, and what runs there: the
+        words of one command, or None for every command that may follow."""
         folder = self._call.folder
-        for change, lasts in islice(_list_changes(line), MAX_FOLDERS):
+        for command, change in islice(_list_changes(line), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
-                folder = path if lasts else folder
-                yield path
+                folder = path if command is None else folder
+                yield command, path
 
     def _expand(self, text: str) -> str:
         """Return the text in which variables that name folders of people and programs are replaced by their values."""
@@ -297,16 +303,16 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
                 yield key, " ".join(map(str, node))
 
 
-def _list_changes(line: str) -> Iterator[tuple[str, bool]]:
-    """Yield each folder that the line changes to, and whether that lasts longer than one command."""
+def _list_changes(line: str) -> Iterator[tuple[Sequence[str] | None, str]]:
+    """Yield each folder that the line changes to, after the words of the only command that runs there, if it is one."""
     for words in list_words(line):
         moves = False
         for word, following in pairwise([*words, ""]):
             if moves and not word.startswith("-"):
-                yield word, True
+                yield None, word
             moves = word in ("cd", "pushd") or (moves and word.startswith("-"))
             if option := _RUNS_IN.fullmatch(word):
-                yield option[1] or option[2] or following, False
+                yield words, option[1] or option[2] or following
 
 
 def _list_candidates(line: str) -> frozenset[str]:

@@ -202,7 +202,9 @@ ORDINARY = (
     *(
         "cp -av src lib",
         "cp -t lib x",
-        "make -C lib test",
+        "make -C ../.. test && tar czf x.tgz .",
+        "git -C ../.. status && rg TODO",
+        "ls -C / && rg x",
         "git -C lib status",
         "grep -C 3 x notes.txt",
         "tar -C lib -xf x",
