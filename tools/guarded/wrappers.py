@@ -100,14 +100,14 @@ WRAPPERS: Mapping[str, Wrapper] = {
 }
 _RUNNERS = {
     "uv poetry pipenv hatch pdm rye conda mamba": "run",
-    "bundle npm pnpm yarn mise direnv": "exec x",
-    "fd fdfind": "-x -X --exec --exec-batch",
+    "bundle npm pnpm yarn mise direnv": "exec|x",
+    "fd fdfind": "-[A-Za-z0-9]*[xX]|--exec(?:-batch)?",
     "npx bunx uvx pipx hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
     "firejail fakeroot faketime sem systemd-run systemd-inhibit dbus-run-session start-stop-daemon prlimit numactl "
     "rlwrap cpulimit choom torsocks proxychains proxychains4 nix-shell dotenv tmux screen": "",
 }
-RUNNERS = {name: frozenset(words.split()) for names, words in _RUNNERS.items() for name in names.split()}
-"""Programs that run a command behind one of these words, or behind options. Each place where it may begin is read."""
+RUNNERS = {name: word for names, word in _RUNNERS.items() for name in names.split()}
+"""Programs that run a command behind a word of this pattern or options. Each place where it may begin is read."""
 _NO_COMMAND = frozenset(
     ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
 )
@@ -191,7 +191,7 @@ class InnerCommands:
             self.is_whole &= not any(map(_SETTING_THAT_RUNS.fullmatch, settings))
             self._read_git(rest, depth + 1)
         elif name in RUNNERS:
-            starts = [index for index, word in enumerate(words) if word in RUNNERS[name]] or [len(words)]
+            starts = [index for index, word in enumerate(words) if re.fullmatch(RUNNERS[name], word)] or [len(words)]
             self._read_each(words, range(starts[0] + 1 if RUNNERS[name] else 1, len(words)), depth, is_guess=True)
         elif name == "find":
             starts = [index + 1 for index, word in enumerate(words) if word in _EXECUTING]

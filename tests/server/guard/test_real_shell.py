@@ -127,6 +127,7 @@ WRAPPED = (
     *("flock /tmp/x -c 'git push'", "busybox sh -c 'git push'", "busybox env git push", "bash -xc 'a; git push -f'"),
     *("sh -e -o pipefail -c 'git push' name", "bash --norc -c 'env git push'", "bash +x -c -- 'git push'"),
     *("uv run git push", "uv run --with x git push", "npm exec -c 'git push'", "npx git push", "fd x -x git push"),
+    *("fd -HIx git push", "fd x -0X git push"),
     *("systemd-run --user -p A=b git push", "hyperfine 'git push'", "watch -n 1 git push"),
     *("git submodule foreach git push", "git submodule -q foreach --recursive 'git push'", "git bisect run git push"),
     *("git rebase -x 'git push' HEAD", "git rebase -i --exec='git push' HEAD", "git rebase -ix'git push' HEAD"),
