@@ -120,12 +120,19 @@ GLOBAL_OPTIONS: Mapping[str, Wrapper] = {
     )
 }
 """Options between a program and the first word that is not an option."""
+_HARMLESS = "=(?:true|false|cat|:)?"
+"""The end of a setting by which nothing runs that does anything."""
 _SETTING_THAT_RUNS = re.compile(
-    r"(?is)(?:-c|--config-env=)?(?:(?:alias|include|includeif|pager|filter)\..*|[\w.-]+\.(?:pager=(?!cat\Z).+"
-    r"|(?:\w*editor|\w*command|external|helper|textconv|fsmonitor|hookspath|program|askpass|gitproxy|cmd|driver)(?:=.*)?))"
+    r"(?is)--config-env.*|(?:-c|--config=)?(?:(?:include|includeif)\..*|core\.hookspath(?:=.*)?"
+    rf"|(?![^=]*{_HARMLESS}\Z)(?:(?:alias|pager|filter)\..*|submodule\..*\.update(?:=\s*!.*)?|remote\..*\.(?:upload|receive)pack(?:=.*)?"
+    r"|[\w.-]+\.(?:\w*editor|\w*command|pager|external|helper|textconv|fsmonitor|program|askpass|gitproxy|cmd|driver"
+    r"|difffilter)(?:=.*)?))"
 )
 """Matches a setting of git by which other words get the meaning of a denied command, or a command runs."""
-_VARIABLE_THAT_RUNS = re.compile(r"(?s)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER(?!=cat\Z))=.*")
+_READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list")
+_VARIABLE_THAT_RUNS = re.compile(
+    rf"(?s)(?!\w*(?:EDITOR|PAGER){_HARMLESS}\Z)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER)=.*"
+)
 _LINE_OF_GIT = re.compile(r"(?s)-[a-z]*x(?P<glued>.*)|--(?:ex\w*|\w+-filter)(?:=(?P<value>.*))?")
 """Options of some commands of git that run a command line."""
 _EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -187,7 +194,7 @@ class InnerCommands:
         if name in GLOBAL_OPTIONS:
             rest = self._pass_options(GLOBAL_OPTIONS[name], words[1:], depth)
             self._add((name, *rest))
-            settings = rest if rest[:1] == ("config",) else words[1 : len(words) - len(rest)]
+            settings = words[1 : None if _sets(rest) else len(words) - len(rest)]
             self.is_whole &= not any(map(_SETTING_THAT_RUNS.fullmatch, settings))
             self._read_git(rest, depth + 1)
         elif name in RUNNERS:
@@ -286,6 +293,13 @@ class InnerCommands:
                 self._read_line(" ".join((value or "", *words[index:])), depth)
             self.is_whole &= option in values | lines
         return words[index - operands :] if operands else words[index:]
+
+
+def _sets(words: Sequence[str]) -> bool:
+    """Return whether a command of git may change a setting, or is given one."""
+    operands = [*dropwhile(lambda word: word.startswith("-") and not _READS_SETTING.fullmatch(word), words[1:])]
+    is_read = len(operands) == 1 or _READS_SETTING.fullmatch("".join(operands[:1])) is not None
+    return words[:1] == ("clone",) or (words[:1] == ("config",) and not is_read)
 
 
 def _split_options(text: str) -> frozenset[str]:

@@ -149,11 +149,37 @@ UNKNOWN = (
         "git -c core.pager='git push' log",
         "git rebase -x 'git $X' a",
     ),
+    *(
+        "git -c submodule.x.update='!git push' pull",
+        "git clone --config=core.hooksPath=/x u",
+        "git config set alias.p push",
+    ),
+    *("git -c remote.x.uploadpack=a fetch", "git -c interactive.diffFilter=a add -p", "git -c core.hooksPath=true a"),
+    *("git -c core.editor='a; x=cat' commit", "git -c core.pager=a config --list", "git --config-env core.pager=cat a"),
+    *("git -c include.path=cat a", "GIT_PAGER='a;b=cat' git log", "git config alias.p push --get"),
     "env GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
     *("git -c alias.p=push p", "env -S 'git\\_push'", "bash -c 'git $X'", "fish -c 'git push'", "xargs git"),
     *("env --x git push", "echo git push | sh", "echo push | xargs git", "env " * 20 + "git push"),
     "; ".join(f"env a{n}" for n in range(MAX_INNER)),
 )
+
+HARMLESS = (
+    *("git -c core.editor=true rebase --continue", "git -c core.editor=: commit", "git -c core.fsmonitor=false status"),
+    *("git -c credential.helper= fetch", "git -c core.pager=cat log", "git -c pager.log=false log"),
+    *("git config --get alias.st", "git config --global core.editor", "git config get core.pager", "git config -l"),
+    *(
+        "env GIT_EDITOR=true git rebase --continue",
+        "env GIT_PAGER=cat git log",
+        "git -c submodule.x.update=rebase fetch",
+    ),
+)
+"""Lines with a setting of git by which nothing runs."""
+
+
+@requirement("guard:parts")
+@pytest.mark.parametrize("line", HARMLESS)
+def test_a_setting_of_git_by_which_nothing_runs_asks_nobody(tmp_path: Path, line: str) -> None:
+    assert is_let_pass(build_judge_with(tmp_path, EVERYTHING), line)
 
 
 @requirement("guard:parts")
