@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -16,7 +16,8 @@ MARKED = 1_000_000
 """The version of the schema of a marked store."""
 MARK_TABLE = "move_mark"
 """The table that holds the mark in its only row."""
-_HOST = re.compile(r"(\[[^]]*\]|[^][:]*)(:\d*)?", re.ASCII)
+MAX_PORT = 65_535
+_HOST = re.compile(r"(\[[^]]*\]|[^][:]*)(?::(\d{0,5}))?", re.ASCII)
 """One of the servers that a URL may name, and its port."""
 PORT = 5432
 """The port of a PostgreSQL server for which a URL names none."""
@@ -50,7 +51,8 @@ class StoreLocation(msgspec.Struct, frozen=True):
         parts = urlsplit(self.url)
         user, at, host = parts.netloc.rpartition("@")
         query = "&".join(part for part in parts.query.split("&") if "password=" not in part.lower())
-        return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, query, ""))
+        # `urlunsplit` would leave the two slashes out where no server is named.
+        return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}{query and f'?{query}'}"
 
     @property
     def identity(self) -> str:
@@ -63,7 +65,7 @@ class StoreLocation(msgspec.Struct, frozen=True):
         options = dict(parse_qsl(parts.query))
         pairs = [match.groups("") for match in map(_HOST.fullmatch, netloc.split(",")) if match]
         hosts = options["host"].split(",") if "host" in options else [unquote(host) for host, _ in pairs]
-        ports = options["port"].split(",") if "port" in options else [port.strip(":") for _, port in pairs]
+        ports = options["port"].split(",") if "port" in options else [port for _, port in pairs]
         ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
         servers = {
             f"{host if host.startswith('/') else host.strip('[]').lower()}:{port or PORT}"
@@ -112,10 +114,11 @@ def _is_postgres_url(text: str) -> bool:
         parts = urlsplit(text)
     except ValueError:
         return False
-    hosts = parts.netloc.rpartition("@")[2].split(",")
+    hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
+    are_hosts = all(host is not None and int(host[2] or 0) <= MAX_PORT for host in hosts)
     # After a raw @, /, ? or # in the user or the password, what is left of it would be taken for something to show.
     is_encoded = text.count("@") == parts.netloc.count("@") <= 1
-    return parts.scheme in POSTGRES and is_encoded and all(map(_HOST.fullmatch, hosts))
+    return parts.scheme in POSTGRES and is_encoded and are_hosts
 
 
 class MoveMark(msgspec.Struct, frozen=True):

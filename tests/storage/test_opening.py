@@ -245,6 +245,8 @@ def test_a_url_names_a_database_or_a_file_and_is_shown_without_its_password(tmp_
     assert found.has_password and not read_location(control).has_password
     for hosts in ("one:5432,two:5433", "one,[::1]:5433", "[fe80::1%25eth0],two"):
         assert str(read_location(f"{scheme}://ann@{hosts}/plans")) == f"{scheme}://{hosts}/plans"
+    for url in (f"{scheme}:///plans?host=/var/run/postgresql", f"{scheme}://ann@one:5432,two/plans", f"{scheme}://one"):
+        assert read_location(url).safe_url == url
     found = read_location(f"sqlite://{tmp_path}/plans.db")
     assert (found.path, found.is_made) == (tmp_path / "plans.db", False)
     assert read_location("sqlite:////var/lib/plans.db").path == Path("//var/lib/plans.db")
@@ -253,7 +255,16 @@ def test_a_url_names_a_database_or_a_file_and_is_shown_without_its_password(tmp_
 
 @pytest.mark.parametrize(
     "url",
-    ["mysql://ann:secret@host/x", "secret", "sqlite://relative/secret.db", "sqlite://", "postgresql://host:secret/x"],
+    [
+        *(
+            "mysql://ann:secret@host/x",
+            "secret",
+            "sqlite://relative/secret.db",
+            "sqlite://",
+            "postgresql://host:secret/x",
+        ),
+        *("postgresql://host:99999/secret", "postgresql://one:1,two:65536/secret"),
+    ],
 )
 def test_any_other_text_is_refused_with_the_known_forms_and_without_repeating_it(url: str) -> None:
     with pytest.raises(InvalidArguments, match="sqlite:///FILE") as refused:
