@@ -43,7 +43,7 @@ async def test_the_tools_are_few_have_annotations_and_are_introduced(desk: Desk)
 async def test_the_schema_of_a_plan_takes_conditions_loops_and_attempts_as_the_server_does(desk: Desk) -> None:
     [schema] = (tool.input_schema for tool in (await desk.client.list_tools()).tools if tool.name == "execute_plan")
     one: JsonValue = {"value": {"$from": "a", "pointer": "/topic"}, "matches": {"const": "x"}}
-    forms: tuple[JsonValue, ...] = (one, [one], json.dumps([one]))
+    forms: tuple[JsonValue, ...] = (one, [one], json.dumps(one), json.dumps([one]))
     for when in forms:
         arguments: Document = {"plan": plan(FIND, tool_step("b", "note", {"text": "x"}, when=when))}
         assert isinstance(when, str) or Schema(schema).find_faults(arguments) == ()
