@@ -89,7 +89,7 @@ def read_folder_file(folder: str) -> str:
     """Return the text of the folder's promises. Raises `InvalidArguments` if it cannot be read."""
     path = Path(folder, PROMISES_FILE)
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             text = file.read(MAX_FILE_CHARS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from None

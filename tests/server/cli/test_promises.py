@@ -19,7 +19,7 @@ def test_a_folder_counts_as_it_was_trusted_and_a_change_is_said_until_a_person_t
 ) -> None:
     file = tmp_path / "shop/.planwarden/promises.toml"
     file.parent.mkdir(parents=True)
-    file.write_text(PROMISE)
+    file.write_text(f"\ufeff{PROMISE}", encoding="utf-8")
     monkeypatch.chdir(tmp_path / "shop")
     refused = cli.main("guard", "trust-folder")
     assert refused.code == 2 and "only a person at a terminal" in refused.err
