@@ -23,13 +23,15 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """A plan that the person named."""
 
     document: JsonValue
-    """As `execute_plan` takes it. None for a missing or unusable saved plan; a key may still find an earlier run."""
+    """As `execute_plan` takes it. None for a missing or unusable plan; a key may still find an earlier run."""
     name: str | None = None
     """Set for a saved plan."""
     goal: str | None = None
     """The title in the plan's file; None for a saved plan."""
     version: str | None = None
     """Set for a saved plan."""
+    fault: InvalidArguments | None = None
+    """Why the plan's file cannot be used."""
 
 
 def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
@@ -40,7 +42,12 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
-        return _read_plan(word)
+        try:
+            return _read_plan(word)
+        except InvalidArguments as error:
+            if not has_key:
+                raise
+            return GivenPlan(None, fault=error)
     catalogue = home.library.look_now()
     if catalogue.get(word) is None:
         if catalogue.get_fault(word) is None and Path(word).is_file():

@@ -98,11 +98,15 @@ def run_plan(
     """
 
     async def start(service: Service) -> ExecutionState:
-        earlier, document = await _find_start(service, key), plan.document
-        if earlier is not None:
-            # The plan's file may have changed since the key started the run, or be gone.
-            document = _take_declaration(await service.find(earlier.execution_id))
+        earlier = await _find_start(service, key)
+        source = None if earlier is None else await service.find(earlier.execution_id)
+        # The plan's file may have changed since the key started the run, or be gone.
+        document = plan.document if source is None else _take_declaration(source)
         inputs = None if read_inputs is None else read_inputs(document)
+        if plan.fault is not None:
+            if source is None or not (inputs or {}).items() <= source.inputs.items():
+                raise plan.fault
+            return _report_start(session, earlier, source, key)
         if earlier is None and document is not None:
             await _check_needs_no_model(session.home, service, document)
         requester = Requester(LOCAL, is_operator=plan.name is None)

@@ -105,6 +105,15 @@ def test_a_key_goes_on_with_its_run_whatever_became_of_the_plans_file(cli: Cli) 
     unknown = cli.main(*words[:-1], "new")
     assert unknown.code == 2 and "there is no saved plan 'find-ids'" in unknown.err
     assert cli.ledger == ["find 007"]
+    file = save(cli, "other.yaml", folder="elsewhere")
+    words = ("run", str(file), "--input", "topic=9", "--key", "file")
+    first = cli.main(*words)
+    file.unlink()
+    assert cli.main(*words).out == f"Key 'file' has started this before; nothing new was started.\n{first.out}"
+    for others in ((*words, "--input", "topic=8"), (*words[:-1], "new"), words[:-2]):
+        refused = cli.main(*others)
+        assert refused.code == 2 and f"cannot read the plan {str(file)!r}" in refused.err
+    assert cli.ledger == ["find 007", "find 9"]
 
 
 def test_a_name_is_a_saved_plan_first_and_any_file_of_a_plan_runs_too(
