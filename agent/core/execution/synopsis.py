@@ -130,6 +130,8 @@ def describe_rejecter(assurance: ev.Assurance | None) -> str:
     """Return who rejected a step, to follow `rejected`; empty if that is not known."""
     if assurance in ev.MODEL_ASSURANCES:
         return " by the calling model; no person did"
+    if assurance == "client":
+        return " by a client; not proven to be a person"
     if assurance == "timeout":
         return " because nobody answered in time; no person rejected it"
     return " by a person" if assurance is not None else ""

@@ -135,6 +135,7 @@ async def test_a_call_that_may_have_happened_is_asked_about_first(happened: bool
     ("assurance", "told"),
     [
         ("human", "it was rejected by a person."),
+        ("client", "it was rejected by a client; not proven to be a person."),
         ("claimed", "it was rejected by the calling model; no person did."),
         (None, "it was rejected because nobody answered in time; no person rejected it."),
     ],
