@@ -1,8 +1,8 @@
 """Serves several servers over one connection. Their tools get the names that they have in planwarden's catalogue.
 
 Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
-a prompt goes to the server that listed it; a URI that none listed, such as one in a result, is read from the first that
-has it. The lists leave out servers that are out of reach.
+a prompt goes to the server that listed it; a URI that none listed goes to the server that named it first in a result.
+The lists leave out servers that are out of reach.
 """
 
 import logging
@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 METHOD_NOT_FOUND = -32601
 MAX_ENTRIES = 10_000
+MAX_LINKS = 1_000
+MAX_LINK_CHARS = 2_000
 LISTS = {
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
@@ -48,6 +50,8 @@ class ServerGroup(Host):
         self.names_servers = True
         self._owners: dict[str, dict[str, Relay]] = {}
         """By listing method, the server of each URI, template or prompt."""
+        self._links: dict[str, Relay] = {}
+        """By URI, the server whose result named it first; the latest `MAX_LINKS`."""
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
@@ -65,10 +69,13 @@ class ServerGroup(Host):
             relay, remote_name = await self._find_tool(str(params.get("name")))
             # Only the name is replaced. The gate judges and sends these parameters.
             raw = {**frame.read_params(), "name": msgspec.Raw(msgspec.json.encode(remote_name))}
-            return await relay.answer(replace(frame, params=msgspec.Raw(msgspec.json.encode(raw))))
+            answer = await relay.answer(replace(frame, params=msgspec.Raw(msgspec.json.encode(raw))))
+            self._keep_links(relay, answer)
+            return answer
         if method in ROUTED or method == "completion/complete":
             reference = params.get("ref") if method == "completion/complete" else params
-            return await self._answer_about(reference if isinstance(reference, dict) else {}, frame)
+            owner = await self._find_owner(reference if isinstance(reference, dict) else {})
+            return await owner.answer(frame)
         if is_about_task(frame):
             return await self._find_task(frame)
         text = f"{method[:64]} names no server, and there are several here; wrap the server alone"
@@ -147,16 +154,16 @@ class ServerGroup(Host):
         self._owners[method] = owners
         return {key: merged}
 
-    async def _answer_about(self, reference: Result, frame: Frame) -> bytes:
-        try:
-            owner = await self._find_owner(reference)
-        except InvalidArguments:
-            for relay in self.relays if frame.method == "resources/read" else ():
-                answer = await relay.answer(frame)
-                if frames.read_frame(answer).error is msgspec.UNSET:
-                    return answer
-            raise
-        return await owner.answer(frame)
+    def _keep_links(self, relay: Relay, answer: bytes) -> None:
+        result = frames.read_value(frames.read_frame(answer).result) if b'"uri"' in answer else None
+        content = result.get("content") if isinstance(result, dict) else None
+        for part in content if isinstance(content, list) else ():
+            link = part.get("resource", part) if isinstance(part, dict) else None
+            uri = link.get("uri") if isinstance(link, dict) else None
+            if isinstance(uri, str) and len(uri) <= MAX_LINK_CHARS:
+                self._links.setdefault(uri, relay)
+                if len(self._links) > MAX_LINKS:
+                    del self._links[next(iter(self._links))]
 
     async def _find_owner(self, reference: Result) -> Relay:
         """Return the server that listed the URI or the prompt first, so that no other can take it over."""
@@ -170,6 +177,8 @@ class ServerGroup(Host):
         }
         templates = [listed for listed in owners if "{" in listed and name.startswith(listed.partition("{")[0])]
         if name not in owners and not templates:
+            if key == "uri" and name in self._links:
+                return self._links[name]
             raise InvalidArguments(f"no server lists {name[:200]!r}")
         return owners[name if name in owners else max(templates, key=len)]
 

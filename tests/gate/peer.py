@@ -113,6 +113,9 @@ def answer(message: dict[str, Any]) -> Any:
             more: list[Any] = [{"name": []}] if (FOLDER / "odd").exists() else []
             more += [{"name": "two_write", "inputSchema": SCHEMA}] if (FOLDER / "two").exists() else []
             return {"tools": [*list_tools_of(FOLDER), *more], "unknown": [1, None]}
+        case "tools/call" if "link" in (message["params"].get("arguments") or ()):
+            link = {"type": "resource_link", "uri": message["params"]["arguments"]["link"], "name": "a note"}
+            return {"content": [link]}
         case "tools/call":
             params = message["params"]
             if "reports" in (params.get("arguments") or {}):

@@ -57,15 +57,16 @@ async def test_answer_with_more_members_than_json_rpc_knows_is_an_answer(tmp_pat
         assert len(home.ledger) == 2
 
 
-async def test_resource_that_no_server_lists_is_read_from_the_first_that_has_it(
+async def test_resource_that_no_server_lists_is_read_only_from_the_server_whose_result_named_it(
     tmp_path: Path, tasks: TaskGroup
 ) -> None:
     home = Home(tmp_path, more="[servers.gone]\nstart_timeout_s = 5\n")
     async with home.host(tasks, serves_all=True, others={"gone": {"command": "false"}}) as host:
+        unlisted = await host.ask("resources/read", {"uri": "note://1"})
+        assert "no server lists 'note://1'" in unlisted["error"]["message"]
+        await host.ask("tools/call", {"name": "peer_look", "arguments": {"link": "note://1"}})
         note = await host.ask("resources/read", {"uri": "note://1"})
         assert note["result"]["contents"][0]["text"] == "the note"
-        subscribed = await host.ask("resources/subscribe", {"uri": "note://1"})
-        assert "no server lists 'note://1'" in subscribed["error"]["message"]
 
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
