@@ -9,6 +9,7 @@ import os.path
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, read_commands
 
@@ -68,15 +69,28 @@ _RUNS_NOTHING = (
 """Options that keep a program from running what it is asked to, or from failing."""
 _FLAGS = r"-[abd-jlqs-zA-VX-Z]*"
 """The beginning of a word in which an option of pytest may stand behind others that take no value."""
+_OVERRIDES = rf"(?:{_FLAGS}o[ =]?|--override-ini[ =])(?!(?:log|junit|verbosity)_)[A-Za-z_]+ *=.*"
+"""What gives pytest a setting that may keep it from running tests."""
+_PROGRAM_VARIABLE = r"(?i:(?P<tool>\w*(?:PYTEST|PYTHON|NPM|CARGO)|PY|GO|UV)|\w*(?:_CMD|COMMAND|RUNNER)|CMD)[:?+!]*"
+"""The name of a variable of make that usually holds a program, or a tool that tests."""
 _TOOL = (
-    r"(?:[\w./-]*/)?(?:python|pypy|pytest|py\.test|tox|uvx?|poetry|go|gotestsum|cargo|p?np[mx]|yarn|node|jest)[0-9.]*"
+    r"(?:python|pypy|pytest|py\.test|unittest|coverage|tox|nox|uvx?|poetry|go|gotestsum|cargo|cross|p?np[mx]|yarn|node"
+    r"|jest|vitest)[0-9.]*"
 )
+_IDLE = frozenset(
+    {
+        *("", "true", ":", "echo", "printf", "exit", "ls", "cat", "pwd", "date", "id", "whoami", "uname", "hostname"),
+        *("touch", "stat", "file", "wc", "head", "tail", "du", "df", "sort", "find", "tree", "seq", "env", "printenv"),
+        *("basename", "dirname", "realpath", "readlink", "type", "[", "sync", "sleep", "less", "more", "help", "this"),
+    }
+)
+"""Programs that test nothing and end with 0."""
 _RUNS_NOTHING_IN = {
     # make inserts the values of `ARGS='|| true'` and `PYTEST=true` into the lines that it runs.
     "make": (
         r"(?s)-.*|(?:\.?SHELL(?:FLAGS)?|PATH)[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
-        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING}|{_FLAGS}V+|-[qsvxl]*h\w*)(?: .*)?)"
-        rf"|(?i:\w*(?:PYTEST|PYTHON|NPM|CARGO|_CMD|COMMAND|RUNNER)|PY|GO|UV|CMD)[:?+!]*=(?!{_TOOL}(?: (?!-c)|\Z)).*"
+        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING}|{_FLAGS}V+|-[qsvxl]*h\w*)(?: .*)?"
+        rf"|(?:.* )?{_OVERRIDES})"
     ),
     # pytest reads `-qo addopts=--co` as `-q -o addopts=--co`.
     "pytest": rf"{_FLAGS}[hV].*|(?:{_FLAGS}o=?|--override-ini=)?(?!(?:log|junit|verbosity)_)[A-Za-z_]+[ ]*=.*|@.*",
@@ -86,7 +100,7 @@ _RUNS_NOTHING_IN = {
         r"--(?:vers|usa|hel|dry|scr|ignore-s|if-|node-o|userc|globalc).*|-[A-Za-z]*[vhH?][A-Za-z]*",
     ),
     "ruff": r"-[nqsv]*[ew].*|--(?:show-(?:files|settings)|watch|add-noqa).*",
-    "go": r"--?(?:exec|toolexec|list|overlay|n|c)(?:=.*)?",
+    "go": r"--?(?:exec|toolexec|list|overlay|n|c)(?:=.*)?|version|env|help",
     "cargo": r"--config(?:=.*)?",
     "ctest": r"-N|--show-only.*|--print-labels",
     **dict.fromkeys(("gradle", "gradlew"), r"-m|-x.*|--exclude-task.*"),
@@ -149,7 +163,11 @@ def _simplify(line: str) -> str:
 def _find_program(words: Sequence[str]) -> str:
     """Return the program's name without its folder; for `python -m pytest` it is `pytest`."""
     name = words[0].rpartition("/")[2]
-    module = list(words[words.index("-m") + 1 :][:1]) if "-m" in words and re.fullmatch(r"python[0-9.]*", name) else []
+    module = (
+        list(words[words.index("-m") + 1 :][:1])
+        if "-m" in words and re.fullmatch(r"python[0-9.]*|coverage", name)
+        else []
+    )
     return "".join(module) or name
 
 
@@ -178,10 +196,33 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
     """Return why the command proves nothing wherever it is in its line; None if there is no such reason."""
-    stopping = _RUNS_NOTHING_IN.get(_find_program(words), r"(?!)")
-    if any(re.fullmatch(_RUNS_NOTHING, word, re.IGNORECASE) or re.fullmatch(stopping, word) for word in words[1:]):
+    if _stops(words) or (_find_program(words) == "make" and any(map(_holds_idle_program, words[1:]))):
         return "its options keep it from running, or from failing"
     return None if _is_in(root, folders, words) else "it ran in another folder"
+
+
+def _stops(words: Sequence[str]) -> bool:
+    """Return whether an option keeps the command from running what it is asked to, or from failing."""
+    program = _find_program(words)
+    stopping = _RUNS_NOTHING_IN.get(program, r"(?!)")
+    # What pytest's `-k` selects may look like a setting.
+    options = [word for before, word in pairwise(words) if (program, before) != ("pytest", "-k")]
+    return any(re.fullmatch(_RUNS_NOTHING, word, re.IGNORECASE) or re.fullmatch(stopping, word) for word in options)
+
+
+def _holds_idle_program(word: str) -> bool:
+    """Return whether the word gives a variable of make a command that may test nothing."""
+    name, _, value = word.partition("=")
+    variable = re.fullmatch(_PROGRAM_VARIABLE, name)
+    words = _unwrap(value.split() or [""])
+    program = _find_program(words)
+    if variable is None or len(words) == 1:
+        return variable is not None and program in _IDLE
+    is_tool = re.fullmatch(_TOOL, program) is not None
+    is_unread = _PASSING.get(program) in ("", words[1]) and len(words) > 2 and not words[-1].startswith("-")
+    is_other = variable["tool"] is not None and not is_tool
+    has_code = any(re.fullmatch("-[A-Za-z]*c", option) for option in words)
+    return program in _IDLE or is_unread or is_other or has_code or _stops(words)
 
 
 def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
