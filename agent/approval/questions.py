@@ -209,9 +209,9 @@ def wait_for_model(
 def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
-    A model's calls have none, because such calls are refused.
+    A model's calls have none but those that it may repeat from the goal, which a model may have written as well.
     """
-    sentences = _find_placeholders(((call.tool_name, call.proposed) for call in calls), execution.goal_and_inputs)
+    sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
 
 
@@ -223,11 +223,9 @@ def drop_edited_placeholders(
     return tuple(sentence for sentence in findings if not sentence.startswith(PLACEHOLDER) or sentence in remaining)
 
 
-def _find_placeholders(
-    calls: Iterable[tuple[str, dict[str, JsonValue]]], goal_and_inputs: JsonValue = None
-) -> Iterator[str]:
+def _find_placeholders(calls: Iterable[tuple[str, dict[str, JsonValue]]]) -> Iterator[str]:
     texts = ((name, path, text) for name, arguments in calls for path, text in list_texts(arguments))
-    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts, goal_and_inputs))
+    return (f"{PLACEHOLDER}{name}, {text}." for name, text in search(texts))
 
 
 def _describe_conditions(execution: ExecutionState, covers: Iterable[tuple[ev.CoveredCall, Risk]]) -> Iterator[str]:

@@ -207,7 +207,7 @@ def _edit_call(
     after = arguments if execution.options.is_literal else completed
     if editor.assurance in ev.MODEL_ASSURANCES:
         # A person may mean an example address; a model that writes one does not know the real one.
-        faults = (*faults, *find_placeholders(arguments, execution.goal_and_inputs))
+        faults = (*faults, *find_placeholders(arguments))
     if faults:
         raise InvalidArguments(
             f"modifiedArgs do not fit {tool_name}{where}: {'; '.join(faults[:5])}",

@@ -1,12 +1,13 @@
 """Placeholders: values that stand for something the writer did not know.
 
 A whole value can be a placeholder, or a text for people can contain one. A pattern that means something in code, markup
-or data does not count in a text with other signs of code, or in an argument whose name says that it is code. What the
-goal or the inputs of the execution say word for word was not made up.
+or data does not count in a text with other signs of code, or in an argument whose name says that it is code. A model
+may write an example address or a note such as `TODO: call Ann` that the goal or the inputs of the execution say word
+for word; a template such as `[Name]` stays one, because the goal may give it to be filled in.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
@@ -24,6 +25,8 @@ MAX_SEARCHED_CHARS = 60_000
 MAX_QUOTED = 80
 MAX_NAMED = 5
 """The most placeholders of one text to name."""
+MAX_NOTES = 20
+"""The most notes of the goal and the inputs that a model may repeat."""
 
 Owner = TypeVar("Owner")
 
@@ -34,8 +37,33 @@ class _Pattern(NamedTuple):
     """What a sentence says about the value; the placeholder replaces `{}`."""
     is_code: bool = True
     """Whether text that matches can mean something in code."""
+    may_repeat: Callable[["_Given", str], bool] | None = None
+    """Tells whether a model may repeat the text from the goal; None if it must not."""
 
 
+class _Given(NamedTuple):
+    """What a model may repeat from the goal and the inputs."""
+
+    addresses: frozenset[str]
+    notes: tuple[str, ...]
+
+    def has_addresses(self, text: str) -> bool:
+        """Return whether all addresses and URLs of the text were given."""
+        return self.addresses >= _list_addresses(text)
+
+    def has_note(self, text: str) -> bool:
+        """Return whether the text, which must be more than `TODO`, was given as it is."""
+        ends = (note[len(text) :] for note in self.notes if note.startswith(text))
+        return re.match(_NOTE, text) is not None and any(not end[:1].isalnum() for end in ends)
+
+
+def _list_addresses(text: str) -> frozenset[str]:
+    words = (word.strip(_AROUND) for word in re.split(_BETWEEN, text))
+    return frozenset(word for word in words if "@" in word or "example." in word.lower())
+
+
+_AROUND, _BETWEEN = "./!?:'()[]", r"[\s,;<>\"]+"
+_NOTE = r"\b(?:TODO|TBD|FIXME|PLACEHOLDER)\b\W{1,5}\w.*"
 _ENVIRONMENT = r"(?:HOME|PATH|USER|PWD|OLDPWD|SHELL|TMPDIR|TMP|TEMP|LANG|HOSTNAME|EDITOR|TERM|XDG_\w+|LC_\w+)\b"
 _NOUN = r"(?:name|number|date|address|amount|e-?mail|phone|total|id|title|price|company|link|url)"
 _WHOSE = r"(?:your|recipient|customer|company|client|contact|invoice|order|first|last|full|due|account|product)"
@@ -62,6 +90,7 @@ WHOLE = (
         r"(?:your)?(?:domain|company|e?mail)\.\w+)>?",
         _IS_AN_EXAMPLE,
         is_code=False,
+        may_repeat=_Given.has_addresses,
     ),
     _Pattern(r"<(?![!?/]|https?:|(?:br|hr|p)>)[^<>@]{1,200}(?<!/)>|<<[^<>@]{1,200}>>", _IS_A_PLACEHOLDER),
     _Pattern(
@@ -69,7 +98,12 @@ WHOLE = (
         _IS_A_PLACEHOLDER,
     ),
     _Pattern(rf"\[(?:[A-Z]{{3,}}[A-Z0-9 _-]{{0,60}}|(?i:{_IN_BRACKETS}))\]", _IS_A_PLACEHOLDER),
-    _Pattern(r"(?s)(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?|Lorem ipsum\b.*", _IS_A_VALUE, is_code=False),
+    _Pattern(
+        r"(?s)(?:TODO|TBD|FIXME|PLACEHOLDER)(?:\W.*)?|Lorem ipsum\b.*",
+        _IS_A_VALUE,
+        is_code=False,
+        may_repeat=_Given.has_note,
+    ),
     _Pattern(
         r"(?i)(?:change|replace|fill)[_ -]?me|to be (?:determined|decided|announced|filled(?: in)?)"
         r"|insert[_-]\w+[_-]here"
@@ -96,7 +130,7 @@ INSIDE = (
         rf"(?i)<(?:{_NOUN}|recipient|customer|sender|{_IN_BRACKETS}|[^<>\n]{{1,60}} from [^<>\n]{{1,60}})>",
         _HAS_WORDS,
     ),
-    _Pattern(rf"(?i)\b{_YOURS}", _HAS_WORDS, is_code=False),
+    _Pattern(rf"(?i)\b{_YOURS}", _HAS_WORDS, is_code=False, may_repeat=_Given.has_addresses),
 )
 """Placeholders within a text for people."""
 INSIDE_SENTENCES = (_Pattern(r"\$?\{[A-Za-z][\w.\[\]-]{0,60}(?: [\w.-]{1,60}){0,4}\}", _HAS),)
@@ -120,8 +154,9 @@ _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem
 
 
 def find_placeholders(arguments: JsonValue, goal_and_inputs: JsonValue = None) -> Iterator[str]:
-    """Yield one sentence for each value that is a placeholder or contains one, unless `goal_and_inputs` say it.
+    """Yield one sentence for each value that is a placeholder or contains one.
 
+    An address or a note that `goal_and_inputs` say is left out; a finding for a person must leave out nothing.
     A URL on example.com is a placeholder; a sentence that mentions example.com is not. Of a binding only the default is
     searched, and of a template only its own words.
     """
@@ -135,21 +170,25 @@ def search(texts: Iterable[tuple[Owner, str, str]], goal_and_inputs: JsonValue =
     """
     chars_left = MAX_SEARCHED_CHARS
     source = "\n".join(text for _, text in islice(list_texts(goal_and_inputs), MAX_VALUES))[:MAX_SEARCHED_CHARS]
+    notes = tuple(match.group() for match in islice(re.finditer(_NOTE, source), MAX_NOTES))
+    goal = _Given(_list_addresses(source), notes)
     for owner, path, text in islice(texts, MAX_VALUES):
         if len(text) > MAX_TEXT_CHARS or not re.search(_HINT, text):
             continue
         chars_left -= len(text)
         if chars_left < 0:
             return
-        if (fault := _find_in(path.rpartition("/")[2], text.strip(), source)) is not None:
+        if (fault := _find_in(path.rpartition("/")[2], text.strip(), goal)) is not None:
             yield owner, f"{path} {fault}"
 
 
-def _find_in(name: str, text: str, source: str) -> str | None:
+def _find_in(name: str, text: str, goal: _Given) -> str | None:
     may_be_code = re.search(_CODE_NAMES, name) is not None
     for pattern in WHOLE if len(text) <= MAX_CHARS else ():
-        if not (may_be_code and pattern.is_code) and re.fullmatch(pattern.pattern, text):
-            return None if _is_given(source, text) else pattern.says.format(repr(text[:MAX_QUOTED]))
+        if (may_be_code and pattern.is_code) or not re.fullmatch(pattern.pattern, text):
+            continue
+        if pattern.may_repeat is None or not pattern.may_repeat(goal, text):
+            return pattern.says.format(repr(text[:MAX_QUOTED]))
     text = re.sub(_MARKUP, " ", text).strip() if re.search(_PROSE_NAMES, name) else text
     rest, matches = text, list[tuple[_Pattern, str]]()
     for pattern in (*INSIDE, *INSIDE_SENTENCES):
@@ -162,7 +201,9 @@ def _find_in(name: str, text: str, source: str) -> str | None:
     matches = [
         (pattern, words)
         for pattern, words in matches
-        if not (is_code and pattern.is_code) and (is_sentence or pattern in INSIDE) and not _is_given(source, words)
+        if not (is_code and pattern.is_code)
+        and (is_sentence or pattern in INSIDE)
+        and not (pattern.may_repeat and pattern.may_repeat(goal, words))
     ]
     names = list(dict.fromkeys(repr(words[:MAX_QUOTED]) for _, words in matches))
     if not names:
@@ -180,14 +221,6 @@ def _is_sentence(text: str, rest: str) -> bool:
     if re.match(_GREETING, text):
         return True
     return text[:1].isupper() and re.search(_NO_SENTENCE, re.sub(_ORDINARY, " ", rest)) is None
-
-
-def _is_given(source: str, words: str) -> bool:
-    """Return whether the source has the words as they are; of a list of addresses, each one."""
-    parts = (part.strip() for part in re.split("[,;]", words)) if "@" in words else [words]
-    return all(
-        part in source and re.search(rf"(?<![\w.@-]){re.escape(part)}(?![\w@-])", source) is not None for part in parts
-    )
 
 
 def list_texts(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:

@@ -82,8 +82,8 @@ def parse_plan(
 
     `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
     thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
-    What `goal_and_inputs` say is not a placeholder. With `tools` None, nothing that depends on tools or on the thread
-    is checked.
+    A model may repeat addresses and notes that `goal_and_inputs` say. With `tools` None, nothing that depends on tools
+    or on the thread is checked.
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
@@ -122,7 +122,8 @@ def parse_plan(
         if problems:
             raise _build_error(problems)
         return plan, tuple(warnings)
-    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)], goal_and_inputs)
+    exempt = goal_and_inputs if author == "model" else None
+    placeholders = list_placeholders([*calls, *_list_literal_loops(fresh)], exempt)
     if author == "caller":
         # A caller may really want such a value: a test can run against example.org.
         warnings.extend(f"{placeholder}; it is used as it is" for placeholder in placeholders[:MAX_TOLD])

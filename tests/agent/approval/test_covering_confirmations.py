@@ -74,7 +74,7 @@ EMAIL = "<email>"
 async def test_a_question_says_first_what_looks_like_a_placeholder(step: Json, expected: list[str]) -> None:
     async with warden(tools=[send]) as w:
         covered = [tool_step("b", "send", {"to": EMAIL})] if "confirms" in step else []
-        asked = await w.execute_plan(plan(step, *covered))
+        asked = await w.execute_plan(plan(step, *covered), goal="Mail '<email>' 'Dear {{name}}' to ann@example.org")
     [question] = asked.suspensions
     assert len(asked.warnings) == len(expected)
     for sentence, start in zip(question.found, expected, strict=False):

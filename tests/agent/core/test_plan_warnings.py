@@ -176,20 +176,41 @@ def test_every_placeholder_of_a_text_is_named() -> None:
 
 GOALS = (
     ("Read https://example.com/ and tell its title", "https://example.com/"),
-    ("Note: TODO: call Ann", "TODO: call Ann"),
-    ("Find the docs on <table>", "<table>"),
-    ("Label it [BUG]", "[BUG]"),
+    ("Note: TODO: call Ann, then close it", "TODO: call Ann"),
     ("Write to ann@example.com and ben@example.com", "ann@example.com, ben@example.com"),
-    ("Answer with: Dear [Name], wait", "Dear [Name], wait a little"),
+    ("Write to your-team@acme.io", "Ask your-team@acme.io, please"),
+)
+TEMPLATES = (
+    ("Mail each customer: 'Dear [Name], you owe [AMOUNT].'", "Dear [Name], you owe [AMOUNT]."),
+    ("Send 'Dear {{name}}, pay' to all late payers", "Dear {{name}}, pay"),
+    ("Pay the invoice to <iban>", "<iban>"),
+    ("Clean the TODO list: all", "TODO"),
+    ("Note: TODO: mail [NAME] now", "TODO: mail [NAME]"),
+    ("Note: TODO: call Annabel", "TODO: call Ann"),
 )
 
 
 @requirement("plan:placeholders")
 @pytest.mark.parametrize(("goal", "value"), GOALS)
-def test_what_the_goal_or_the_inputs_say_word_for_word_is_no_placeholder(goal: str, value: str) -> None:
+def test_an_address_or_a_note_of_the_goal_or_the_inputs_is_no_placeholder(goal: str, value: str) -> None:
     assert list(find_placeholders({"body": value})) != []
     assert list(find_placeholders({"body": value}, [goal, {}])) == []
     assert list(find_placeholders({"body": value}, [None, {"task": {"text": goal}}])) == []
+
+
+@requirement("plan:placeholders")
+@pytest.mark.parametrize(("goal", "value"), TEMPLATES)
+def test_a_template_of_the_goal_stays_a_placeholder(goal: str, value: str) -> None:
+    assert len(list(find_placeholders({"body": value}, [goal, {}]))) == 1
+
+
+@requirement("plan:placeholders")
+def test_the_search_takes_no_longer_for_a_goal_full_of_the_same_words() -> None:
+    for words in ("{{a}} ", "TODO: a ", "a@example.com "):
+        texts = list[JsonValue]([words * (9_900 // len(words))] * 6 + [words] * 5_000)
+        begin = time.thread_time()
+        list(find_placeholders({"body": texts}, ["x" + words.strip() * 10_000, {}]))
+        assert time.thread_time() - begin < 2
 
 
 @requirement("plan:placeholders")
