@@ -120,7 +120,11 @@ def _describe_form_result(call: PlannedCall) -> JsonSchema | None:
     form = call.arguments.get("form") if call.tool_name == "requestInput" else None
     if not isinstance(form, dict) or not read_properties(form) or has_bindings(form):
         return None
-    return {"type": "object", "properties": {**_ANSWER, "content": {"type": "object", **form}}, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {**_ANSWER, "content": {"type": "object", **form}},
+        "additionalProperties": False,
+    }
 
 
 def _describe_entries(entries: list[JsonValue]) -> JsonSchema | None:
