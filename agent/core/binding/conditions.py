@@ -5,7 +5,6 @@ Schema would accept a value that breaks this; a condition cannot judge it, so it
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import cast
 
@@ -59,7 +58,6 @@ _NAMES = {
 _WITH_SCHEMAS = ("contains", "items", "required", "properties", "anyOf", "allOf", "not")
 """Keywords that are judged here; the library judges all others."""
 _TAKING_KEYS = {"$from", "$text", "$item"}
-_TAKING_TEXT = r"\s*(?:\{\{[^{}]*\}\}|\$\{[^{}]*\}|<<[^<>]*>>)\s*"
 
 JsonSchema = Mapping[str, JsonValue]
 Verdict = tuple[bool | None, str]
@@ -109,13 +107,19 @@ def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
 
 
 def _find_binding(value: JsonValue) -> JsonValue:
-    """Return the first part of the value that looks like a binding or a placeholder; None if there is none."""
-    if isinstance(value, str):
-        return value if re.fullmatch(_TAKING_TEXT, value) else None
+    """Return the first part of the value that looks like a binding; None if there is none."""
     if isinstance(value, dict) and value.keys() & _TAKING_KEYS:
         return value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next((binding for binding in map(_find_binding, parts) if binding is not None), None)
+
+
+def list_compared(node: JsonSchema) -> Iterator[JsonValue]:
+    """Yield each fixed value with which the schema compares whole values."""
+    yield from (node[keyword] for keyword in ("const", "enum") if keyword in node)
+    for _, child in _list_schemas(node):
+        if isinstance(child, dict):
+            yield from list_compared(child)
 
 
 def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:

@@ -110,7 +110,7 @@ def parse_plan(
     fresh = [step for step in steps if not is_same_json(earlier_steps.get(step.step_id), step)]
     calls = [WrittenCall(step.step_id, call.tool_name, call.arguments) for step in fresh for call in step.tool_calls]
     names = {step.step_id for step in steps} | list_own_names(plan)
-    misspelt = find_foreign_bindings(plan, fresh)
+    misspelt = find_foreign_bindings(plan, fresh, author)
     problems += [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     if len(steps) == len(entries):
         problems += find_graph_faults(steps, {} if tools is None else list_foreign_references(plan), earlier, names)

@@ -63,9 +63,7 @@ BINDINGS: list[tuple[Json, str]] = [
 ]
 AS_TEXT: list[tuple[Json, str]] = [
     (text(' {"$from":"find","pointer":"/ids"}'), "write the object itself instead of a text with its JSON"),
-    (text("find.ids[0].name"), 'takes nothing; write {"$from": "find", "pointer": "/ids/0/name"}'),
     (text("$from: find/ids"), 'takes nothing; write {"$from": "find", "pointer": "/ids"}'),
-    (text("steps.find.result.ids"), 'takes nothing; write {"$from": "find", "pointer": "/ids"}'),
 ]
 SIZES: list[tuple[Json, str]] = [
     (text("x" * 262_144), "note: the arguments are larger than 262144 bytes"),
@@ -296,11 +294,40 @@ def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> N
         take("find", "/text/a", parse="json"),
         take("list", "/0/name"),
         take("ask", "/content/mail"),
+        '{"$text": {"$search": "coffee"}}',
+        '{"$from": "somewhere"}',
+        "item.json",
+        "results.list",
+        "find[0]",
     ],
     ids=str,
 )
 def test_what_may_be_meant_as_it_is_written_is_not_refused(value: JsonValue) -> None:
     parse_plan(plan(FINDS, LISTS, ASKS, tool_step("note", "note"), noting(value)), author="caller", tools=TYPED)
+
+
+@requirement("references:never")
+@pytest.mark.parametrize("written", ["find.ids[0].name", "steps.find.result.ids"])
+def test_a_path_without_signs_is_refused_in_a_models_plan_alone(written: str) -> None:
+    document = plan(FINDS, noting(written, forEach=[1]))
+    parse_plan(document, author="caller", tools=TYPED)
+    with pytest.raises(InvalidPlan, match=r"takes nothing; write \{.*/ids"):
+        parse_plan(document, author="model", tools=TYPED)
+
+
+@requirement("references:never")
+@pytest.mark.parametrize(
+    "matches",
+    [
+        {"pattern": "<<find>>"},
+        {"const": "${HOME}"},
+        {"not": {"const": "{{name}}"}},
+        {"enum": ["find[0]"]},
+    ],
+    ids=str,
+)
+def test_a_condition_may_compare_with_text_that_names_nothing_in_the_plan(matches: Json) -> None:
+    parse_plan(plan(FINDS, judge("find", "/text", matches)), author="caller", tools=TYPED)
 
 
 @requirement("references:never")

@@ -10,10 +10,18 @@ from itertools import islice
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.binding.bindings import ITEM, ITEM_INDEX, Binding, Reference, find_bindings, to_pointer
-from planwarden.agent.core.binding.conditions import find_type_faults, list_types
+from planwarden.agent.core.binding.bindings import (
+    ITEM,
+    ITEM_INDEX,
+    Binding,
+    Reference,
+    find_binding_faults,
+    find_bindings,
+    to_pointer,
+)
+from planwarden.agent.core.binding.conditions import find_type_faults, list_compared, list_types
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD
-from planwarden.agent.core.plan.plan import Plan, PlanStep, ToolFacts, list_own_names
+from planwarden.agent.core.plan.plan import Author, Plan, PlanStep, ToolFacts, list_own_names
 from planwarden.agent.core.plan.shapes import Shapes
 
 MAX_QUOTED = 100
@@ -24,10 +32,12 @@ _SOURCES = ("from", "step", "stepId", "fromStep", "$step", "$ref", "ref")
 _POINTERS = ("pointer", "path", "jsonPointer", "field", "parse", "default")
 _EXPRESSION = re.compile(
     r"\{\{([^{}]+)\}\}|\$\{([^{}]+)\}|<<([^<>]+)>>|\$from['\"]?\s*[:=]\s*['\"]?(\S+)|\$(?=[A-Za-z])(\S+)"
-    r"|((?:steps?|results?|outputs?|item)\.\S+|[\w.-]+\[\d+\][\w.\[\]]*)"
 )
-"""Text that consists only of an expression of another language, such as `{{find.id}}` or `find.rows[0].id`."""
+"""Text that consists only of an expression of another language, such as `{{find.id}}`."""
+_BARE = re.compile(r"(steps?\.[\w-]+\.(?:results?|outputs?)\b\S*|[\w-]+\.[\w.-]+\[\d+\][\w.\[\]]*)")
+"""An expression without signs around it, such as `find.rows[0].id`; only a model's, a caller may mean the text."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
+_FIXED = "the value itself, or let a reasoning step compare the two"
 _RESULTS = ("result", "results", "output", "outputs")
 """Names of the result itself in other languages; a binding has no name for it."""
 
@@ -69,28 +79,35 @@ def _read_one(value: dict[str, JsonValue]) -> Binding:
     return binding
 
 
-def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep]) -> dict[str, str]:
+def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep], author: Author) -> dict[str, str]:
     """Return, by step id, a sentence about a step's values in another language and the bindings to write instead."""
     ids = {step.step_id for step in plan.steps}
+    expressions = (_EXPRESSION, _BARE) if author == "model" else (_EXPRESSION,)
     faults: dict[str, str] = {}
     for step in steps:
         values = [value for call in step.tool_calls for value in call.arguments.values()]
         values.extend([] if step.loop is None else [step.loop.items])
-        pairs = islice(_find_foreign_values(values, ids | list_own_names(plan, step)), MAX_TOLD)
+        names = ids | list_own_names(plan, step)
+        pairs = [*islice(_find_foreign_values(values, names, expressions), MAX_TOLD)]
+        compared = [part for condition in step.when for part in list_compared(condition.matches)]
+        pairs += ((text, _FIXED) for text, _ in islice(_find_foreign_values(compared, names, expressions), MAX_TOLD))
         if sentences := dict.fromkeys(f"{text} takes nothing; write {right}" for text, right in pairs):
             faults[step.step_id] = f"step {step.step_id!r}: {', and '.join(sentences)}"
     return faults
 
 
-def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[tuple[str, str]]:
+def _find_foreign_values(
+    value: JsonValue, names: Collection[str], expressions: Iterable[re.Pattern[str]]
+) -> Iterator[tuple[str, str]]:
     """Yield each value that is written in another language, quoted, with the binding that was probably meant."""
     if isinstance(value, list):
         for child in value:
-            yield from _find_foreign_values(child, names)
-    elif isinstance(value, str) and re.match(r"\s*\{\s*\"\$(?:from|text)\"", value):
+            yield from _find_foreign_values(child, names, expressions)
+    elif isinstance(value, str) and _is_binding_as_text(value, names):
         yield _quote(value), "the object itself instead of a text with its JSON"
     elif isinstance(value, str):
-        match = _EXPRESSION.fullmatch(value.strip()) if len(value) <= MAX_TEXT_CHARS else None
+        text = value.strip() if len(value) <= MAX_TEXT_CHARS else ""
+        match = next(filter(None, (expression.fullmatch(text) for expression in expressions)), None)
         inner = next((part for part in match.groups() if part), None) if match is not None else None
         if inner is not None and (right := suggest_binding(inner, names)) is not None:
             yield _quote(value), right
@@ -101,7 +118,21 @@ def _find_foreign_values(value: JsonValue, names: Collection[str]) -> Iterator[t
         if "$from" in value:
             return
         for child in value.values():
-            yield from _find_foreign_values(child, names)
+            yield from _find_foreign_values(child, names, expressions)
+
+
+def _is_binding_as_text(text: str, names: Collection[str]) -> bool:
+    """Return whether the text is the JSON of a binding or template that would have a value in this plan."""
+    if not re.match(r"\s*\{\s*\"\$(?:from|text)\"", text):
+        return False
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if any(find_binding_faults(value)):
+        return False
+    bindings = [*find_bindings(value)]
+    return bool(bindings) and all(binding.reference.step_id in names for binding in bindings)
 
 
 def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
