@@ -210,12 +210,15 @@ def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierRe
     return tuple(result for result in results if isinstance(result, EarlierResult))
 
 
-def list_foreign_references(plan: Plan) -> dict[Reference, str]:
-    """Return each reference to a step outside the plan, with the id of the first step that contains it."""
+def list_foreign_references(plan: Plan, others: Iterable[str] = ()) -> dict[Reference, str]:
+    """Return each reference to a step outside the plan, with the id of the first step that contains it.
+
+    `others` are further names that bindings may use.
+    """
     own_ids = {step.step_id for step in plan.steps}
     foreign: dict[Reference, str] = {}
     for step in plan.steps:
-        own_names = list_own_names(plan, step)
+        own_names = list_own_names(plan, step).union(others)
         for reference in (binding.reference for binding in step.list_bindings()):
             if reference.step_id not in own_ids and reference.step_id not in own_names:
                 foreign.setdefault(reference, step.step_id)

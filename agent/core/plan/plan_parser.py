@@ -20,7 +20,15 @@ from planwarden.agent.common.canonical import check_depth, digest, exceeds, has_
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, Needed
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.suggestions import describe_unknown_keys
-from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
+from planwarden.agent.core.binding.bindings import (
+    INPUTS,
+    ITEM,
+    ITEM_INDEX,
+    Earlier,
+    EarlierNeeded,
+    EarlierResult,
+    Reference,
+)
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan.checks.faults import (
     MAX_LISTED,
@@ -113,7 +121,10 @@ def parse_plan(
     misspelt = find_foreign_bindings(plan, fresh, author)
     problems += [*find_id_faults(steps), *find_reserved_names(plan), *misspelt.values()]
     if len(steps) == len(entries):
-        problems += find_graph_faults(steps, {} if tools is None else list_foreign_references(plan), earlier, names)
+        # A key that was not read may have declared the inputs or the loop.
+        declared = () if is_readable else (INPUTS, ITEM, ITEM_INDEX)
+        foreign = {} if tools is None else list_foreign_references(plan, declared)
+        problems += find_graph_faults(steps, foreign, earlier, names)
     if is_readable:
         # A key that was not read may have named the dependencies.
         problems += find_circle(steps)

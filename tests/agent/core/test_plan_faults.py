@@ -143,6 +143,19 @@ def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why
 
 
 @requirement("plans:text")
+@pytest.mark.parametrize(
+    ("step", "extra"),
+    [
+        ({**text({"$from": "item"}), "foreach": [1]}, {}),
+        ({**text({"$from": "inputs", "pointer": "/a"}), "requiredtools": []}, {"inputSchema": {}}),
+    ],
+    ids=["loop", "inputs"],
+)
+def test_a_misspelt_key_makes_no_name_of_a_loop_or_of_inputs_unknown(step: Json, extra: Json) -> None:
+    refused = refuse({**plan(tool_step("b", "note"), {"id": "c", "description": "x", **step}), **extra})
+    assert "has no key" in refused.message and "unknown step" not in refused.message
+
+
 def test_faults_of_keys_hide_no_fault_of_the_graph() -> None:
     misspelt = {**tool_step("b", "note", {"text": "x"}), "dependsOn": []}
     lost = tool_step("c", "note", {"text": {"$from": "nobody"}}, dependencies=["gone"])
