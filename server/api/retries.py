@@ -41,7 +41,7 @@ async def start_retry(
     _check_status(execution, from_step)
     new = NewExecution(
         thread=replace(thread, options=execution.options),
-        requester=_find_requester(execution, start.requester, is_same_plan=plan is None),
+        requester=find_requester(execution, start.requester, is_same_plan=plan is None),
         goal=execution.goal,
         plan_only=execution.plan_only,
         start=replace(request, after=execution.execution_id, after_version=execution.version),
@@ -57,11 +57,16 @@ async def start_retry(
             )
         return await starts.engine.create(new)
     except ThreadMovedOn:
-        raise NotRetryable(
-            f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
-            "was continued in the meantime; look at the thread with get_execution before anything is retried",
-            details={"executionId": execution.execution_id},
-        ) from None
+        raise build_moved_error(execution) from None
+
+
+def build_moved_error(execution: ExecutionState) -> NotRetryable:
+    """Return the refusal to go on from an execution after which something else has begun."""
+    return NotRetryable(
+        f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
+        "was continued in the meantime; look at the thread with get_execution before anything is retried",
+        details={"executionId": execution.execution_id},
+    )
 
 
 async def _add_plan(
@@ -73,7 +78,7 @@ async def _add_plan(
     from_step: str | None,
 ) -> NewExecution:
     parsed = await _check_plan(starts, execution, document)
-    inputs = fill_inputs(parsed.plan.inputs, _choose_inputs(execution, parsed.plan, start))
+    inputs = fill_inputs(parsed.plan.inputs, choose_inputs(execution, parsed.plan, start))
     reuse = take_over(execution, parsed.plan, inputs, from_step)
     _check_tools(starts, parsed.plan, reuse, document)
     return replace(
@@ -122,7 +127,7 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
         )
 
 
-def _choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Mapping[str, JsonValue] | None:
+def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Mapping[str, JsonValue] | None:
     """Return the new inputs, plus old ones if the plan takes the same; if None, the old ones if the plan takes any."""
     if start.inputs is None:
         return source.inputs if plan.inputs is not None else None
@@ -130,7 +135,11 @@ def _choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> M
     return {**source.inputs, **start.inputs} if keeps_others else start.inputs
 
 
-def _find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return `requester`; a missing starter, and for the same plan `is_operator`, are those of `source`."""
-    requester = replace(requester, is_operator=source.is_operators if is_same_plan else requester.is_operator)
+def find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
+    """Return `requester`; a missing starter, and for the same plan `is_operator`, are those of `source`.
+
+    A plan that a model revised is no longer the operator's.
+    """
+    is_own = source.is_operators and not source.is_revised if is_same_plan else requester.is_operator
+    requester = replace(requester, is_operator=is_own)
     return requester if requester.starter is not None else replace(requester, starter=source.starter)

@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
-from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanChanged, UnknownSuspension
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    LimitExceeded,
+    PlanChanged,
+    ThreadMovedOn,
+    UnknownSuspension,
+)
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.decide import find_exhausted_budget
 from planwarden.agent.core.control.retry_reuse import keep_version
@@ -37,7 +43,7 @@ from planwarden.server.api.limits import (
     check_limit,
     check_text,
 )
-from planwarden.server.api.retries import start_retry
+from planwarden.server.api.retries import build_moved_error, choose_inputs, find_requester, start_retry
 from planwarden.server.api.starts import (
     Create,
     Starts,
@@ -144,7 +150,7 @@ class Service:
     async def execute_plan(
         self, plan: JsonValue, start: StartOptions, *, saved_plan: ev.PlanVersion | None = None
     ) -> ExecutionState:
-        """Run the plan; without one, run the thread's planned one, or continue its incomplete one on a larger budget.
+        """Run the plan; without one, run what the thread has planned or rehearsed, or continue its incomplete one.
 
         `saved_plan` is the version whose plan this is, to be recorded. Without a key, the execution warns of an
         unfinished one of the same plan.
@@ -291,12 +297,17 @@ class Service:
     async def _run_rehearsed(
         self, rehearsal: ExecutionState, start: StartOptions, call: Mapping[str, object], request: StartRequest | None
     ) -> ExecutionState:
-        """Run the plan of the thread's rehearsal, with the same inputs unless others are given."""
+        """Run the plan of the thread's rehearsal, with the same inputs where no others are given."""
         plan = rehearsal.plan
         assert plan is not None
-        start = replace(start, goal=rehearsal.goal, inputs=start.inputs or rehearsal.inputs)
+        requester = find_requester(rehearsal, start.requester, is_same_plan=True)
+        inputs = choose_inputs(rehearsal, plan, start)
+        start = replace(start, goal=rehearsal.goal, requester=requester, inputs=inputs)
         after = replace(request or StartRequest(), after=rehearsal.execution_id, after_version=rehearsal.version)
-        return await self._create_from_plan(plan_to_json(plan), start, call, after, keep_version(rehearsal, plan))
+        try:
+            return await self._create_from_plan(plan_to_json(plan), start, call, after, keep_version(rehearsal, plan))
+        except ThreadMovedOn:
+            raise build_moved_error(rehearsal) from None
 
     async def forecast_plan(
         self,

@@ -199,7 +199,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Run a plan, or without one what the thread has planned; return the execution as `run_goal` does.
+        """Run a plan, or without one what the thread has planned or rehearsed; return the execution as `run_goal` does.
 
         `inputs` are values for what the plan declares as `inputs`. A `key` works as in `run_goal`. Without a key,
         `warnings` names an unfinished execution of the same plan.

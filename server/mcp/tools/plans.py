@@ -78,7 +78,7 @@ async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResul
 
 @mcp_tool(
     "Execute a plan",
-    "Run the given plan, or without plan the planned one of threadId. A step counts as done only when "
+    "Run the given plan, or without plan the planned or rehearsed one of threadId. A step counts as done only when "
     "its requiredTools were really called. Calls that need a person are asked about by themselves; a "
     "displayConfirmation step is for asking once before several of them.",
     {

@@ -10,7 +10,14 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, KeyConflict, LimitExceeded, PlanChanged, ThreadBusy
+from planwarden.agent.common.errors import (
+    InvalidArguments,
+    KeyConflict,
+    LimitExceeded,
+    NotRetryable,
+    PlanChanged,
+    ThreadBusy,
+)
 from planwarden.server.views.encoding import to_json
 from tests import kit
 from tests.kit import MemoryStore, Requester, StartOptions, ev, plan
@@ -75,6 +82,29 @@ async def test_a_plan_that_a_thread_has_rehearsed_is_run_once_without_being_sent
         with pytest.raises(InvalidArguments, match="no planned execution"):
             await made.execute_plan(thread_id=thread_id)
     assert ledger.lines == ["note planned"]
+
+
+@kit.requirement("plans:inputs")
+async def test_a_rehearsed_plan_runs_once_for_callers_at_once_and_keeps_the_inputs_that_are_not_given_again() -> None:
+    ledger, refusals = kit.Ledger(), list[NotRetryable]()
+    schema: JsonValue = {"properties": {"text": {"type": "string"}, "more": {"type": "string"}}}
+    texts: list[JsonValue] = [{"$from": "inputs", "pointer": pointer} for pointer in ("/text", "/more")]
+    steps = plan(*(kit.tool_step(f"s{n}", "note", {"text": text}) for n, text in enumerate(texts)))
+    async with kit.warden(ledger) as made:
+        given: dict[str, JsonValue] = {"text": "old", "more": "kept"}
+        rehearsed = await made.execute_plan({**steps, "inputs": schema}, inputs=given, options={"rehearse": True})
+
+        async def run() -> None:
+            try:
+                await made.execute_plan(thread_id=rehearsed.thread_id, inputs={"text": "new"})
+            except NotRetryable as error:
+                refusals.append(error)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            group.start_soon(run)
+    assert (ledger.lines, len(refusals)) == (["note new", "note kept"], 1)
+    assert "is no longer the last one of thread" in refusals[0].message
 
 
 @kit.requirement("plans:inputs")
