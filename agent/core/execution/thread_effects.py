@@ -113,8 +113,8 @@ def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
 
 def count_older(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
     """Return how many effects came before the last `limit`, as the end of a sentence."""
-    forgotten = "; of still older ones nothing is known" if len(effects) >= MAX_EFFECTS else ""
-    return f"{len(effects) - limit} more before these, told in the question if a call repeats one{forgotten}"
+    capped = f"; at most {MAX_EFFECTS} are remembered" if len(effects) >= MAX_EFFECTS else ""
+    return f"{len(effects) - limit} more before these (a question about the same call tells of it){capped}"
 
 
 def describe_effect(effect: ev.ThreadEffect) -> str:

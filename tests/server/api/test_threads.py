@@ -317,9 +317,12 @@ async def test_the_first_of_many_effects_is_still_told_and_lists_say_how_many_mo
             cancelled = await w.cancel_execution(done.thread_id)
         asked = await w.run_goal("wipe the rest", thread_id=done.thread_id)
     assert len(cancelled.done_before) == 20 and cancelled.done_before[-1].arguments == '{"ids":[149]}'
-    assert "see doneBefore, and 130 more before these, told in the question" in cancelled.next_action
+    assert (
+        "see doneBefore, and 130 more before these (a question about the same call tells of it)"
+        in cancelled.next_action
+    )
     prompt = asked.suspensions[0].prompt
-    assert prompt is not None and "\nand 130 more before these, told in the question" in prompt
+    assert prompt is not None and "\nand 130 more before these (a question about the same call tells of it)" in prompt
 
 
 @kit.requirement("thread:effects")
