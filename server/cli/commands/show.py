@@ -193,7 +193,8 @@ def read_artifact(home: Home, beginning: str | None, artifact_id: str, *, for_te
 
 def _draw_step(terminal: Terminal, home: Home, execution: ExecutionState, view: Execution) -> None:
     [step] = view.steps
-    lines = step_lines(execution, execution.steps[step.id])
+    [state] = [state for state in list_shown_steps(execution) if state.step.step_id == step.id]
+    lines = step_lines(execution, state)
     if step.items is None:
         terminal.say(*lines)
         return

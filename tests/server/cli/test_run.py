@@ -200,6 +200,7 @@ def test_a_run_whose_process_was_killed_is_cancelled_at_once_and_goes_on_by_a_re
     assert "Completed, and not undone: find." in cancelled.out and "Not completed: send, erase." in cancelled.out
     assert "Nobody knows whether a call happened: send. A retry asks first." in cancelled.out
     assert (cli.main("cancel", thread_id).code, cli.main("show", "--json").json["status"]) == (0, "cancelled")
+    assert cli.main("show", "--step", "erase").out.splitlines()[0] in cli.main("show").out.splitlines()
     again = cli.main("retry", thread_id, "--json")
     assert again.code == 3 and [question["kind"] for question in again.json["suspensions"]] == ["reconcile"]
     assert cli.ledger == ["find x"]
