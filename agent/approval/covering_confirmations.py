@@ -134,7 +134,7 @@ def _check_calls(context: ApprovalContext, execution: ExecutionState, state: Ste
             complete_arguments(CallRequest(context, execution, planned, definition))
         except InvalidArguments as error:
             item = state.find_item(planned)
-            where = "" if item is None else f" for item {item[1]}"
+            where = "" if item is None else f" at index {item[1]}"
             step_id = state.step.step_id
             raise InvalidArguments(
                 f"nobody was asked, because {planned.tool_name} of step {step_id!r} cannot run{where}: {error.message}"

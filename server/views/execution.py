@@ -428,7 +428,9 @@ def show_step(view: Execution, state: ExecutionState, step_id: str, items_from: 
         return replace(view, steps=(step,))
     first = items_from or 0
     if not 0 <= first < max(1, len(step_state.items)):
-        raise InvalidArguments(f"step {step_id[:64]!r} has items 0 to {len(step_state.items) - 1}, and no {first}")
+        raise InvalidArguments(
+            f"step {step_id[:64]!r} has items at index 0 to {len(step_state.items) - 1}, and none at {first}"
+        )
     page = list_items(step_state, first, limit)
     # The step's own list of calls would only repeat what the items say.
     counts = count_items(step_state, first + len(page))

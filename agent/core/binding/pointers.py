@@ -110,7 +110,7 @@ def follow(document: JsonValue, reference: Reference, texts: ParsedTexts) -> Jso
 def _describe_parts(document: JsonValue) -> str:
     """Return, as the end of a sentence, what is there instead of the part that the pointer names."""
     if isinstance(document, list):
-        return f": the list has {len(document)} entries"
+        return f": the list has {len(document)} entr{'y' if len(document) == 1 else 'ies'}"
     return f": the object has only {name_keys(document)}" if isinstance(document, dict) and document else ""
 
 

@@ -56,7 +56,7 @@ def test_json_in_text_is_read_where_the_binding_says_so(
         ({"customers": []}, "/customers", "json", "meets no text that could be read as JSON; leave 'parse' out"),
         (f'"{"x" * pointers.MAX_PARSED_CHARS}"', "", "json", "leads to text that is too large"),
         ([1], "no pointer", "", "is not a JSON pointer"),
-        ([1], "/-", "", "has nothing there: the list has 1 entries"),
+        ([1], "/-", "", "has nothing there: the list has 1 entry"),
     ],
 )
 def test_a_binding_that_leads_nowhere_says_why(result: JsonValue, pointer: str, parse: str, why: str) -> None:

@@ -314,4 +314,4 @@ async def test_a_client_reads_all_items_by_pages_and_is_told_that_there_are_more
     assert [item["result"]["topic"] for item in step_view["itemResults"]] == topics[100:]
     assert "next" not in step_view["items"] and "result" not in step_view
     wrong = await desk.refused("get_execution", **of_step, itemsFrom=130)
-    assert "items 0 to 129" in wrong["message"]
+    assert "items at index 0 to 129" in wrong["message"]
