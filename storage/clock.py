@@ -18,7 +18,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Starts at `now` and moves only by `advance` or `jump`."""
+    """A clock that starts at `now` and moves only by `advance` or `jump`."""
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
         self._now = now

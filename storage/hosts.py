@@ -18,7 +18,7 @@ class RunningGate(Record, frozen=True, kw_only=True):
     owner: str
     server: str
     """The prefix of its tools' names. Empty if the gate wraps the servers of planwarden.json, which other processes
-    use too: then only the calls of its own hosts are reserved for it."""
+    use too: then only the calls of the gate's own hosts are reserved for the gate."""
     listing: str = ""
     """Digest of the tools that the server lists."""
 
@@ -72,7 +72,7 @@ class RunningGates(RecordStore[RunningGate]):
 
 
 class Deliveries(RecordStore[DeliveredResult]):
-    """Which results hosts got. Laws: only the first delivery counts, and it is remembered for `KEEP_DELIVERIES_S`."""
+    """Which results hosts got. Guarantees: only a first delivery counts; it is remembered for `KEEP_DELIVERIES_S`."""
 
     def __init__(self, store: object) -> None:
         super().__init__(store, DeliveredResult)

@@ -33,9 +33,9 @@ class SigningKey(Record, frozen=True, kw_only=True):
     public_key: bytes
     """COSE_Key, https://www.rfc-editor.org/rfc/rfc9052#section-7."""
     principal: str
-    """The person whose signatures it makes."""
+    """The person whose signatures the key makes."""
     rp_id: str
-    """Name of the host at which it can be used."""
+    """Name of the host at which the key can be used."""
     label: str
     sign_count: int
     """The count in its newest signature; 0 if the authenticator does not count."""
@@ -74,11 +74,11 @@ class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
 class KeyStore(RecordStore[SigningKey]):
     """Keys and nonces of one home.
 
-    Laws:
+    Guarantees:
     * `take_nonce` is atomic: exactly one of racing calls gets the nonce. A nonce that was taken or has expired does not
       exist.
-    * A use counts only if the key belongs to its principal, is not revoked, and its sign count has grown (or the
-      authenticator does not count).
+    * A signature counts only if its principal owns the key, the key is not revoked, and the sign count has grown (or
+      the authenticator does not count).
     * A principal's first key needs no other; each further one needs a signature by another key. Of two keys that race
       to be the first, at most one is added. A revoked key cannot sign, and does not count when a first key is added.
     * A change of a key and its audit row are stored together or not at all. Keys are never deleted.
@@ -108,7 +108,7 @@ class KeyStore(RecordStore[SigningKey]):
         return await self.write(take)
 
     async def add_key(self, key: SigningKey, by: KeyUse | None, entry: AuditEntry) -> bool:
-        """Add a key; False when it is known already, or when `by` does not allow it."""
+        """Add a key; return False when the key is known already, or when `by` does not permit a further key."""
 
         def add(transaction: RecordTransaction) -> bool:
             if transaction.find(SigningKey, key.key_id) is not None:
@@ -120,12 +120,12 @@ class KeyStore(RecordStore[SigningKey]):
         return await self.write(add, entry, lock=_LOCK)
 
     async def use_key(self, use: KeyUse, entry: AuditEntry) -> bool:
-        """Record a signature in its key; return False when it does not count, as in the laws above."""
+        """Record a signature in its key; return False when the signature does not count (see the guarantees above)."""
         return await self.write(lambda transaction: _count(transaction, use), entry, lock=_LOCK)
 
     async def revoke_key(self, key_id: str, at: float, entry: AuditEntry, *, spares_last: bool = False) -> bool:
-        """Revoke a key; False if there is none or it was revoked before. With `spares_last`, also False for the last
-        key of its principal."""
+        """Revoke a key; return False if there is no such key or it was revoked before. With `spares_last`, also return
+        False for the last usable key of its principal."""
 
         def revoke(transaction: RecordTransaction) -> bool:
             key = transaction.find(SigningKey, key_id)

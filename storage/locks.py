@@ -19,12 +19,12 @@ from filelock import lock_descriptor, unlock_descriptor
 from planwarden.agent.common.errors import StoreError
 
 TRIES = 20
-"""How often an owner tries to lock its file, a millisecond apart; if that fails, another store has the same owner."""
+"""The number of tries to lock an owner's file, a millisecond apart; if all fail, another store has the same owner."""
 _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
 def _open(path: Path) -> int:
-    """Return a descriptor of the file at `path`; creates the file and its folder if they are missing."""
+    """Return a descriptor of the file at `path`; create the file and its folder if they are missing."""
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -33,7 +33,7 @@ def _open(path: Path) -> int:
 
 
 def _lock_file(path: Path, descriptor: int) -> bool:
-    """Return whether this took the lock, and the path still leads to the file that is open as `descriptor`."""
+    """Try to take the lock. Return whether that worked and `path` still leads to the file open as `descriptor`."""
     with suppress(FileNotFoundError):
         return lock_descriptor(descriptor, blocking=False) and os.path.samestat(os.fstat(descriptor), path.stat())
     return False
@@ -79,7 +79,7 @@ class WriteLock:
                 unlock_descriptor(self._descriptor)
 
     def try_to_take(self) -> bool:
-        """Return whether this took the lock. Raises `StoreError` if the system cannot lock, so nobody waits in vain."""
+        """Take the lock if it is free; return whether it was. Raises `StoreError` if the system cannot lock files."""
         try:
             return lock_descriptor(self._descriptor, blocking=False)
         except OSError as error:
@@ -92,8 +92,8 @@ class WriteLock:
 class LivenessFile:
     """One file per owner, which the owner's process keeps locked as long as it lives.
 
-    A process that finds the file of an owner unlocked or missing knows that the owner is dead. It need not wait for the
-    owner's leases to expire. This works across containers that share the folder but not their process numbers.
+    A process that finds the file of an owner unlocked or missing knows that the owner is dead, and need not wait for
+    the owner's leases to expire. This works across containers that share the folder but not their process numbers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -120,7 +120,7 @@ class LivenessFile:
         self._held[owner] = descriptor
 
     def is_dead(self, owner: str) -> bool:
-        """Return True only when `owner` is certainly dead, and then deletes its file.
+        """Return True only when `owner` is certainly dead; its file is then deleted.
 
         A stored name that could lead outside this folder was never announced, so its owner is dead.
         """

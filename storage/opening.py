@@ -29,7 +29,7 @@ class CompleteStore(Store, HasNotifications, HasRecords, Protocol):
         ...
 
     async def backup(self, target: Path) -> None:
-        """Write a consistent copy at `target`. Raises `StoreError` if `target` exists or this store cannot do it."""
+        """Write a consistent copy at `target`. Raises `StoreError` if `target` exists or this store cannot make one."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Schedules of saved plans.
 
-A tick is a time, in whole Unix seconds, at which a schedule starts its plan. Each decision about a tick is a change of
+A tick is a time, in whole Unix seconds, at which a plan is due to start. Each decision about a tick is a change of
 the schedule's row, conditional on the row's version. So of all processes that look at a tick, exactly one decides it,
 and a process that dies halfway leaves a row that says what remains to be done.
 """
@@ -15,9 +15,9 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.sql.records import Columns, Record, RecordStore, RecordTransaction
 
 MAX_SCHEDULES = 1_000
-"""The limit for all owners together."""
+"""The most schedules of all owners together."""
 MAX_RECENT = 20
-"""Records of ticks that a schedule keeps; the oldest give way."""
+"""The most tick records that a schedule keeps; the oldest are dropped first."""
 
 Overlap = Literal["skip", "queue"]
 MissedTicks = Literal["latest", "none"]
@@ -58,18 +58,18 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
     next_at: int
     """The first tick that nobody has decided yet."""
     starting_at: int | None = None
-    """The tick that is being started: decided, and perhaps started, but not yet recorded."""
+    """The tick that is being started; its run may exist already, but the outcome is not recorded yet."""
     queued: tuple[int, ...] = ()
     """Ticks that wait until the last run has ended, oldest first."""
     last_execution: str | None = None
     """The execution that was started last."""
     recent: tuple[TickRecord, ...] = ()
-    """Newest last."""
+    """What became of the last ticks, the newest at the end."""
 
     @property
     def due_at(self) -> float | None:
-        """When a process must look at it. 0: at once, whatever the clock says; None: paused, with nothing to start."""
-        # In a paused schedule, only a run that a person asked for waits.
+        """When to look at the schedule. 0: at once, whatever the clock says; None: never, as it is paused and idle."""
+        # Pausing empties `queued`, so in a paused schedule only runs that a person asked for can wait there.
         if self.starting_at is not None or self.queued:
             return 0.0
         return None if self.paused_at is not None else float(self.next_at)
@@ -78,8 +78,8 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
 class ScheduleStore(RecordStore[PlanSchedule]):
     """The schedules of one store.
 
-    Laws: if several changes to the same version of a row race, exactly one is stored; the others change nothing and
-    return False. Adding, removing, pausing or resuming a schedule writes its row of the audit in the same transaction.
+    Guarantees: if several changes to the same version of a row race, exactly one is stored; the others change nothing
+    and return False. An audit entry passed with a change is stored in the same transaction, if the change is stored.
     """
 
     def __init__(self, store: object) -> None:
@@ -98,7 +98,7 @@ class ScheduleStore(RecordStore[PlanSchedule]):
         await self.write(insert, entry, lock="schedules")
 
     async def change(self, schedule: PlanSchedule, entry: AuditEntry | None = None) -> bool:
-        """Store this state if the stored row still has the same version; the version then grows by one."""
+        """Store this state, one version up, if the stored row has the same version; return whether it was stored."""
         return await self.write(lambda transaction: transaction.change(schedule), entry)
 
     async def remove(self, schedule_id: str, entry: AuditEntry) -> bool:

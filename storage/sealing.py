@@ -69,7 +69,7 @@ class SecretKey:
             return None
         try:
             return self._cipher.decrypt(sealed[len(FORM) : start], sealed[start:], _bind(name))
-        # `ValueError` means that it is too short for a nonce or a tag.
+        # `ValueError` means that `sealed` is too short for a nonce or a tag.
         except (InvalidTag, ValueError):
             return None
 

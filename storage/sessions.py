@@ -21,7 +21,7 @@ class Pairing(ExpiringRecord, frozen=True, kw_only=True):
     principal: str
     """Whose session the codes open."""
     attempts: int = 0
-    """Wrong passphrases that came with one of the codes."""
+    """How many wrong passphrases came with one of the codes."""
 
 
 class InboxSession(ExpiringRecord, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.sql.records import Columns, Record, RecordStore, RecordTransaction
 
 PREFIX = "pwt_"
-"""Lets people and secret scanners recognise a token."""
+"""The prefix by which people and secret scanners recognise a token."""
 SECRET_BYTES = 32
 MAX_TOKEN_CHARS = 8_192
 MAX_DAYS = 3_650
@@ -34,7 +34,7 @@ class TokenRow(Record, frozen=True, kw_only=True):
     columns = Columns("token", "secret_hash", "principal")
 
     token_id: str
-    """Names the token in lists and logs; gives no access."""
+    """The token's name in lists and logs, which gives no access."""
     secret_hash: str
     principal: str
     role: Role
@@ -97,7 +97,7 @@ class TokenStore(RecordStore[TokenRow]):
         return row if row is not None and row.role == role and row.is_valid(self.clock.now()) else None
 
     async def revoke(self, name: str) -> tuple[TokenRow, ...]:
-        """Revoke the token with the id `name`, or all of principal `name`; return those not revoked before."""
+        """Revoke the token with the id `name`, or all tokens of principal `name`; return those not revoked before."""
         now = self.clock.now()
 
         def end(transaction: RecordTransaction) -> tuple[TokenRow, ...]:
@@ -116,7 +116,7 @@ def hash_token(token: str) -> str:
 
 
 def _build_entry(kind: Literal["token_added", "token_revoked"], row: TokenRow) -> AuditEntry:
-    """Return an audit entry with the token's owner, role and end, and nothing of its secret."""
+    """Return an audit entry with the token's id, owner, role and expiry, and nothing of its secret."""
     facts: dict[str, JsonValue] = {"tokenId": row.token_id, "principal": row.principal, "role": row.role}
     if row.expires_at is not None:
         facts["expiresAt"] = row.expires_at

@@ -12,9 +12,9 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 
 _NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavailable", "is_gated", "digest"})
-"""Fields that the digest leaves out: time limits, what follows them, who can call the tool now, and the digest."""
+"""Fields that the digest leaves out: time limits and their effects, who can call the tool now, and the digest."""
 MARK = "__planwarden_tool__"
-"""The attribute of a function that holds the tool made from it."""
+"""The attribute in which a decorated function holds its tool."""
 
 
 class Tool(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from planwarden.agent.common.canonical import MAX_DEPTH, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
 _SHOWN_CHARS = 200
-"""How many characters of a result that is too large the error shows."""
+"""The number of characters that the error shows of a result that is too large."""
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -49,7 +49,7 @@ async def store_large(value: object, max_bytes: int) -> ResultWithArtifacts:
     """Return a stand-in for the value, with the whole as an artifact. Finish even if cancelled, as the tool has run.
 
     Raises:
-        LimitExceeded: the JSON has more than `max_bytes`, or is nested too deeply.
+        LimitExceeded: the JSON has more than `max_bytes` or `MAX_ARTIFACT_VALUES`, or is nested too deeply.
         Exception: the value has no JSON form.
     """
     stored = ResultWithArtifacts(value=None, artifacts=())

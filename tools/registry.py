@@ -39,7 +39,7 @@ MAX_QUESTION_BYTES = 1024 * 1024
 MAX_FORMER = 2_000
 """How many former definitions of changed tools are kept, for all tools together."""
 MAX_FORMER_BYTES = 4 * 1024 * 1024
-"""The most bytes of their schemas as JSON. In memory, a schema of small values takes about 25 times as much."""
+"""The most bytes of all former schemas as JSON. In memory, a schema of small values takes about 25 times as much."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -94,7 +94,7 @@ class Registry:
             before = self._tools[name].definition
             if name not in new or new[name].definition.digest != before.digest:
                 pin = before.digest[:PIN_CHARS]
-                # Put it at the end, because the first ones are forgotten first.
+                # Put this definition at the end, because those at the beginning are forgotten first.
                 self._former.pop(pin, None)
                 self._former[pin] = before, measure_encoded([before.input_schema, before.output_schema])
         total = sum(size for _, size in self._former.values())

@@ -1,4 +1,4 @@
-"""An answer as it arrives: what somebody decided, whether that person may decide it, and whether its form is right.
+"""An answer as it arrives: what somebody decided, whether that person may, and whether the answer has the right form.
 
 A second person is somebody other than the owner of the execution. Somebody who started the execution in a channel of
 the operator is not a second person: otherwise one person could start a critical call and approve it alone.
@@ -29,16 +29,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody answered, before planwarden checks whether that person may decide."""
 
     approved: bool | None = None
-    """True or false and nothing else; not needed when `content` answers the question."""
+    """Whether the question is approved: only a JSON boolean, or None when `content` answers the question."""
     reason: str | None = None
     """Shown to the model, and stored in the log."""
     modified_args: dict[str, JsonValue] | None = None
-    """Replaces the arguments that were shown; checked against the tool's schema."""
+    """Arguments that replace those that were shown; checked against the tool's schema."""
     content: JsonValue = None
     """The filled-in form, the chosen rows, a reviewer's `plan` and `cover`, or a caller's answer to a prompt."""
 
     def __post_init__(self) -> None:
-        """Raise `InvalidArguments` for a field of another type, such as the string "false" for `approved`."""
+        """Raise `InvalidArguments` for a field of the wrong type, such as the string "false" for `approved`."""
         if type(self.approved) not in (bool, type(None)):
             raise InvalidArguments(f"'approved' is {self.approved!r}; send the JSON boolean true or false")
         reason, modified = cast("object", self.reason), cast("object", self.modified_args)
@@ -57,7 +57,7 @@ class Authority(msgspec.Struct, frozen=True, kw_only=True):
     rendered: str = ""
     """SHA-256 of the text that was shown; empty when the channel does not know it."""
     client_id: str | None = None
-    """The OAuth client through which the principal came; None if there is none or it is unknown."""
+    """The OAuth client through which the principal came; None if there is no client, or it is unknown."""
 
 
 def can_decide(
@@ -71,13 +71,13 @@ def can_decide(
 
 
 def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
-    """Return whether the person has endorsed the question; False if it has a form, which allows another answer."""
+    """Return whether the person has endorsed the question; False if it has a form, as answers can then differ."""
     votes = suspension.endorsements if suspension.question.form is None else ()
     return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 
 
 def read_reply(purpose: ev.Purpose, content: JsonValue) -> Reply:
-    """Return the caller's content as the reply to a prompt. Raises `InvalidArguments` if its form is wrong."""
+    """Return the caller's content as the reply to a prompt. Raises `InvalidArguments` for malformed content."""
     if isinstance(content, str) and content.strip():
         return Reply(content=content)
     expected = {

@@ -1,19 +1,20 @@
 """The one judge of whether a call may run: `authorize` says allow, ask a person, or deny.
 
 A `Permit` is an answer that may let a call run: an approval, a row of one question about many calls, a confirmation
-that covers later calls, the answer that a lost call did not happen, or what released the first attempt of a failed
-call. It names exactly one call; standing grants name constraints instead, see `planwarden.agent.approval.grants`.
+that covers later calls, the answer that a lost call did not happen, or the one that released an earlier attempt of a
+failed call. It names exactly one call; standing grants name constraints instead: `planwarden.agent.approval.grants`.
 
-The dispatcher asks `authorize` before every call; so does the code that asks about a loop's rows or forecasts a plan.
+The dispatcher asks `authorize` before every call; the code for questions on a loop's rows and for forecasts does too.
 The guard and the replay of rules have no permits, so they ask the policy. `authorize` decides in this order:
 
 1. A call that a rule of the operator denies does not run, even if a person allowed it.
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
    and the answer is worth what the policy asks now. If a decision about the call itself no longer counts, the
    person is asked again and told why.
-3. If the tool changed since the plan was accepted, or the execution's options say so, the call is asked about.
-4. A call runs if it needs nobody, or if its blocking tool itself asks; otherwise a standing grant may let it run.
-5. Every other call is asked about.
+3. If the tool changed since the plan was accepted, or the execution's options demand it, a person is asked.
+4. A call runs if it needs no approval, or if its risk is `confirm` and its blocking tool itself asks; otherwise a
+   standing grant may let it run.
+5. For every other call, a person is asked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,19 +39,19 @@ Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 MAX_CACHED = 100
 NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator now matches it differently."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
-"""Answers about one call and nothing else: if one no longer counts, a person is asked again, and told why.
-A row is asked about again only if its tool changed."""
+"""Sources of permits that are about one call alone: if such a permit no longer counts, a person is asked again and told
+why. For a row, that happens only if its tool changed."""
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answer to one question allows: this call, with exactly these arguments."""
+    """What the answer to one question allows: one call, with exactly these arguments."""
 
     source: Source
     suspension: SuspensionState
     """The question and its answer: what the answer is worth, from whom, for which risk and quorum."""
     arguments: dict[str, JsonValue]
     since: ev.Question
-    """The last question that recorded the tool's definition; for a retry, that is the wait before it."""
+    """The last question that recorded the tool's definition; for a retry, the wait before the new attempt."""
 
     @property
     def suspension_id(self) -> str:
@@ -58,7 +59,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_intact(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> bool:
-    """Return True when the stored question still has its digest, and the decision, unless it timed out, names it."""
+    """Return True when the question still fits its digest, and the decision names that digest or is a timeout."""
     question = suspension.question
     if suspension.status != "timed_out" and suspension.decided_digest != question.digest:
         return False
@@ -126,7 +127,7 @@ def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension:
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The call may run because of the permit, the grant or the rule; with none of them, nobody needs asking."""
+    """The call may run because of the permit, the grant or the rule; without any of them, it needs no approval here."""
 
     requirement: Requirement
     permit: Permit | None = None
@@ -161,9 +162,9 @@ class Reject(msgspec.Struct, frozen=True):
 
 
 def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
-    """Return what the latest answer about many calls decides for this call of a loop, if it has a row in the question.
+    """Return what the latest answered question that has a row for this call of a loop decides about the call.
 
-    None if there is no answer, or it no longer counts; then the call is judged as it was written.
+    None if there is no such question, or its answer no longer counts; then the call is judged as it was written.
     """
     call, execution = request.call, request.execution
     for suspension in reversed(execution.find_suspensions("batch")):
@@ -229,7 +230,7 @@ def authorize(
 
 
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
-    """Return whether the permit's answer has the assurance that the call needs now, from as many people as it needs."""
+    """Return whether the permit's answer is enough for what the call needs now: its risk, assurance and quorum."""
     suspension, question = permit.suspension, permit.suspension.question
     if question.quorum < requirement.quorum:
         return False
@@ -239,7 +240,7 @@ def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, 
     ):
         return False
     if suspension.status == "timed_out":
-        # A timeout approves only questions of the lowest risk; a call that needs nobody runs even without a permit.
+        # A timeout approves only at risk `confirm`; a call that needs no approval runs even without a permit.
         return requirement.risk == "confirm" or (requirement.risk == "read" and permit.source in ASKED_AGAIN)
     assurance, decider = suspension.assurance, suspension.principal
     if assurance is None or decider is None:

@@ -42,7 +42,7 @@ MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
 CHOICE = "One question for {} calls of this step, one a row: approve all, or only some."
-"""Not shown for a single row: there is nothing to choose."""
+"""A finding of questions with several rows; a single row leaves nothing to choose."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -168,7 +168,7 @@ def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
     """Yield each row, except those whose business key another call or an earlier row has.
 
-    The calls of the other rows are refused when their turn comes. Raises `OnceNeeded`.
+    The calls of the rows left out are refused when their turn comes. Raises `OnceNeeded`.
     """
     keys = [find_key(context, row.covered.tool_name, row.covered.arguments) for row in rows]
     check_looked_up(context, keys)
@@ -186,7 +186,7 @@ def _judge(
 ) -> _Row | ev.ToolFailed | None:
     """Return the row of a call that needs a person, or the failure of a due call that cannot run; otherwise None.
 
-    If the arguments of a due call do not fit now, they never will, because all that it takes is known.
+    If the arguments of a due call do not fit now, they never will, because all values that the call takes are known.
     """
     definition = context.tools.get(call.tool_name)
     if definition is None or definition.unavailable:

@@ -24,7 +24,7 @@ from planwarden.agent.ports.policy import OnceRule
 KEY_CHARS = 32
 """Hexadecimal digits of the digest that name a key: 128 bits."""
 SHOWN_CHARS = 200
-"""Characters shown of a value in a key; the digest covers all of it."""
+"""The most characters shown of a value in a key; the digest covers the whole value."""
 
 
 class OnceNeeded(Needed):
@@ -124,7 +124,7 @@ def find_duplicate(
 
 
 def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
-    """Return what the model and people are told. Only the principal of the first call learns which it was, and when."""
+    """Return what the model and people are told. Which call came first, and when, only its principal learns."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     texts = {pointer: canonical_json(value) for pointer, value in once.values.items()}
     is_cut = any(len(text) > SHOWN_CHARS for text in texts.values())

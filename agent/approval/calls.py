@@ -2,7 +2,7 @@
 
 References in arguments are resolved, defaults are filled in, and the result is checked. An accepted plan pins the
 definitions of its tools. If a tool changed since, approvals of its old definition do not count, and a person is asked
-even about calls that need nobody otherwise, until somebody approves a call of the tool as it is now.
+even about calls that otherwise need no approval, until somebody approves a call of the tool as it is now.
 """
 
 import json
@@ -52,7 +52,7 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
 
 
 def _mention_template(fault: str, arguments: Mapping[str, JsonValue]) -> str:
-    """Return the fault; if a binding gives another value to an argument that takes text, say how to make text of it."""
+    """Return the fault; if a binding gives a value other than text where text is due, add how to convert it."""
     source = arguments.get(fault.partition(": ")[0].removeprefix("/"))
     if not fault.endswith('is not of type "string"') or not (isinstance(source, dict) and "$from" in source):
         return fault

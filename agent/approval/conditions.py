@@ -27,11 +27,11 @@ from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.ports.policy import RealPaths
 
 MAX_TEXT_CHARS = 4_096
-"""Characters of one text in a short form."""
+"""The most characters of one text in a short form."""
 MAX_VALUES = 1_000
-"""Entries of a list in a short form."""
+"""The most entries of a list in a short form."""
 SHOWN_CHARS = 80
-"""Characters shown of a value in a sentence."""
+"""The most characters of a value that a sentence shows."""
 TEXT_WORK = 250
 """Units of work for finding the host or the folder of a text; see `planwarden.agent.common.schema_cost`."""
 SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length", "only")
@@ -63,9 +63,9 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     """The pointer's parts; none for the arguments as a whole."""
     schema: Schema
     domains: tuple[str, ...] = ()
-    """The value is an address on one of these hosts."""
+    """The value must be an address on one of these hosts or below it; empty if the condition does not say."""
     folders: tuple[str, ...] = ()
-    """The value is a path below one of these folders."""
+    """The value must be a path below one of these folders; empty if the condition does not say."""
     words: str
     note: str | None = None
     """What the operator may have forgotten, in a sentence."""
@@ -210,7 +210,7 @@ def _hint_at(key: str, value: object, *, can_be_short: bool) -> str:
 
 
 def _check_json(key: str, value: object) -> None:
-    """Raise `RuleFault` for dates, NaN and infinities, which TOML has and JSON has not."""
+    """Raise `RuleFault` for dates, NaN and infinities, which TOML has and JSON does not have."""
     try:
         canonical_json(cast("JsonValue", value))
     except (InvalidArguments, TypeError, RecursionError):

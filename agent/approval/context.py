@@ -72,11 +72,11 @@ class DecidedBatch(msgspec.Struct, frozen=True):
     """By the ids of their calls."""
     approved: frozenset[str]
     is_intact: bool
-    """The stored question is the one that was asked and decided, and it was asked under the policy as it is now."""
+    """Whether the stored question is the one that was asked and decided, and the policy has not changed since."""
 
 
 class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Each engine has one; the functions of this folder take it, or a copy of it, and keep no state of their own."""
+    """The tools, policy and caches of one engine. Functions of this folder take it, or a copy, and keep no state."""
 
     tools: Toolbox
     policy: Policy
@@ -84,9 +84,9 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     ids: Ids
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
-    """The parts of artifacts that were read, for references to take. None while a call runs: none are read then."""
+    """The parts of artifacts that were read for references. None while a call runs, because no parts are read then."""
     once: Mapping[str, HeldKey | None] = {}
-    """By the digest of each business key that was looked up for this transaction: who has the key, or None."""
+    """Who has each business key that was looked up for this transaction, by the key's digest; None if nobody has it."""
     room: BudgetRoom | None = None
     """The budgets for which the store refused an earlier attempt to commit this transaction; None if it did not."""
     paths: RealPaths | None = None

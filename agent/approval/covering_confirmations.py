@@ -46,7 +46,7 @@ def list_covered_calls(
 
 
 def look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
-    """Return the execution as it would be after the loop of the step began, if the items are known already."""
+    """Return the execution as if the step's loop had begun, if its items are known by now; else return it unchanged."""
     try:
         return _begin_loop(context, execution, step_id)
     except (InvalidArguments, LimitExceeded, PartsNeeded) as error:
@@ -56,7 +56,7 @@ def look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str
 
 
 def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
-    """As `look_ahead`, but raise what `find_items` raises."""
+    """Return what `look_ahead` returns, but raise what `find_items` raises."""
     state = execution.steps[step_id]
     if state.step.loop is None or state.items is not None:
         return execution
@@ -98,11 +98,11 @@ def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.Cover
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:
     """Check the later calls that a question about `call` would cover, before it is asked.
 
-    Skip steps that are not certain to begin, loops whose items are not known yet or may fail, and calls that take a
-    result of an unfinished step or of an earlier call of the same item.
+    Skip steps that are not certain to begin, loops whose items are not known yet, loops that go on after a failed item,
+    and calls that take a result of an unfinished step or of an earlier call of the same item.
 
     Raises:
-        InvalidArguments: one of these calls cannot run.
+        InvalidArguments: one of these calls, or a loop, cannot run.
         PartsNeeded: parts of artifacts have to be read first.
     """
     for step_id in execution.steps[call.step_id].step.confirms:

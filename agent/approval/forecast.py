@@ -1,7 +1,7 @@
 """What can be said of a plan before it runs: which calls will ask whom, and what only the run will know.
 
-Nothing runs, and nothing is recorded. If the arguments of a call take nothing from steps of the plan, the verdict is
-the one that it will get when its turn comes, provided that tools, policy and grants stay as they are. Of the other
+Nothing runs, and nothing is recorded. If the arguments of a call take nothing from steps of the plan, its verdict is
+the one that it will get when its turn comes, provided that tools, policy and grants stay as they are. Of most other
 calls, only the risk of the tool is known.
 """
 
@@ -36,7 +36,7 @@ _KNOWN = ("completed", "skipped", "rejected")
 """Statuses of steps whose result is known, or known to be absent."""
 MAX_CALLS = 500
 MAX_BYTES = 1024 * 1024
-"""The most bytes of arguments that one forecast looks at, because planwarden does nothing else in that time."""
+"""The most bytes of arguments that one forecast looks at, because planwarden does nothing else while it looks."""
 
 
 class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     step_id: str
     tool_name: str
     call_id: str = ""
-    """Set for a call of a loop whose items are known."""
+    """Id of the call, if it belongs to a loop whose items are known; else empty."""
     risk: Risk | None = None
     arguments: dict[str, JsonValue] | None = None
     """Exactly as they will run; None when only the run will know them."""
@@ -59,11 +59,11 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     covered_by: str | None = None
     """The step whose confirmation covers it."""
     grant_id: str | None = None
-    """The grant that lets it through; if `takes_from` is not empty, whatever the missing values will be."""
+    """The grant that lets the call through, whatever values the sources in `takes_from` turn out to have."""
     has_changed: bool = False
-    """Its tool is not the one that the plan was accepted with."""
+    """Whether its tool changed since the plan was accepted, and nobody has approved it as it is now."""
     fault: str | None = None
-    """Why it would fail now: its tool is not available, does not take the arguments, or a rule denies it."""
+    """Why it would fail now: its tool is missing or refuses the arguments, a rule denies it, or its key is taken."""
     rule: ev.MatchedRule | None = None
     """The operator's rule that decides about it."""
     once_key: str | None = None
@@ -104,7 +104,7 @@ def forecast_calls(
 
 def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionState:
     """Return the execution with every foreseeable skip applied: to steps with a condition that is known not to hold,
-    and to steps that take a value from a skipped step."""
+    and to steps that cannot start because a step that they need is over without a result."""
     steps = dict(execution.steps)
     foreseen = replace(execution, steps=steps)
     for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
@@ -187,14 +187,14 @@ def _forecast_call(
 
 
 def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
-    """Return why the call would be refused because another one has its business key; None if it would not."""
+    """Return why a call with the same business key would have this call refused; None if it would not be refused."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step
         if other.once_key == once.key and are_conditions_met(execution, step, has_inputs=has_inputs):
             per = " and ".join(once.values)
             return f"{call.tool_name} happens once per {per}, and step {other.step_id!r} makes the same call before"
-    # A forecast without look-ups leaves that open.
+    # Without look-ups, a forecast leaves open whether the key is taken.
     return None if request.context.paths is None else find_duplicate(request.context, execution, call, once)
 
 

@@ -139,9 +139,9 @@ def describe_uses_a_day(uses: int) -> str:
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:
-    """Return whether the grant names all arguments, and its tool, its owner and every value that it names match.
+    """Return whether the grant names all arguments of the call, and its tool, owner and fixed values fit the call.
 
-    An argument whose value is not known yet equals nothing.
+    A value that is not known yet fits no fixed value.
     """
     return (
         grant.tool_name == definition.name

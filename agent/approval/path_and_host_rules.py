@@ -1,6 +1,6 @@
 """Where the value of an argument leads: an address to a host, a path into a folder.
 
-A tool may read the value in another way than this module. So this module reads only what every program reads in the
+A tool may read the value differently from this module. So this module reads only what every program reads in the
 same way. For everything else the answer is None: nobody knows.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 
 MAX_CHARS = 4_096
-"""Characters of an address or a path; nobody knows where a longer one leads."""
+"""The most characters of an address or a path; where a longer one leads counts as unknown."""
 _HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
 # Under other schemes the request may go elsewhere: `file` and `javascript` reach no host, and for databases the query
-# may name another one.
+# may name another host.
 _SCHEME = r"(?i:https?|wss?|ftps?|sftp|ssh|git|rsync|git\+https?|git\+ssh)"
 _URL = _SCHEME + "://" + _HOST + r"(:[0-9]{0,5})?([/?#][^\x00-\x20\x7f]*)?"
 _EMAIL = r"[A-Za-z0-9.#$&'*+/=?^_`{|}~-]{1,64}@" + _HOST
@@ -27,7 +27,7 @@ _NUMBER = r"[0-9]+|0x[0-9a-f]*"
 def find_host(text: str) -> str | None:
     """Return the host of an e-mail address, or of an absolute URL whose scheme says that the request goes to its host.
 
-    It is in lower case; return None for any other text.
+    The host is in its normal spelling, in lower case. Return None for any other text.
     """
     if len(text) > MAX_CHARS:
         return None

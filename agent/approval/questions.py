@@ -35,7 +35,7 @@ MAX_PLACEHOLDERS = 5
 MAX_CONDITIONAL = 5
 """The most conditional steps that a question names."""
 CONDITION_CHARS = 200
-"""Characters shown of each value and each schema in a condition."""
+"""The most characters shown of each value and each schema in a condition."""
 PLACEHOLDER = "A placeholder: "
 """The beginning of every sentence about a placeholder."""
 RECONCILE_FORM: dict[str, JsonValue] = {
@@ -58,7 +58,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits kept of the policy's digest: they tell a changed policy from tampering; the approval digest covers all."""
+"""Digits of the policy's digest in a question, to tell a new policy from tampering; the approval digest covers all."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
@@ -79,7 +79,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     risks: list[Risk] = [risk for _, risk in covers]
     risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
-    # A call that needs nobody runs without this question, so its tool has no say in what silence does.
+    # A call that needs no approval runs without this question, so its tool has no say in what silence does.
     names = dict.fromkeys(covered.tool_name for covered, covered_risk in covers if covered_risk != "read")
     tools = [tool for name in names if (tool := context.tools.get(name)) is not None]
     wait_s, on_timeout = _limit_wait(request, suspend, risk, find_silence_s(execution, tools))
@@ -112,7 +112,7 @@ def _begin_question(
     required: Requirement | None = None,
     message: str | None = None,
 ) -> ev.Question:
-    """Return a question about the call, needing what `required` says; its default message is the step's description."""
+    """Return a question about the call with the needs of `required`; its default message is the step's description."""
     call = request.call
     return ev.Question(
         suspension_id=request.context.ids.new(),
@@ -144,7 +144,7 @@ def _wait_until(
 def ask_approval(
     request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
-    """Ask whether the call may run with exactly these arguments; `findings` say why the question is asked now."""
+    """Return the question whether the call may run with exactly these arguments; `findings` say why it is asked now."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     question = replace(
         _begin_question(request, arguments, "approval", requirement),
@@ -162,7 +162,7 @@ def ask_approval(
 
 
 def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
-    """Ask whether a call of unknown outcome took effect; `findings` say why the question is asked again."""
+    """Return the question whether a call of unknown outcome took effect; `findings` say why it is asked again."""
     call = request.call
     required = request.context.find_full_requirement(request.definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
@@ -289,7 +289,7 @@ def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: 
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """Return the edits and a new one. Only the last edit of an argument names it, so that their number is bounded."""
+    """Return all edits with a new one. Only the last edit of an argument names it, which bounds the number of edits."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
@@ -332,7 +332,7 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:
-    """Bind the question and return the event that asks it; one to people gets the alarms of its tool's schedule."""
+    """Bind the question and return the event that asks it; a question to people gets its tool's alarms."""
     alarms: tuple[Alarm, ...] = ()
     if question.addressee == "human":
         schedule = context.policy.schedule(question.tool_name or "")
@@ -356,8 +356,8 @@ def _limit_wait(request: CallRequest, suspend: Suspend, risk: Risk, silence_s: f
     """Return the seconds for the answer, and what happens after them.
 
     The definition's limit comes from the operator or the author. A number in the question may come from a model: it
-    can only lengthen that limit, and silence then rejects. `silence_s` says from when silence approves the covered
-    calls: the question approves no earlier.
+    can only lengthen that limit, and silence then rejects. Silence approves the covered calls after
+    `silence_s` seconds, so it approves the question no earlier.
     """
     definition = request.definition
     limit_s = find_answer_limit(request.execution, definition)

@@ -1,6 +1,6 @@
 """The next revision of a question: with the tool and the policy as they are now, or with edited arguments.
 
-If nobody answers in time, a question can be approved only as it was first asked; a revision is rejected.
+Silence can approve a question only as it was first asked; a revision that nobody answers in time is rejected.
 """
 
 from collections.abc import Mapping
@@ -76,8 +76,8 @@ def _find_staleness(
 ) -> list[str]:
     """Return why the question no longer shows what would run.
 
-    In `now`, the covered calls are up to date. `other` is its tool if that changed, and `takes` whether it takes the
-    arguments.
+    In `now`, the covered calls are up to date. `other` is the question's tool if the tool changed, and `takes` says
+    whether the tool takes the arguments.
     """
     reasons: list[str] = []
     if other is not None and takes:
@@ -87,11 +87,11 @@ def _find_staleness(
         reasons.append(
             f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"
         )
-    # Anything else was changed in the store itself: the approval digest does not fit it, so nothing will run.
+    # Any other change was made in the store itself: the approval digest does not fit it, so nothing will run.
     if not is_of_policy(question, context.policy):
         reasons.append(POLICY_CHANGED)
     if other is not None and not takes and reasons:
-        # Alone this asks nothing: no revision could make the call run as it was shown, and the dispatcher refuses it.
+        # Alone this does not count: no revision could make the call run as it was shown, and the dispatcher refuses it.
         reasons.append(f"{other.name} changed after it was shown and no longer takes its arguments")
     return reasons
 
@@ -136,7 +136,7 @@ def revise_arguments(
     """
     call = execution.call(question.call_id) if question.call_id is not None else None
     has_begun = question.traits.resumes_tool and call is not None and call.attempts > 0
-    # What the tool was called with is a fact. A person's edit goes to its function in addition, a model's does not.
+    # What the tool was called with is a fact. A person's edit goes to its function in addition, a model's is refused.
     if question.asker or question.kind == "reconcile" or (has_begun and editor.assurance in ev.MODEL_ASSURANCES):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):
@@ -227,7 +227,7 @@ def _edit_call(
 def add_late_report(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, report: str
 ) -> ev.SuspensionRevised:
-    """Return the next revision of the question whether a call happened, with what its former process reported since."""
+    """Return the next revision of a reconcile question, with what the process that made the call reported since."""
     changed = replace(question, found=add_finding(question, report))
     reason = "the process that made the call reported what became of it"
     return ev.SuspensionRevised(question=bind_revision(context, execution, changed), reason=reason)

@@ -1,7 +1,7 @@
-"""The operator's rules on arguments: which calls pass, which are asked about, and which are refused.
+"""The operator's rules on arguments: which calls pass, which need a person, and which are refused.
 
 The first rule that matches decides. A rule matches a call when its glob fits the tool's name and every condition holds.
-When it cannot be known whether a rule matches, the call is asked about: the rule might have refused it, or let it pass.
+When nobody can know whether a rule matches, a person is asked: the rule might refuse the call, or let it pass.
 This module looks only at names of tools and at values: the policy says what a risk needs, and the store says what a
 budget has left.
 """
@@ -23,12 +23,12 @@ from planwarden.agent.ports.policy import RealPaths
 Then = Literal["allow", "ask", "deny"]
 
 MAX_WORK = 2_500_000
-"""Units of work for judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
+"""The most units of work for judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
 """Like `UNEVALUATED`, shown before the values of a rule whose match is not known or whose budget cannot be counted."""
 MAX_CACHED = 1_000
-"""Names of tools whose rules are remembered."""
+"""The most names of tools whose rules are remembered."""
 
 
 class RuleBudget(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,9 +125,9 @@ class RuleBook:
 def _match(
     rule: ArgumentRule, arguments: Mapping[str, JsonValue], work_left: int, paths: RealPaths | None
 ) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
-    """Return whether the rule matches, the values that it looked at by their pointers, and the units of work left.
+    """Return whether the rule matches, the matching or doubtful values by pointer, and the units of work left.
 
-    One condition that fails for certain settles it, so conditions on paths, which need the disk, come last.
+    One condition that fails for certain settles the verdict, so conditions on paths, which need the disk, come last.
     """
     verdict: Literal["yes", "no", "unknown"] = "yes"
     matched: dict[str, str] = {}

@@ -38,7 +38,7 @@ from planwarden.agent.core.replies import build_reply_events
 from planwarden.agent.ports.store import Guard
 
 MAX_NAMED_QUESTIONS = 5
-"""How many open questions the refusal of a different second answer names at most."""
+"""The most open questions that the refusal of a different second answer names."""
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ def rule_on_answer(
     plans: PlanIntake,
     now: float,
 ) -> Ruling:
-    """Return the events that the answer causes; `plans` reads a plan in it.
+    """Return the events that the answer causes; `plans` reads a plan that the answer contains.
 
     Raises:
         UnknownSuspension, AlreadyDecided, Expired, StaleRevision, EditRefused, UndecidableHere, InvalidArguments,
@@ -111,7 +111,7 @@ def _build_caller_events(
 
 
 class _Approval(NamedTuple):
-    """An approval by a person, perhaps with edited arguments or an edited plan."""
+    """An approval of a question to a person, perhaps with edited arguments or an edited plan."""
 
     context: ApprovalContext
     execution: ExecutionState
@@ -250,7 +250,7 @@ def _describe_answer(question: ev.Question, authority: Authority) -> dict[str, s
 def _rule_on_repeated_answer(
     context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState, answer: Decision
 ) -> Ruling:
-    """Change nothing for the same answer; raise `AlreadyAnswered`, `AlreadyDecided` or `Expired` for another one."""
+    """Return no events for the same answer; raise `AlreadyAnswered`, `AlreadyDecided` or `Expired` otherwise."""
     suspension_id, decision = suspension.question.suspension_id, suspension.decision
     if suspension.status == "timed_out":
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
@@ -307,7 +307,7 @@ def _is_same(context: ApprovalContext, question: ev.Question, decision: ev.Recor
 
 
 def _is_completed_to(context: ApprovalContext, tool_name: str, edits: JsonValue, recorded: JsonValue) -> bool:
-    """Return whether these are the recorded arguments, perhaps still without the defaults of the tool's schema."""
+    """Return whether `edits` are the recorded arguments, perhaps still without the defaults of the tool's schema."""
     if is_same_json(edits, recorded):
         return True
     if not isinstance(edits, dict) or context.tools.get(tool_name) is None:

@@ -1,4 +1,4 @@
-"""Artifacts: content that is too large for the log, or not JSON, stored whole beside it in the same transaction.
+"""Artifacts: content that is too large for the log, or not JSON, stored whole beside the log in the same transaction.
 
 In its place, the log has a stand-in: media type, size, the artifact's id, and the beginning of the content. The id is
 derived from the content, so a repeated call stores nothing twice, and every read detects damage.
@@ -16,7 +16,7 @@ INLINE_BYTES = 256 * 1024
 INLINE_VALUES = 20_000
 """JSON with more values than this becomes an artifact too, because each value costs time when the log is read."""
 MAX_ARTIFACT_BYTES = 8 * 1024 * 1024
-"""Larger content is not stored: a call with such a result fails."""
+"""The most bytes of content that is stored; a call with a larger result fails."""
 MAX_ARTIFACT_VALUES = 1_000_000
 """The most values in a result; native code encodes that many in 50 ms."""
 PREVIEW_CHARS = 4_000

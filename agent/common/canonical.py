@@ -1,7 +1,7 @@
 """Canonical JSON and the digests built from it.
 
-The same value always gives the same bytes, so what a person saw can be compared with what runs. Keys are sorted; there
-is no white space between tokens, only ASCII, and no NaN. `read_json` refuses duplicate keys.
+The same value always gives the same bytes, so what a person saw can be compared with what runs. Keys are sorted;
+the text is ASCII, without white space between tokens and without NaN. `read_json` refuses duplicate keys.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 
 MAX_DEPTH = 64
-"""Levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
+"""The most levels of nesting that planwarden accepts in JSON, because Python's own encoder recurses."""
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -98,7 +98,7 @@ def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
 
 
 def exceeds(value: object, max_values: int, max_chars: int) -> bool:
-    """Return whether a value exceeds one of the limits; count no further. Each entry of a container is one value."""
+    """Return whether a value exceeds one of the limits; stop counting there. Each entry of a container is one value."""
     stack: list[Any] = [value]
     values = chars = 0
     while stack:
@@ -151,7 +151,7 @@ def refuse_constant(name: str) -> JsonValue:
 
 
 def parse_finite_float(text: str) -> float:
-    """Return the number, as `json`'s `parse_float`. Raises `ValueError` for 1e999, which Python reads as infinity."""
+    """Return the number, for `json`'s `parse_float`. Raises `ValueError` for 1e999, which Python reads as infinity."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"the number {text[:40]} is too large")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from planwarden.agent.common.struct import JsonValue
 
 MAX_MESSAGE_CHARS = 2_000
-"""A message may quote what somebody sent, so it is cut at this length, and then ends with an ellipsis."""
+"""The most characters of a message, which may quote what somebody sent; a longer one is cut, with an ellipsis."""
 
 
 class Needed(Exception):
@@ -30,7 +30,7 @@ class PlanwardenError(Exception):
     code: ClassVar[str] = "internal_error"
 
     def __init_subclass__(cls, *, code: str | None = None) -> None:
-        """Set the code of the class; without `code` it keeps the one of its base."""
+        """Set the code of the class; without `code`, the class keeps the code of its base."""
         if code is not None:
             cls.code = code
 
@@ -235,7 +235,7 @@ class BudgetSpent(GuardFailed):
     """A rule's budget has no room for a call that the rule would let pass."""
 
     def __init__(self, budget: str, rest: float, room_at: float | None = None) -> None:
-        """Take as `rest` the room left now, and as `room_at` the Unix seconds when the call has room, None if never."""
+        """`rest` is what is left now; `room_at` is when the call will fit, in Unix seconds, or None if never."""
         super().__init__(f"budget {budget!r} has room for {rest:g} only")
         self.budget, self.left, self.room_at = budget, rest, room_at
 

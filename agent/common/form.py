@@ -1,7 +1,7 @@
-"""What is wrong with the form of what callers and models send, in plain words, with an example of what is right.
+"""Describes faults in the form of data that callers and models send, in plain words, with an example of what is right.
 
 `SentForm.tidy` undoes what some clients do to JSON: they send lists and objects as text, and null for what is absent.
-`find_form_faults` knows only the few keywords of JSON Schema that our own schemas use. It refuses unlisted keys.
+`find_form_faults` knows only the few JSON Schema keywords that our own schemas use, and refuses keys they do not list.
 """
 
 import json
@@ -26,7 +26,7 @@ MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
 _FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}[ \t\r]*\n(.*)```\s*", re.DOTALL)
-"""A fence of Markdown around a whole text. No two parts of it match the same characters, so that it ends soon."""
+"""A Markdown fence around a whole text. Matching takes linear time, as only `(.*)` can match what follows it."""
 
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]
@@ -180,7 +180,7 @@ _KINDS_OF_PYDANTIC: Mapping[str, str] = {
 
 
 def list_pydantic_faults(error: "ValidationError", where: str, keys: KnownKeys | None = None) -> list[str]:
-    """Return a sentence for each fault. Each path begins with `where`; `keys` has the valid keys of objects by path."""
+    """Return sentences on the first `MAX_FAULTS` faults. Paths begin with `where`; `keys` has valid keys by path."""
     return [_describe_pydantic_fault(fault, where, keys) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
 
 

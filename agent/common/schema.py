@@ -29,14 +29,14 @@ else:
 
 MAX_FAULTS = 20
 MAX_WORK = 2_500_000
-"""Units of one check: about 50 ms, see `schema_cost`."""
+"""The most units of work of one check: about 50 ms, see `schema_cost`."""
 MAX_PATTERN_BYTES = 1024 * 1024
 """The largest size of one compiled pattern; `.{1,1000}` takes that much."""
 MAX_PATTERNS_BYTES = 2 * 1024 * 1024
 """The largest size of all compiled patterns of a schema together."""
 _PATTERN_SIZES = tuple(1024 * 4**step for step in range(6))
 _SIMPLE_UNITS = 2
-"""Units for each byte of text under a simple pattern: it has at most 1 KiB, or is in one state at a time."""
+"""Units for each byte of text under a simple pattern: it has at most 1 KiB when compiled, or matches `_ONE_STATE`."""
 _PATTERN_UNITS = 150
 """Units for each byte of text under any other pattern; each KiB of the compiled pattern adds 50."""
 CHECK_UNITS = 500
@@ -72,11 +72,11 @@ class Schema:
         checks_dates: bool = False,
         has_defaults: bool = True,
     ) -> None:
-        """Raise `ValueError` if it is not a JSON Schema, refers to anything outside itself, or costs too much.
+        """Raise `ValueError` if `schema` is not a JSON Schema, refers to anything outside itself, or costs too much.
 
-        With `is_known`, the caller knows that it is a JSON Schema, so only its first check compiles it. With
-        `checks_dates`, which results do without, the formats `date` and `date-time` are checked; no others ever are.
-        Without `has_defaults`, `fill_in` and `complete` add none.
+        With `is_known`, the caller knows that `schema` is a JSON Schema, so it is compiled only for its first check.
+        With `checks_dates`, which is not used for results, the formats `date` and `date-time` are checked; other
+        formats never are. Without `has_defaults`, `fill_in` and `complete` add no defaults.
         """
         self._checks_dates = checks_dates
         self._schema = schema
@@ -104,10 +104,10 @@ class Schema:
         return self._has_defaults and any(map(read_defaults, nested))
 
     def complete(self, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
-        """Return the arguments with the schema's defaults, also those of the objects in them, and every fault.
+        """Return the arguments with the defaults of the schema and of its subschemas, and at most `MAX_FAULTS` faults.
 
-        If the arguments do not fit only because of defaults in their objects, return them without those. Arguments
-        that would take too much work to fill in have a fault, so that nothing runs with a default that nobody saw.
+        If only defaults of inner objects keep the arguments from fitting, return the arguments without those. If
+        filling in takes too much work, that is a fault, so that nothing runs with a default that nobody saw.
         """
         outer = self.fill_in(arguments)
         if not self._has_nested_defaults:
@@ -150,13 +150,13 @@ class Schema:
     ) -> tuple[tuple[str, ...], int]:
         """Return a sentence for each fault that no values of the `unknown` parts could mend, and the work spent.
 
-        The value has null in these parts. If the check takes more work than `limit`, nothing is found.
+        The value has null in place of these parts. If the check could take more work than `limit`, no fault is found.
         """
         faults, work = self._check(value, unknown, limit)
         return faults or (), work
 
     def _check(self, value: JsonValue, unknown: "Collection[Path]", limit: int) -> tuple[tuple[str, ...] | None, int]:
-        """Return what is wrong with the value, and the work spent; None if finding that takes more than `limit`."""
+        """Return the value's faults, or None if finding them could take more work than `limit`, and the work spent."""
         try:
             size = measure_value(value)
         except ValueError as error:

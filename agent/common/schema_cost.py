@@ -22,9 +22,9 @@ MAX_PATTERNS = 500
 MAX_PATTERN_CHARS = 4_096
 MAX_NESTING = 200
 MAX_INTEGER_BITS = 1_000
-"""Bits of an integer in a schema or in a value that it checks: the library calculates with all digits."""
+"""The most bits of an integer in a schema or in a checked value: the library calculates with all digits."""
 MAX_VALUES = 100_000
-"""Values in one value that is checked: counting more takes too long."""
+"""The most values in one value that is checked: counting more takes too long."""
 MAX_DEPTH = 64
 _MOST = 1e12
 """The most units that are counted; a larger number becomes this one."""
@@ -97,9 +97,9 @@ class SchemaCost:
         self._parts: dict[int, _Part] = {}
         """By the identity of the subschema."""
         self._closures: dict[int, Counter[int]] = {}
-        """For each subschema: how often it, and each one beside it, is applied when it is applied to one value."""
+        """How often each subschema and those beside it are applied, if the subschema is applied to a value once."""
         self._loads: dict[int, Load | None] = {}
-        """The load of the whole schema, by the depth of the value."""
+        """The load of the whole schema, by the depth of the value; None if computing it takes too many steps."""
         self._steps = 0
         self.has_branches = False
         self.constants_bytes = 0

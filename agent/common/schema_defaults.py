@@ -45,7 +45,7 @@ class Filling:
         """Return the value with the defaults of these schemas, which all apply to it, and of the schemas of its parts.
 
         Return the same object if none is missing. `used` has an entry for each level above: the identity of the
-        property that has this level as its default, or None. No property adds its default inside itself, so that this
+        property whose default that level is, or None. No property adds its default inside itself, so the recursion
         ends. Raises `TooMuchWork`.
         """
         applied, defaults = self._apply(value, schemas)
@@ -93,7 +93,7 @@ class Filling:
         return self._applied[memo_key]
 
     def _list_beside(self, value: JsonValue, schema: Subschema) -> Iterator[JsonValue]:
-        """Yield what the schema applies to the same value: of a choice, only the one schema that allows its type."""
+        """Yield what the schema applies to the same value: of a choice, only a schema that alone allows its type."""
         if "$ref" in schema:
             yield self._follow(schema)
         for keyword in ("allOf", "anyOf", "oneOf"):
@@ -119,7 +119,7 @@ class Filling:
 
 
 def _find_part(schema: Subschema, key: str | int) -> JsonValue:
-    """Return the schema's own schema for the part of a value that has this name or place; None if it has none."""
+    """Return the subschema for the part of a value with this name or place; None if there is none."""
     if isinstance(key, str):
         properties = read_properties(schema)
         return properties[key] if key in properties else schema.get("additionalProperties")

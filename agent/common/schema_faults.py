@@ -1,4 +1,4 @@
-"""What a JSON Schema finds wrong with a value, in sentences, even while parts of the value are not known.
+"""What a JSON Schema check finds wrong with a value, in sentences, even while parts of the value are not known.
 
 The checker sees null in place of unknown parts. A fault counts only if the value has it whatever these parts will be. A
 fault that may depend on them, such as one in the branch of an `if`, does not count.
@@ -15,7 +15,7 @@ _MAX_NAMES = 20
 _CERTAIN = frozenset(
     ("additionalItems", "additionalProperties", "falseSchema", "maxItems", "maxProperties", "minItems", "minProperties")
 ) | {"propertyNames", "required", "type"}
-"""Keywords that do not look at the values in a list or an object."""
+"""Keywords whose faults do not depend on the values in a list or an object."""
 _FORMAT_EXAMPLES = {"date": "; write it like 2026-07-31", "date-time": "; write it like 2026-07-31T09:00:00Z"}
 _CONDITIONAL = frozenset(("then", "else"))
 

@@ -36,7 +36,7 @@ def copy_fields(kind: type[Copy], source: object, /, **others: object) -> Copy:
 
 
 def plain_value(value: object) -> object:
-    """Return a tool's value of a subclass of `str` or `float` as the plain type; msgspec calls this as `enc_hook`."""
+    """Return a tool's value as plain `str` or `float` if its type is a subclass; msgspec calls this as `enc_hook`."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, float):

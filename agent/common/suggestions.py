@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue
 MAX_NAME_CHARS = 64
 MAX_NAMES = 10
 MAX_CHARS = 100
-"""A longer word is not taken for a typing error."""
+"""The most characters of a word that may be a typing error."""
 MAX_KNOWN = 5_000
 MIN_PART_CHARS = 4
 """A word that ends with another one counts as similar only if the shorter one has at least this many characters."""
@@ -98,7 +98,7 @@ _CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "c
 _NAMES = ("name", "recipient_name", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "input", "args", "parameters", "params")
 _CALL_MARKS = frozenset({"type", "recipient_name", "tool_use_id"})
-"""Keys that mark such a call if it is not inside another object."""
+"""Keys that mark a call of another API that is not inside one of `_CALLS`."""
 MAX_SHOWN_CHARS = 300
 
 

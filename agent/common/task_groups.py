@@ -25,8 +25,8 @@ async def run_beside(work: Callable[[], Coroutine[object, object, object]]) -> A
 async def cancel_tasks(tasks: TaskGroup, error: BaseException | None) -> None:
     """Cancel the tasks and return when they are over; `error` is what ended the body, or None.
 
-    The task group is not given an exception of the body, because it would wrap that exception in a group. It must be
-    given a cancellation from outside: otherwise anyio would chain a second cancellation to it, in an endless circle.
+    The task group does not get an exception of the body, because it would wrap that exception in a group. It must get
+    a cancellation from outside: otherwise anyio would chain a second cancellation to that one, in an endless circle.
     """
     tasks.cancel_scope.cancel()
     cancellation = None if isinstance(error, Exception) else error

@@ -123,7 +123,7 @@ def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
 
 
 def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
-    """Return the well-formed entries of a `toolCalls` list; drops the others, which therefore prove nothing."""
+    """Return the well-formed entries of a `toolCalls` list, up to a limit; drop the others, which prove nothing."""
     calls: list[ev.ProposedCall] = []
     for entry in listed[:MAX_CALLS_PER_STEP]:
         if not isinstance(entry, dict):

@@ -15,7 +15,7 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
 HOST_SEPARATOR = "/"
-"""Marks the name of a host's own tool, such as `claude-code/Bash`; no name in the catalogue contains it."""
+"""The mark of a host's own tool in its name, such as `claude-code/Bash`; no name in the catalogue contains it."""
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest time limit that can be set; None means no limit at all."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
@@ -91,14 +91,14 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: str | None = None
     """Why the tool cannot be called now, or None."""
     is_gated: bool = False
-    """Only hosts call the tool, through the gate; it is not offered for use in plans."""
+    """Whether only hosts call the tool, through the gate; such a tool is not offered for use in plans."""
     digest: str = ""
     """Digest of the whole definition, computed when the catalogue was built."""
     origin: str = ""
     """Digest of the definition's source: a downstream server's address and that server's own definition."""
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for a word that is not among those of its field, and for a limit such as infinity."""
+        """Raise `UsageError` for a word that its field does not allow, and for a limit that is out of range."""
         if (fault := _find_fault(_DEFINITION_WORDS, ("timeout_s", "answer_within_s"), self)) is not None:
             raise UsageError(f"tool {self.name!r}: {fault}")
 
@@ -150,28 +150,28 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
-    """Seconds for the answer; by default the tool's own limit. It can only extend that limit, and then silence rejects,
-    because the number may come from a model."""
+    """Seconds for the answer; by default the tool's own limit. A value here can only extend that limit; silence
+    then rejects, because the value may come from a model."""
     on_timeout: OnTimeout | None = None
-    """What happens if nobody answers in time; by default as for the tool. `approve` needs the tool to say so too."""
+    """What happens if nobody answers in time; by default as for the tool. `approve` needs the tool's `approve` too."""
     addressee: Answerer = "human"
     """Who answers; `clock` means nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
     """Who asks through the tool, such as "server 'x'". The asker receives every decision, even a rejection."""
     is_delegated: bool = False
-    """The question comes from an execution that another agent runs."""
+    """Whether the question comes from an execution that another agent runs."""
     risk: Risk | None = None
     """The lowest risk that the question may have, even if the tool's own risk is lower."""
     releases: tuple[RemoteCall, ...] = ()
     """Calls that another agent says it will make after an approval."""
     undecidable: str = ""
-    """Why it cannot be approved here, and where it can; empty when it can."""
+    """Why the question cannot be approved here, and where it can be; empty when it can be approved here."""
     found: tuple[str, ...] = ()
     """Sentences about the question by the tool itself, never by the agent that asks."""
 
     def __post_init__(self) -> None:
-        """Raise `ToolError` for a word that is not among those of its field, a limit such as infinity, and a form that
-        is not a usable JSON Schema."""
+        """Raise `ToolError` for a word that its field does not allow, for a limit that is out of range, and for a
+        message or form that cannot be used."""
         message, form = cast("object", self.message), cast("object", self.form)
         if not isinstance(message, str) or not isinstance(form, dict | None):
             raise ToolError("its question cannot be asked: message has to be text, and form a JSON Schema or None")
@@ -201,7 +201,7 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     """`STEP:NUMBER`, unique in the execution."""
     idempotency_key: str
-    """`execution:step:sequence`; the same each time the engine repeats the call."""
+    """`EXECUTION:STEP:NUMBER` of the execution that began the call; the same each time the engine repeats the call."""
     definition_digest: str = ""
     """Digest of the tool's definition when the call was checked and approved."""
     chain: tuple[str, ...] = ()
@@ -209,5 +209,5 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     left: Mapping[str, float] = {}
     """What remains of each of the execution's budgets, by its name on the wire."""
     confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease
-    """Returns once this process certainly owns the execution; raises `LeaseLost` if another one does. A tool that has
-    waited must call it immediately before it acts."""
+    """Returns once this process certainly owns the execution; raises `LeaseLost` if another process does. A tool that
+    has waited must call this function immediately before it acts."""

@@ -1,7 +1,7 @@
 """A model that answers from a script: deterministic, and without a network.
 
-Each prompt is answered by the first unused entry whose `when` fits it. The log of an execution says which entries it
-has used, so a restart continues at the same place in the script.
+Each prompt is answered by the first unused entry whose `when` fits the prompt. The log of an execution says which
+entries it has used, so a restart continues at the same place in the script.
 """
 
 from collections.abc import Sequence

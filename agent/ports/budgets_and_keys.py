@@ -18,7 +18,7 @@ SWEPT = 16
 SWEEP_AFTER_S = 7 * 86_400.0
 """Seconds for which an expired row is kept, because it counts again if the clock was ahead and is set back."""
 ROUNDING = 1.000_000_001
-"""The shares of a budget may add up to its limit times this: sums of decimal fractions are not exact."""
+"""The factor by which shares may exceed the limit of their budget, because sums of decimal fractions are not exact."""
 
 
 class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,13 +27,13 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """As in `OnceKey`."""
     tool_name: str
-    """Empty when it is not the key of a call."""
+    """The tool of the call; empty when the holder is not a call."""
     values: dict[str, JsonValue]
     """As in `OnceKey`."""
     holder: str
     """`EXECUTION:CALL` for a call; else the name of whatever took the key."""
     principal: str
-    """The owner of that execution; empty if the holder is not a call."""
+    """The owner of the call's execution; empty when the holder is not a call."""
     taken_at: float
     """Unix seconds."""
     ends_at: float
@@ -47,7 +47,7 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyHeld(DuplicateEffect):
-    """The store refused a call because another one holds its business key."""
+    """The store refused a call because another holder has the business key."""
 
     def __init__(self, held_key: HeldKey) -> None:
         super().__init__(f"call {held_key.holder!r} has the same business key")

@@ -22,7 +22,7 @@ class Ids(Protocol):
 
 
 class RandomIds:
-    """Makes independent random ids of digits that people can type; knowing some ids does not help to guess others."""
+    """Makes independent random ids of hexadecimal digits, which people can type; no id helps to guess another."""
 
     def new(self) -> str:
         return token_hex(16)
@@ -45,7 +45,7 @@ class SecretStore(Protocol):
         ...
 
     async def create(self, name: str, value: bytes) -> bytes:
-        """Store the value unless one is stored already, and return the stored one."""
+        """Store the value unless the name already has one, and return the value that the name then has."""
         ...
 
     async def replace(self, name: str, value: bytes) -> None:
@@ -61,7 +61,7 @@ class SecretStore(Protocol):
         ...
 
     def lock(self, name: str) -> AbstractAsyncContextManager[object]:
-        """Lock the name for the block; other processes that lock it wait. Not reentrant; a killed process releases it.
+        """Lock the name for the block; other processes that lock it wait. Not reentrant; killing a process unlocks it.
 
         Entering raises `StoreError` when another process held the lock for 45 s.
         """

@@ -1,7 +1,7 @@
 """A standing grant as stores keep it, and how its uses are counted.
 
-Stores count a use in the transaction of the intent that the grant lets through. A grant for a step of a saved plan
-counts by calendar days in UTC, every other one over its whole life.
+Stores count a use in the transaction of the intent that the grant lets through. The uses of a grant for a step of a
+saved plan are counted by calendar days in UTC, those of every other grant over its whole life.
 """
 
 import msgspec
@@ -43,7 +43,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """Uses on all days before `used_on`."""
     expires_at: float
     owner: str | None
-    """The principal whose executions may use it; None for everybody's."""
+    """The principal whose executions may use the grant; None if all executions may."""
     created_by: str
     assurance: ev.Assurance
     channel: str
@@ -57,7 +57,7 @@ def day_of(at: float) -> int:
 
 
 def count_uses_left(grant: Grant, now: float) -> int:
-    """Return how many more calls the grant lets through: on this day if it counts by days, else in all.
+    """Return how many more calls the grant lets through: today if its uses are counted by days, else in all.
 
     Setting the clock back gives no uses back: the uses of the day `used_on` count until that day is past.
     """

@@ -1,4 +1,4 @@
-"""The rows of a list of executions, which a store returns by newest activity first, without reading a log."""
+"""The rows of a list of executions. A store returns them, newest activity first, without reading a log."""
 
 import math
 from typing import Literal
@@ -10,7 +10,7 @@ from planwarden.agent.core.execution.state import ExecutionStatus
 
 MAX_CURSOR_CHARS = 64
 HOSTS_LOOKED_AT = 2_000
-"""The number of executions, newest first, that are searched for hosts."""
+"""The most executions to search for hosts; the newest are searched."""
 
 
 class ExecutionFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,20 +39,20 @@ class ListedExecution(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     created_at: float
     active_at: float
-    """When it last changed, Unix seconds."""
+    """When the execution last changed, in Unix seconds."""
     step_count: int
     steps_done: int
     title: str
     is_goal: bool
-    """The title is the goal, in the words of its author."""
+    """Whether the title is the goal, in the words of the goal's author."""
     host: str
     saved_plan: str
     fault: str
-    """Why it did not reach its goal; empty while it runs, and where nothing is known."""
+    """Why the execution did not reach its goal; empty while it runs, and where nothing is known."""
     question: str | None
-    """The id of the oldest open question to a person."""
+    """The id of the oldest open question to a person; None if there is none."""
     waits_for: Literal["human", "caller", "clock"] | None
-    """Whose answer it waits for; if it waits for several, a person counts before the caller, and the clock last."""
+    """Whose answer the execution waits for; of several, a person counts first, then the caller, then the clock."""
 
 
 class ListedPage(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class StreamingModel(Model, Protocol):
-    """A model that can report its answer while it writes it; optional."""
+    """A model that can report its answer while writing it; optional."""
 
     async def reply_streaming(
         self, prompt: Prompt, tools: Sequence[ToolDefinition], on_text: Callable[[str], None]

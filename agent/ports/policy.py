@@ -29,7 +29,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     found: str | None = None
     """A sentence that says why a person is asked, if that is not clear from the rule alone."""
     has_no_key: bool = False
-    """Calls like this may happen only once per business key, but its arguments lack one: no grant lets it through."""
+    """Whether the arguments lack the business key that a call of this tool needs; no grant then lets it through."""
 
     @property
     def effective_risk(self) -> Risk:
@@ -54,7 +54,7 @@ class PathsNeeded(Needed):
 
 
 class OnceRule(msgspec.Struct, frozen=True):
-    """A rule that only one of a tool's calls with equal values at these places may happen."""
+    """A rule for one tool: of all calls with equal values at these places in the arguments, only one may happen."""
 
     pointers: tuple[str, ...]
     """JSON pointers into the arguments, at least one."""

@@ -51,10 +51,10 @@ class Lease:
     owner: str
     fence: int
     is_from_silent: bool = field(default=False, compare=False)
-    """It was taken from a process that did not renew it, but is alive as far as the store knows."""
+    """Whether the lease was taken from a process that did not renew it, but is alive as far as the store knows."""
     silent_s: float | None = field(default=None, compare=False)
-    """If it was taken from a dead or silent process: seconds since that process last committed or renewed; None if
-    nobody held it, or its owner gave it up."""
+    """If the lease was taken from a dead or silent process: seconds since that process last committed or renewed; None
+    if no process held the lease, or its holder gave it up."""
 
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -85,9 +85,9 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     plan: str | None = None
     """Digest of the given plan; kept until the execution is finished."""
     is_only: bool = False
-    """Refuse to start when the principal has an unfinished execution of the same plan."""
+    """Whether the start is refused when the principal has an unfinished execution of the same plan."""
     after: str | None = None
-    """Refuse to start unless this execution is the newest of the thread, in the version `after_version`."""
+    """The execution that must be the newest of the thread, in version `after_version`; else the start is refused."""
     after_version: int = 0
 
 
@@ -111,7 +111,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lease: Lease | None
     """The lease that the writer holds; None if it holds none, as when it answers an execution of another process."""
     acquire: bool = False
-    """Take the lease in the same transaction, if no process holds a valid one."""
+    """Whether to take the lease in the same transaction, if no process holds a valid one."""
     release: bool = False
     owner: str = ""
     """The writer, for `acquire`."""
@@ -192,7 +192,7 @@ class Lookups(Protocol):
     async def header(self, execution_id: str) -> Header | None: ...
 
     async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
-        """Return those of the executions that exist, in any order."""
+        """Return the headers of the executions that exist, in any order."""
         ...
 
     async def log(self, execution_id: str) -> Log | None:
@@ -286,17 +286,17 @@ class Store(Lookups, Protocol):
     * `append` is atomic and conditional: its transaction checks version, lease and guards; a writer that loses the race
       gets `VersionConflict`, `LeaseLost` or `GuardFailed`, and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
-    * An execution that goes on from another starts only while that is the thread's newest, unchanged (`ThreadMovedOn`).
+    * A new execution can continue an older one only while that is its thread's newest, unchanged (`ThreadMovedOn`).
     * A principal can start only one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
-    * A `ToolCallIntended` with shares of budgets is stored only while there is room for them (`BudgetSpent`), one with
-      a business key only when no other call has it (`KeyHeld`). From then on, the call's idempotency key holds
-      them, until they expire or an event of the call says that nothing happened. Setting the clock back does not make
-      them expire earlier.
+    * A `ToolCallIntended` with shares of budgets is stored only while the budgets have that much left (`BudgetSpent`),
+      one with a business key only while nothing else holds the key (`KeyHeld`). From then on, the call's idempotency
+      key holds the shares and the key, until they expire or an event of the call says that nothing happened. Setting
+      the clock back does not make them expire earlier.
     * Notifications are stored in the transaction of the events that they report.
     * Audit rows (`core.execution.audit`, chained by hash) are stored in the transaction of the events that they report.
-    * Cancelling a call never leaves its transaction open; the transaction may or may not have been committed.
+    * Cancelling a method's call never leaves its transaction open; the transaction may or may not have been committed.
     * Every failure of the medium is a `StoreError` that says what to do.
     """
 
@@ -304,7 +304,7 @@ class Store(Lookups, Protocol):
         """Return pending suspensions with an alarm that is due or a deadline that has passed.
 
         They come in rounds: the earliest of each principal, then the second of each, and so on, each round earliest
-        first, so that nobody waits for all of somebody else's.
+        first, so that no principal has to wait for all suspensions of another.
         """
         ...
 
@@ -322,7 +322,7 @@ class Store(Lookups, Protocol):
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         """Take the leases of running executions that no process owns, the oldest first.
 
-        Processes that ask at the same time get different ones. Executions in `skip` are left to other processes.
+        Processes that ask at the same time get different executions. Executions in `skip` are left to other processes.
         """
         ...
 
@@ -330,10 +330,10 @@ class Store(Lookups, Protocol):
         """End the leases of processes that are gone, so that their executions have no owner."""
 
     async def confirm(self, lease: Lease) -> None:
-        """Extend the lease. Raises `LeaseLost` when somebody else holds it, or nobody."""
+        """Extend the lease. Raises `LeaseLost` when another process holds it, or none does."""
 
     async def orphans(self, limit: int, *, ahead_s: float = 0.0, after: str = "") -> tuple[str, ...]:
-        """Return ids of running executions without a valid lease, the oldest first; processes that are gone have none.
+        """Return ids of running executions without a valid lease, oldest first; leases of dead processes are not valid.
 
         `ahead_s` adds executions whose lease ends within that many seconds. `after` is the id of an execution: only
         newer ones are returned, or all if there is no such execution.
@@ -343,7 +343,7 @@ class Store(Lookups, Protocol):
     async def renew(self, owner: str, execution_ids: Collection[str]) -> None:
         """Extend the leases that `owner` holds on these executions, which run in its process.
 
-        If the answer to a takeover was lost, it owns others without knowing; the leases of those simply expire.
+        If the answer to a takeover was lost, `owner` has leases that it does not know of; these simply expire.
         """
 
     async def release(self, lease: Lease) -> None: ...
@@ -354,7 +354,7 @@ class Store(Lookups, Protocol):
         ...
 
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
-        """Wait for something new that `changes` would report, if the store is told of it; at most for `timeout_s`."""
+        """Return once `changes` would report something new, if the store learns of that, or else after `timeout_s`."""
 
     async def prune(self, before: float) -> int:
         """Delete finished executions last changed before `before`, with all that belongs to them except the audit.
@@ -383,7 +383,7 @@ class Store(Lookups, Protocol):
         ...
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
-        """Append rows to the audit that belong to no execution's log."""
+        """Append to the audit rows that belong to no execution's log."""
 
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100

@@ -49,8 +49,8 @@ class Toolbox(Definitions, Protocol):
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return the faults that remain whatever the values of the `unknown` parts will be, which are null now, and the
-        work spent. If the check takes more work than `limit`, it finds none; see `Schema.find_certain_faults`."""
+        """Return the faults that the arguments have whatever the `unknown` values, null for now, will be, and the work
+        spent. A check that takes more work than `limit` finds none; see `Schema.find_certain_faults`."""
         ...
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:

@@ -36,7 +36,7 @@ class Observer(Protocol):
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
     ) -> AbstractContextManager[Callable[[Sequence[ev.Event]], None]]:
-        """Observe a prompt, or the tool call with the id `key`, in a block. The yielded function takes its events."""
+        """Observe a prompt, or the tool call with the id `key`, in a block; the yielded function takes the events."""
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:
@@ -46,7 +46,7 @@ class Observer(Protocol):
         """
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
-        """Observe that this process continues an execution for which another one stored a decision `after_s` s ago."""
+        """Observe that this process continues an execution, `after_s` s after another one stored a decision for it."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     execution: ExecutionState
     """The state after it."""
     is_foreign: bool
-    """Another process runs the execution; this process only recorded an answer for it."""
+    """Whether another process runs the execution, so that this one only recorded an answer or another command."""
 
 
 Listener = Callable[[Commit | None], None]

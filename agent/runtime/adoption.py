@@ -25,22 +25,22 @@ logger = logging.getLogger(__name__)
 SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
-"""How many of them to remember at most; beyond that, unowned executions are only looked at page by page."""
+"""The most executions to skip at a time; beyond that, unowned executions are only looked at page by page."""
 RENEW_S = 5.0
-"""Seconds between renewals of a process's leases; also how long a lease must be late to replace a silent owner."""
+"""Seconds between renewals of a process's leases; also how long a lease must be late before its owner is replaced."""
 LOOK_S = 2.5
 """Seconds between looks for leases that others did not renew: short enough that some look sees each late lease at
-least `RENEW_S` before it ends."""
+least `RENEW_S` before the lease ends."""
 LATE_S = 8.0
-"""A lease (of 15 s) is late if it ends within this many seconds: a process that responds would have renewed it."""
+"""The seconds before the end of a lease (of 15 s) in which it is late: a process that responds renews sooner."""
 SILENT_S = 60.0
 """Seconds for which a silent process keeps an execution with a running effect after the lease has ended."""
 UNLIMITED_S = 600.0
-"""The time limit to assume for a call that has none, when its owner is silent."""
+"""The time limit, in seconds, to assume for a call that has no limit, when its owner is silent."""
 
 
 class Peers(Protocol):
-    """What this process knows about the others that share the store; that may be some seconds old."""
+    """What this process knows about other processes that share the store; this knowledge may be some seconds old."""
 
     @property
     def generation(self) -> int:
@@ -54,15 +54,15 @@ class Peers(Protocol):
 
     @property
     def knows_tools(self) -> bool:
-        """Whether a tool that this process lacks may be in another one, which then continues what needs it."""
+        """Whether an execution that needs a tool that this process lacks is left to others, which may have the tool."""
         ...
 
     async def look_for(self, context: str | None) -> None:
         """Learn of a process that began a moment ago, if an execution's `context` may name it. Raises `StoreError`."""
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
-        """Return False when another process must make the calls of the tool `name`, because it has another definition
-        of it, or state that this process lacks. `context` is that of the execution."""
+        """Return False when another process must make the calls of the tool `name`, because that process has another
+        definition of the tool, or state that this one lacks. `context` is that of the execution."""
         ...
 
 
@@ -90,7 +90,7 @@ class Adoption:
     """Takes over executions as long as the process runs fewer than `concurrency`.
 
     With `peers`, it leaves to them each execution whose remaining steps name a tool that this process lacks, or has in
-    another version than the process that started last. While that one has another policy, it takes nothing.
+    another version than the process that started last. While that process has another policy, nothing is taken over.
     """
 
     store: Store
@@ -98,7 +98,7 @@ class Adoption:
     tools: Toolbox
     cache: ExecutionCache
     follows: bool
-    """False in a process that takes over nothing."""
+    """Whether this process takes over executions at all."""
     concurrency: int
     peers: Peers | None
     start: StartRun
@@ -109,7 +109,7 @@ class Adoption:
     _skipped_with: tuple[Sequence[ToolDefinition], int] = field(default=((), 0), init=False)
     """The catalogue and the generation of the peers for which `_skipped` holds."""
     _late: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]], init=False)
-    """For each execution with a late lease: when it ends, and when it was first seen late, in steady seconds."""
+    """For each execution with a late lease: when the lease ends, and when it was first seen late, in steady seconds."""
 
     def _leaves_first(self, execution: ExecutionState) -> bool:
         """Return True at the first look at an execution whose tools this process lacks, unless peers say who has them.
@@ -140,7 +140,7 @@ class Adoption:
 
     @property
     def is_outdated(self) -> bool:
-        """A process that started later has another policy: this one finishes what it has begun, and begins nothing."""
+        """Whether a process that started later has another policy: this one then only finishes what it has begun."""
         return self.peers is not None and self.peers.is_outdated
 
     def count_room(self) -> int:
@@ -148,8 +148,8 @@ class Adoption:
         return 0 if self.is_outdated else self.concurrency - len(self.cache.runs)
 
     def count_claimable(self) -> int:
-        """Return how many unowned executions may be claimed before they are read: none if there is no room left to
-        remember those that are given back."""
+        """Return how many unowned executions may be claimed before they are read: none if this process can remember no
+        more executions that it gives back."""
         self._forget_skipped()
         return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
 
@@ -176,7 +176,7 @@ class Adoption:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
         if execution_id in self.cache.runs:
-            # In the meantime a command has started a run of it; the next look takes the execution over.
+            # In the meantime a command has started a run of the execution; the next look takes the execution over.
             await self.store.release(lease)
             return
         is_mine = False
@@ -198,14 +198,14 @@ class Adoption:
     def next_look(self, late: Collection[str], looked_at: float) -> float:
         """Return when to look again at leases that others did not renew, in steady seconds.
 
-        `late` are those of the last look, which began at `looked_at`: a lease that ended during it is due at once.
+        `late` are the executions whose leases the look at `looked_at` found late; one that ended since is due at once.
         """
         self._late = {name: times for name, times in self._late.items() if name in late}
         due = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._late.values())
         return min([looked_at + LOOK_S, *(at for at in due if at > looked_at)])
 
     def _is_still_late(self, header: Header) -> bool:
-        """Look at a late lease. Return whether it was late at least `RENEW_S` ago already, and was not renewed since.
+        """Look at a late lease. Return whether it was already late `RENEW_S` ago, and was not renewed since.
 
         Only then is its owner replaced: after a sleep of the machine, all leases may have run out. The first look comes
         before a late lease ends, so that the second one need not come long after the end.
@@ -262,7 +262,7 @@ class Adoption:
             lease = replace(lease, silent_s=None)
         self._late.pop(execution_id, None)
         logger.info("taking over execution %s", execution_id)
-        # It may have grown before it was claimed.
+        # The log may have grown before the execution was claimed.
         self.start(execution, lease, False)
 
 

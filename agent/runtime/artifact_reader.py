@@ -22,7 +22,7 @@ from planwarden.agent.ports.store import Store
 logger = logging.getLogger(__name__)
 
 MAX_PARSED_BYTES = 1024 * 1024
-"""Larger content is parsed in another process."""
+"""The largest content that is parsed in this process."""
 MAX_TEXT_BYTES = 256 * 1024
 """The same limit for content with text that is read as JSON."""
 MAX_BYTES = 8 * 1024 * 1024
@@ -30,7 +30,7 @@ MAX_BYTES = 8 * 1024 * 1024
 TIME_LIMIT_S = 60.0
 _COMMAND = ("-P", "-c", f"from {__name__} import main; main()")
 _LIMITER = anyio.CapacityLimiter(2)
-"""Only two processes at a time, because each can take a gigabyte of memory."""
+"""Lets only two of these processes run at a time, because each can take a gigabyte of memory."""
 
 
 async def read_wanted(

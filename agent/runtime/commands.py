@@ -31,7 +31,7 @@ def start(
     request: StartRequest | None,
     inputs: Mapping[str, JsonValue] | None = None,
 ) -> BuildEvents:
-    """Start a planned execution, perhaps with other `inputs` than the defaults, or go on with an incomplete one."""
+    """Start a planned execution, perhaps with `inputs` other than the defaults, or continue an incomplete one."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):
@@ -52,7 +52,7 @@ def start(
 def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
     """Ask for the cancellation of an execution that is not over, unless somebody has already asked for it.
 
-    With `if_undecided`, cancel only while the execution still waits for its first answer.
+    With `if_undecided`, cancel only if the execution has asked questions, all of them open, none about a lost call.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
@@ -81,7 +81,7 @@ def withdraw(suspension_id: str, reason: str) -> BuildEvents:
 
 
 def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
-    """Record what became of a call after another process took it over, and revise the open question about it."""
+    """Record what became of a call that another process took over, and revise the open question about the call."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         report = _describe_late(outcome)

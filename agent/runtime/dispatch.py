@@ -1,8 +1,9 @@
 """The dispatcher: the only place that turns a proposed call into an intent, a question, or a refusal.
 
-Every path to a tool leads through `prepare_call`: calls from plans and from models, calls that a decision released, and
-calls that are repeated after a crash. It reads the folded state and returns events; nothing runs before these are
-committed. A question stores exactly what an approval then runs: references are resolved, defaults filled in.
+Every path to a tool leads through `prepare_call` (calls from plans and from models, and calls that a decision released)
+or `recover_call` (calls that are repeated after a crash). Both read the folded state and return events and perhaps a
+job, which runs only after the events are committed. A question stores exactly what an approval then runs: references
+are resolved, defaults filled in.
 
 All of these paths end in `_hold`. In a rehearsal, each call is judged exactly as in a real run, but then only calls
 that read are made; every other call and every question becomes a `CallRehearsed`.
@@ -134,7 +135,7 @@ def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *,
 
 
 def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState | None:
-    """Return the question, asked by the call's own tool, with whose answer the call resumes; None if there is none."""
+    """Return the question of the call's own tool whose answer resumes the call; None if there is none."""
     for suspension_id in reversed(call.consumed):
         suspension = execution.suspensions[suspension_id]
         if suspension.question.kind != "reconcile":
@@ -230,7 +231,7 @@ def _prepare_decided(request: CallRequest) -> PreparedCall:
         permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
         return _judge(request, arguments, permit)
     if context.tools.resumes(call.tool_name):
-        # To resume a call that waits, or that passes on another agent's question, only checks again: repeating is safe.
+        # Resuming a call that waits, or that passes on another agent's question, only checks again: repeating is safe.
         effect: Effect = "idempotent" if question.kind in ("wait", "delegated") else request.definition.effect
         intent = ev.ToolCallIntended(call_id=call.call_id, effect=effect, suspension_id=question.suspension_id)
         running = replace(call, arguments=arguments, effect=effect, suspension_id=question.suspension_id)

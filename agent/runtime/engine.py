@@ -62,7 +62,7 @@ GRACE_S = 2.0
 FAILING_S = 5.0
 """Seconds for which storing may fail before a waiting caller is told; an attempt in that time may still succeed."""
 MAX_ADOPTED = 1_000
-"""Default limit: an engine with this many executions takes over no more from other processes."""
+"""The default of `concurrency`: an engine with this many executions takes over no more from other processes."""
 
 
 class Engine:
@@ -85,10 +85,10 @@ class Engine:
         outbox: NotificationSource | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Without `adopts`, the engine continues only executions that it was asked about: a process that ends soon must
-        not begin what it cannot finish. It takes over others only while it has fewer than `concurrency`. Without
-        `follows`, it records commands, owns nothing, and starts no call and no prompt; with `peers`, the same holds for
-        the executions that they must continue, see `Adoption`.
+        """Without `adopts`, the engine continues only executions that a caller named: a process that ends soon must not
+        begin what it cannot finish. It takes over others only while it runs fewer than `concurrency`. Without
+        `follows`, it records commands, owns nothing, and starts no call and no prompt; the same holds for executions
+        that `peers` must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called before and after
         jobs, and after commits.
@@ -118,7 +118,7 @@ class Engine:
             store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake
         )
         self.listen = self._notifier.listen
-        """Registers a listener for every commit from now on; the function that it returns ends that."""
+        """Calls a listener with every commit from now on, until the function that it returns is called."""
         self.may_run = self._adoption.may_run
         """Returns False if other processes that share the store must continue the execution."""
         self.tick = self._scheduler.tick
@@ -160,7 +160,7 @@ class Engine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Give running calls a moment to finish, then stop them; the next owner of their executions settles those.
+        """Give running calls a moment to finish, then stop them; the next owner of the executions settles the calls.
 
         Raises `StoreReplaced` if that error ended the engine.
         """
@@ -205,7 +205,7 @@ class Engine:
             await anyio.sleep_forever()
 
     async def create(self, new: NewExecution) -> ExecutionState:
-        """Return a new execution, durable and already running. It warns if one of the same plan is unfinished.
+        """Create an execution and return it, durable and running, with a warning if one of the same plan is unfinished.
 
         Raises:
             KeyUsed: the principal has used the key before.
@@ -279,7 +279,7 @@ class Engine:
     ) -> ExecutionState:
         """Stop the execution and its running calls. A finished execution stays as it is.
 
-        With `if_undecided`, cancel it only while it waits for a person's first answer.
+        With `if_undecided`, cancel it only while it waits for its first answer; see `commands.cancel`.
         """
         return await self._command(execution, commands.cancel(reason, if_undecided=if_undecided))
 
@@ -288,7 +288,7 @@ class Engine:
         return await self._command(execution, commands.withdraw(suspension_id, reason))
 
     async def renew(self, execution: ExecutionState, suspension_id: str) -> ExecutionState:
-        """Give people more time to answer a question if at least half of its time has passed; else do nothing."""
+        """Give people more time for a question once half of its time has passed; `timeouts.renew` has exceptions."""
         return await self._command(execution, renew(suspension_id))
 
     async def answer(
@@ -338,6 +338,7 @@ class Engine:
 
         Raises:
             UnknownThread: there is no such execution.
+            LogUnreadable: as `load_execution`.
         """
         log = None
         if execution_id in self._cache.runs or execution_id in self._cache.idle:
@@ -490,7 +491,7 @@ class Engine:
     async def _command(
         self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None
     ) -> ExecutionState:
-        """Have the execution's run settle a command. If it is refused on a stale copy, try once more on a fresh one."""
+        """Have the execution's run settle a command. If it refuses on a stale state, try once more on a fresh one."""
         run = self._run(execution)
         try:
             await settle(run, Command(build, then))

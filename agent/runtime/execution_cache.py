@@ -11,9 +11,11 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
-"""With twice as many, executions take 3 % longer if 100 run at once: dropped states have left the CPU's caches."""
+"""The most idle executions to keep. With twice as many, executions take 3 % longer if 100 run at once: a state has left
+the CPU's caches by the time it is dropped."""
 MAX_IDLE_BYTES = 16 * 1024 * 1024
-"""The most encoded bytes of all idle executions together; in memory they take up to 6 times as much."""
+"""The most bytes that the encoded states of idle executions may have in total; if a single state is larger, it alone is
+kept. In memory, the states take up to 6 times as much."""
 
 _ENCODER = msgspec.msgpack.Encoder(
     enc_hook=lambda value: (
@@ -23,23 +25,23 @@ _ENCODER = msgspec.msgpack.Encoder(
 
 
 class ExecutionCache:
-    """A cache of states, which may be old: only the store knows the newest state of an execution."""
+    """The runs, and a cache of states that may be old: only the store knows the newest state of an execution."""
 
     def __init__(self) -> None:
         self.runs: dict[str, Run] = {}
         """By execution id."""
         self.idle: OrderedDict[str, ExecutionState] = OrderedDict()
-        """Executions that need nothing from this process, by execution id, the least recently used first."""
+        """Executions that need nothing from this process, by execution id, the least recently cached first."""
         self._sizes: dict[str, int] = {}
         """Encoded bytes of idle executions."""
         self._newest: dict[str, str] = {}
         """By thread id: the id of the thread's idle execution that was cached last."""
         self._elsewhere: set[str] = set()
-        """Ids of executions that another process owned when their header was last read."""
+        """Ids of executions that another process owned when their header was last read; cleared at `MAX_IDLE` ids."""
 
     @property
     def is_busy(self) -> bool:
-        """Something is running or waiting to be recorded here."""
+        """Whether something is running or waiting to be recorded here."""
         return any(run.is_busy for run in self.runs.values())
 
     def find_idle_in_thread(self, thread_id: str) -> ExecutionState | None:
@@ -47,7 +49,7 @@ class ExecutionCache:
         return self.idle.get(self._newest.get(thread_id, ""))
 
     def note_owner(self, execution_id: str, *, is_other: bool) -> None:
-        """Remember whether another process owns the execution. The owner may change, so nothing may rely on this."""
+        """Remember whether another process owns the execution. Never rely on this: owners change, ids are forgotten."""
         self._elsewhere.discard(execution_id)
         if is_other:
             if len(self._elsewhere) >= MAX_IDLE:
@@ -55,7 +57,7 @@ class ExecutionCache:
             self._elsewhere.add(execution_id)
 
     def seems_elsewhere(self, execution_id: str) -> bool:
-        """Return whether another process owned the execution when its header was last read."""
+        """Return whether another process owned the execution when its header was last read; False if forgotten."""
         return execution_id in self._elsewhere
 
     def cache_idle(self, execution: ExecutionState) -> None:
@@ -74,7 +76,7 @@ class ExecutionCache:
             del self._newest[execution.thread_id]
 
     def remove_run(self, run: Run) -> None:
-        """Forget the run, unless another run has replaced it, and keep its state as that of an idle execution."""
+        """Forget `run` unless another run has replaced it. Cache its committed state, if any: the execution is idle."""
         execution = run.execution
         if self.runs.get(execution.execution_id) is run:
             del self.runs[execution.execution_id]

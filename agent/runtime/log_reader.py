@@ -9,13 +9,13 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.ports.store import Header, Log, Lookups, SuspensionRow
 
 MAX_OPEN = 1_000
-"""`list_open_questions` stops at the end of the page on which it has found this many."""
+"""The number of questions after which `list_open_questions` reads no further page."""
 PAGE, MAX_PAGES = 200, 50
 """The size of a page of questions, and the most pages through which `list_open_questions` looks."""
 
 
 async def find_header(store: Lookups, execution_id: str) -> Header:
-    """Raise `UnknownThread` when there is no such execution."""
+    """Return the header of the execution. Raises `UnknownThread` when there is no such execution."""
     header = await store.header(execution_id)
     if header is None:
         raise _explain_unknown(execution_id)
@@ -34,7 +34,7 @@ async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
 
 
 async def find_log(store: Lookups, execution_id: str) -> Log:
-    """Raise `UnknownThread` when there is no such execution."""
+    """Return the log of the execution. Raises `UnknownThread` when there is no such execution."""
     log = await store.log(execution_id)
     if log is None:
         raise _explain_unknown(execution_id)
@@ -51,7 +51,7 @@ async def load_execution(store: Lookups, row: Header | SuspensionRow | Execution
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Return the state after these events, with which the log of `row`'s execution begins.
+    """Return the state after these events, the first in the log of the execution to which `row` belongs.
 
     Raises:
         LogUnreadable: as `load_execution`.

@@ -28,7 +28,7 @@ from planwarden.agent.runtime.artifact_reader import read_wanted
 from planwarden.agent.runtime.real_paths import find_real_paths
 
 MAX_EXECUTIONS = 50
-"""The most executions of a thread to search for results: the newest."""
+"""The most executions of a thread to search for results; the newest are searched."""
 
 Load = Callable[[str], Awaitable[ExecutionState]]
 """Returns the state of the execution with this id. Raises `StoreError` when its log is damaged."""
@@ -59,7 +59,7 @@ class LookedUp:
     def build_plan_intake(self, execution: ExecutionState, facts: Mapping[str, ToolFacts] | None = None) -> PlanIntake:
         """Return the `PlanIntake` for plans of the execution, with the earlier results that it has or that were read.
 
-        A plan may name the tools of `facts`; with None, those that exist now. Without a thread it takes no results.
+        A plan may name the tools of `facts`; with None, those that exist now. Without a thread, no results are taken.
         """
         return PlanIntake(
             tools=self._context.facts() if facts is None else facts,

@@ -1,6 +1,6 @@
 """What a caller specifies in order to start an execution, and what the execution then begins with.
 
-An execution that continues an older one stores copies of its artifacts, because the older one may be pruned earlier.
+An execution that continues an older one stores copies of the older one's artifacts, as that one may be pruned first.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a caller wants an execution to start, whatever it runs."""
 
     requester: Requester
-    """Who asks for it."""
+    """Who asks for the execution."""
     thread_id: str | None = None
-    """The thread that it continues; None for a new thread."""
+    """The thread that the execution continues; None for a new thread."""
     key: str | None = None
-    """The idempotency key: once its principal has started something with it, it starts nothing more."""
+    """The idempotency key: a principal can start only one execution with the same key."""
     goal: str | None = None
     """What a given plan is for."""
     inputs: Mapping[str, JsonValue] | None = None
     """The inputs of the plan."""
     has_all_inputs: bool = False
-    """A retry keeps no other inputs than these, if there are any."""
+    """Whether `inputs`, if given, are complete: a retry then takes no further inputs from the earlier execution."""
     options: Mapping[str, JsonValue] | None = None
     """The options, in the form in which the MCP tools take them."""
 
@@ -46,7 +46,7 @@ class ParsedPlan(msgspec.Struct, frozen=True):
     plan: Plan
     warnings: tuple[str, ...] = ()
     earlier: tuple[EarlierResult, ...] = ()
-    """The results that it takes from earlier executions of its thread."""
+    """The results that the plan takes from earlier executions of its thread."""
 
 
 class PreparedThread(msgspec.Struct, frozen=True):
@@ -82,13 +82,13 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, JsonValue] | None = None
     """The inputs of the plan, as `fill_inputs` returns them."""
     plan_only: bool = False
-    """Whether it stops once the model has made the plan."""
+    """Whether the execution stops once the model has made the plan."""
     saved_plan: ev.PlanVersion | None = None
     """The saved plan that it runs."""
     start: StartRequest | None = None
     """What the store keeps of the request, and the state of the thread that it requires."""
     retry: Retry | None = None
-    """What it continues, if it continues an earlier execution."""
+    """The earlier execution that the new one continues; None if the new one begins anew."""
 
 
 async def prepare_retry(store: Store, source: ExecutionState, reuse: ev.StepsTakenOver) -> Retry:

@@ -7,7 +7,7 @@
     foreign | unproven ──advanced──> unowned
 
 The store decides: it refuses an append with an outdated lease, whatever this process believes. This module says what
-the process tries. Only these events change a state; one that a state does not list raises and changes nothing.
+the process tries. Only these events change a state; an event that a state does not list raises and changes nothing.
 """
 
 import math
@@ -22,8 +22,8 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
 OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
-"""`acquired`: the store says that this process owns the execution. `released`: this process does not own it, or need
-not any longer. `denied`: it cannot for now. `left`: another process owns it, or this one gave it up after an error.
+"""`acquired`: the store says that this process owns the execution. `released`: this process does not, or need not now.
+`denied`: this process cannot own it for now. `left`: another process does, or this one gave it up after an error.
 `advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
@@ -48,7 +48,7 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     },
     "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
     "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
-    # By that append, the owner may have given the execution up. If nobody owns it, it must continue here, because
+    # An append of the owner may have given the execution up. If nobody owns it, it must continue here, because
     # nobody else would act on a command that sets it going.
     "foreign": {"left": "foreign", "advanced": "unowned"},
     "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
@@ -61,13 +61,13 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     appends: Literal["everything", "commands", "nothing"]
     """With `commands`, the outcomes of jobs are appended as late reports."""
     starts_jobs: bool = False
-    """What follows from the facts is decided and performed here, once an append or a claim has acquired the lease."""
+    """Whether what follows from the facts is decided and performed here, once an append or claim has got the lease."""
     acquires: bool = False
-    """An append takes the lease, too."""
+    """Whether an append also takes the lease."""
     cancels_jobs: bool = False
-    """Jobs that run must stop."""
+    """Whether jobs that run must stop."""
     tries_again: bool = False
-    """It tries again after a failure of the store, even with nothing to record: perhaps nobody else continues it."""
+    """Whether the run tries again when the store fails, even with nothing to record, as perhaps nobody else goes on."""
 
 
 RIGHTS: dict[State, Rights] = {
@@ -93,7 +93,7 @@ class Ownership:
         self.lease = lease
         """None unless the execution is owned, or may still be."""
         self.is_predecessor_gone = lease is None or not lease.is_from_silent
-        """The previous owner ended or gave the execution up; False when that process is only silent."""
+        """Whether the previous owner ended or gave the execution up; False when that process is only silent."""
         self._confirmed_at = -math.inf
 
     @property
@@ -102,7 +102,7 @@ class Ownership:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Another process owns the execution, or seems to: only commands are recorded here."""
+        """Whether another process owns the execution, or seems to, so that only commands are recorded here."""
         return self.rights.appends == "commands"
 
     def apply(self, event: OwnershipEvent) -> None:

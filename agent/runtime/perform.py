@@ -159,7 +159,7 @@ class Performer:
         return _end(call, ev.ToolReturned(call_id=call.call_id, value=result))
 
     def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> JobOutcome:
-        """Record the tool's failure; wait to call again if the step's `retry` allows that and it is safe."""
+        """Return the tool's failure, and a wait for another attempt if the step's `retry` allows one and it is safe."""
         retry = execution.steps[job.call.step_id].step.retry
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable

@@ -30,7 +30,7 @@ _limiters = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("planwarden_real_paths"
 async def judge_with_paths(judge: Callable[[RealPaths], Judgement], *, in_thread: bool = False) -> Judgement:
     """Return what `judge` returns. When it raises `PathsNeeded`, find out where the paths lead and call it again.
 
-    With `in_thread`, call it in a worker thread.
+    With `in_thread`, call `judge` in a worker thread.
     """
     paths: RealPaths = {}
     while True:

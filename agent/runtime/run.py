@@ -84,7 +84,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """Called after every commit, and when the run has nothing more to do."""
     is_closing: Callable[[], bool]
     follows: Callable[[ExecutionState], bool]
-    """False when this process only records commands for the execution, and others continue it."""
+    """Returns False when this process only records commands for the execution, and others continue it."""
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
     skip: Callable[[str], None]
@@ -97,7 +97,7 @@ class _Doubt(msgspec.Struct, frozen=True):
     append: Append
     transaction: Transaction
     arrived: set[str]
-    """Keys of the jobs whose outcomes it records."""
+    """Keys of the jobs whose outcomes the transaction records."""
 
 
 class Run:
@@ -133,17 +133,17 @@ class Run:
 
     @property
     def lease(self) -> Lease | None:
-        """None when this process does not own the execution."""
+        """The lease that this process holds, as far as it knows; None if it holds none."""
         return self._ownership.lease
 
     @property
     def is_foreign(self) -> bool:
-        """Another process owns the execution, or seems to; only commands can be recorded through this run."""
+        """Whether another process owns the execution, or seems to, so that this run can record only commands."""
         return self._ownership.is_elsewhere
 
     @property
     def is_busy(self) -> bool:
-        """Something is running or waiting to be recorded here."""
+        """Whether something is running or waiting to be recorded here."""
         return bool(self._is_committing or self._waiting or self._inflight or self._doubt)
 
     def submit(self, fact: JobOutcome | Command | None) -> None:
@@ -317,7 +317,7 @@ class Run:
             self._ownership.settle(lease, confirmed_at)
 
     def _note_doubt(self, doubt: _Doubt) -> None:
-        """Remember a commit that got no answer; if it only recorded commands, read the log again instead."""
+        """Remember a commit that got no answer; for a foreign execution, have the log read again instead."""
         is_own = doubt.append.acquire or doubt.append.lease is not None
         if self.is_foreign and not is_own:
             self._is_stale = True
@@ -441,9 +441,10 @@ class Run:
         return self._follows and self._ownership.rights.acquires
 
     async def _claim_from_dead(self) -> bool:
-        """Claim the execution if nobody owns it or its owner is gone; unlike an append, a claim finds that out.
+        """Claim the execution if nobody owns it or its owner is gone; return whether this process owns it now.
 
-        If a silent process owns it, leave it to `Adoption`, which watches such processes.
+        Unlike an append, a claim finds out whether the owner is gone. If the owner is only silent, leave the execution
+        to `Adoption`, which watches such processes.
         """
         store, confirmed_at = self._context.store, self._context.store.clock.steady()
         lease = await store.claim(self.execution.execution_id, self._context.owner, silent_s=math.inf)
@@ -586,7 +587,7 @@ class Run:
 
 
 async def settle(run: Run, command: Command) -> None:
-    """Submit a command and wait until it is committed or refused. Cancelling the wait does not undo the command."""
+    """Submit a command, wait until it is settled, and raise its error if it is refused. Cancelling does not undo it."""
     command.future = asyncio.get_running_loop().create_future()
     run.submit(command)
     await command.future

@@ -24,9 +24,9 @@ MAX_ROWS = 100
 HINTS_S = 0.01
 """Seconds for which hints are collected before the next look."""
 CLAIMED_AT_ONCE = 16
-"""Executions that one look takes over, so that other processes get their share; the next look follows at once."""
+"""The most executions that one look takes over, so that others get their share; the next look follows at once."""
 AT_ONCE = 16
-"""Due questions that are taken care of at the same time, so that their commits share one wait for the disk."""
+"""The most due questions that are handled at the same time, so that their commits share one wait for the disk."""
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class Scheduler:
     notifier: ChangeNotifier
     adoption: Adoption
     adopts: bool
-    """If False, the scheduler looks after only the executions in `cache`."""
+    """Whether the scheduler looks after all executions of the store; if not, only after those in `cache`."""
     refresh_grants: Callable[[], Awaitable[None]]
     wake: Callable[[SuspensionRow], Awaitable[None]]
     """Lets a question time out or its alarm fire."""
@@ -49,13 +49,13 @@ class Scheduler:
     _due: frozenset[str] = field(default=frozenset(), init=False)
     """The questions that the last turn found due."""
     _renewed_at: float = field(default=-math.inf, init=False)
-    """Steady seconds: when leases were renewed."""
+    """When leases were last renewed, in steady seconds."""
     _look_at: float = field(default=-math.inf, init=False)
     """When to look at the leases of others again, in steady seconds."""
     _looked_at: float = field(default=-math.inf, init=False)
     """When the current look began, in steady seconds."""
     _late: list[str] = field(default_factory=list[str], init=False)
-    """The late leases that the current look has seen so far; if there are many, it takes several turns."""
+    """Ids of the executions with late leases that the current look has found so far; a look may take several turns."""
 
     async def run(self) -> None:
         """Run until it is cancelled."""
@@ -92,7 +92,7 @@ class Scheduler:
     async def tick(self) -> bool:
         """Wait for the current turn to end, then take another.
 
-        Return True when more is due than it took care of, so that the next turn must not wait.
+        Return True when more is due than this turn took care of, so that the next turn must not wait.
         """
         async with self._turn:
             return await self._take_turn()
@@ -121,7 +121,7 @@ class Scheduler:
         return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
-        """Take over what no process owns. Return True when there may be more of it."""
+        """Take over executions that no process owns. Return True when there may be more of them."""
         limit = min(CLAIMED_AT_ONCE, self.adoption.count_claimable())
         if limit <= 0:
             return False
@@ -130,9 +130,9 @@ class Scheduler:
         return len(leases) == CLAIMED_AT_ONCE
 
     async def _take_over_orphans(self) -> None:
-        """Watch late leases, and continue executions without a valid one, `MAX_ROWS` in each turn.
+        """Watch late leases, and continue executions without a valid lease, at most `MAX_ROWS` in each turn.
 
-        Those that cannot be continued here, or not yet, must not hide the others.
+        Executions that cannot be continued here, or not yet, must not hide the others.
         """
         if not self._late:
             self._looked_at = self.store.clock.steady()
@@ -144,9 +144,9 @@ class Scheduler:
             self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
-        """Return the rows of `Store.due`; without `adopts`, only those of executions that this process knows."""
+        """Return rows as `Store.due` does; without `adopts`, only of expired questions in executions of `cache`."""
         if self.adoption.is_outdated:
-            # Where silence counts as approval, it does so only under the policy that the question was asked under.
+            # Silence may count as approval only under the policy under which the question was asked.
             return ()
         if self.adopts:
             return await self.store.due(MAX_ROWS)
@@ -179,7 +179,7 @@ class Scheduler:
         owned = [name for name, run in self.cache.runs.items() if run.lease is not None]
         if changed is not None:
             owned = [name for name in owned if name in changed]
-        # Make one query for all, because an answer to any of them waits for it.
+        # Make one query for all executions, because a new answer to any of them waits until the query returns.
         for header in await self.store.headers(owned) if owned else ():
             run = self.cache.runs.get(header.execution_id)
             if run is None or run.lease is None:

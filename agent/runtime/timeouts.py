@@ -46,7 +46,7 @@ def renew(suspension_id: str) -> BuildEvents:
 def wake(suspension_id: str, policy: Policy) -> BuildEvents:
     """Let an open question time out, or let its next alarm fire, whichever is due.
 
-    Except for a wait for the clock, silence approves only if the policy is still the one of the question.
+    A timeout approves only if the question was asked under `policy`, or is a wait for the clock.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:

@@ -81,11 +81,11 @@ BuildEvents = Callable[[ExecutionState, float, LookedUp], EventBatch]
 
 
 class Command(msgspec.Struct):
-    """A caller's command; the caller waits until it is settled."""
+    """A caller's command; the caller may wait until the command is settled."""
 
     build: BuildEvents
     then: Callable[[], Awaitable[None]] | None = None
-    """Awaited after the commit, before any job that follows from it is performed; must not raise."""
+    """Awaited after the commit and before any job of that commit is performed; must not raise."""
     future: asyncio.Future[None] | None = None
     """Has a result when the command is committed or refused; None when nobody waits for that."""
     error: PlanwardenError | None = None
@@ -124,7 +124,7 @@ Job = CallJob | PromptJob | ListingJob
 
 @dataclass(eq=False)
 class Transaction:
-    """Call `build` once. Only if it returns do the other fields count, except `artifacts`."""
+    """One transaction; call `build` once. If `build` raises, the only field that counts is `artifacts`."""
 
     execution: ExecutionState
     """The state after everything recorded here."""
@@ -133,15 +133,15 @@ class Transaction:
     _inflight: Collection[str]
     _follow: bool
     _is_owner_gone: bool = True
-    """The previous owner ended or gave the execution up; False when that process is only silent."""
+    """Whether the previous owner ended or gave the execution up; False when that process is only silent."""
     recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
     guards: tuple[Guard, ...] = field(default=(), init=False)
     start: StartRequest | None = field(default=None, init=False)
     artifacts: tuple[Artifact, ...] = field(default=(), init=False)
     jobs: list[Job] = field(default_factory=list[Job], init=False)
-    """To perform after the commit."""
+    """Jobs to perform after the commit."""
     commands: tuple[Command, ...] = field(default=(), init=False)
-    """To settle after the commit, the refused ones included."""
+    """Commands to settle after the commit, including refused ones."""
     _once_needed: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class Transaction:
         self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
-        """Build it, or raise `Needed` for what must be read before a retry; `artifacts` then has those of the facts."""
+        """Build the transaction, or raise `Needed` for what to read first; `artifacts` then has those of the facts."""
         for fact in facts:
             self._apply(fact)
         if self._follow:
@@ -221,11 +221,11 @@ class Transaction:
         return True
 
     def _prepare(self, call: Call) -> bool:
-        """Record what the dispatcher says. Return False when nothing more follows from it now."""
+        """Prepare the call, and record what the dispatcher says. Return False when nothing more follows from it now."""
         try:
             prepared = prepare_call(self._approval, self.execution, call)
         except OnceNeeded as needed:
-            # Look its key up together with those of other calls, then prepare all of this again.
+            # The key is looked up together with those of other calls; then the transaction is built again.
             self._once_needed |= needed.keys
             return False
         self._add(prepared)
@@ -233,7 +233,7 @@ class Transaction:
         return prepared.job is None
 
     def _is_still_wanted(self, call: Call) -> bool:
-        """Return False if preparing an earlier call used up a budget, settled this one, or asked about its loop."""
+        """Return False if preparing an earlier call used up a budget, settled this call, or asked about its loop."""
         is_asked = call.status == "proposed" and has_open_batch(self.execution, call.step_id)
         is_settled = self.execution.call(call.call_id).status != call.status
         return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
@@ -323,8 +323,8 @@ class Transaction:
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
-    """Return the tools to show in a prompt: all available ones if they are few, else the best matches, then others by
-    name."""
+    """Return the tools to show in a prompt: all available ones, if at most `PLANNING_TOOLS`; else that many, first the
+    best matches, then others by name."""
     available = list(filter(_is_offered, tools.definitions()))
     if len(available) <= PLANNING_TOOLS:
         return available

@@ -33,7 +33,7 @@ PAGE = 500
 MAX_PROBLEMS = 100
 MAX_GRANTS = 1_000_000
 ATTEMPTS = 10
-"""How often an execution is compared with the audit while other processes continue it."""
+"""The most times that an execution is compared with the audit while other processes continue it."""
 LOG_KINDS: frozenset[str] = frozenset(get_args(LogKind))
 
 
@@ -46,9 +46,9 @@ class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     """What is wrong, one sentence each; at most 100 of them."""
     signatures: int = 0
-    """Signatures by people's keys that were verified."""
+    """The number of signatures, made with people's keys, that were verified."""
     unverified: int = 0
-    """Signatures that could not be verified, because the extra is not installed."""
+    """The number of signatures that could not be verified, because the extra for them is not installed."""
 
     @property
     def is_whole(self) -> bool:
@@ -240,7 +240,7 @@ class GrantCheck:
 
 
 def _add_to(audit_digest: bytes, entry: AuditEntry) -> bytes:
-    """Return the digest of the earlier rows and this one, without the row's policy, which a log does not record."""
+    """Return the digest of the earlier rows and this entry, without the entry's policy, which a log does not record."""
     facts = canonical_json([entry.kind, entry.suspension_id, _drop_policy(entry.facts)])
     return hashlib.sha256(audit_digest + facts.encode()).digest()
 
@@ -278,7 +278,7 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 async def read_audit_page(
     store: Store, *, thread_id: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> AuditPage:
-    """Return rows, oldest first: of the stored executions of a thread, or of the whole audit."""
+    """Return a page of rows, oldest first: those of a thread's stored executions, or of the whole audit."""
     check_limit(limit, PAGE)
     after = 0 if cursor is None else _read_sequence(cursor)
     if after is None:

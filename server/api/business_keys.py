@@ -1,6 +1,6 @@
 """Lists and frees the business keys of calls; `planwarden.agent.approval.business_keys` says what a key is.
 
-Only a person can free one, so no MCP tool uses this module.
+Only a person or an embedding program can free a key, so no MCP tool uses this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +29,14 @@ class OnceKeyView(msgspec.Struct, frozen=True, kw_only=True):
 
     tool_name: str
     values: dict[str, JsonValue]
-    """By JSON pointer into the arguments; long values are cut."""
+    """The values of the key by JSON pointer into the arguments; long ones are cut."""
     execution_id: str
     call_id: str
     principal: str
-    """Who owns the execution."""
+    """The owner of the execution."""
     taken_at: datetime
     ends_at: datetime
-    """From then on another call may have the key."""
+    """The time from which another call may take the key."""
     key: str
     """Digest of the tool's name and the values."""
 
@@ -48,14 +48,14 @@ class OnceService:
         self._store = store
 
     async def list(self, tool_name: str | None = None) -> tuple[OnceKeyView, ...]:
-        """Return the newest 200 keys that calls have, newest first."""
+        """Return at most 200 keys that calls have, of one tool or of all, newest first."""
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call that has the key; `readings` lists the possible values by pointer, the likeliest first.
+        """Return the call whose key has these values; `readings` lists possible values by pointer, the likeliest first.
 
         Raises:
-            InvalidArguments: no call has such a key.
+            InvalidArguments: no call has one of the first `MAX_READINGS` combinations of values as its key.
         """
         digests = [digest_key(tool_name, values) for values in islice(_list_values(readings), MAX_READINGS)]
         rows_by_key = {row.key: row for row in await self._store.find_once(digests)}
@@ -68,7 +68,7 @@ class OnceService:
         )
 
     async def forget(self, view: OnceKeyView, authority: Authority) -> None:
-        """Free the key now. Raises `InvalidArguments` if the authority is not a person's, or the key is free."""
+        """Free the key now. Raises `InvalidArguments` if no person or program decides, or the store has no such key."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {

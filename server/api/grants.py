@@ -48,17 +48,17 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     free: tuple[str, ...] = ()
     """Names of arguments that may be absent or have any value. Arguments that are named nowhere must be absent."""
     opens_others: bool = False
-    """The other arguments that the tool's schema names are `free` too."""
+    """Whether the other arguments that the tool's schema names are `free` too."""
     step: GrantedStep | None = None
     """Where the calls must come from, as `GrantService.find_step` returned it; None for calls of any plan."""
     uses: int
-    """How many calls it allows: in total, or on each day if it is for a step."""
+    """How many calls the grant allows: in total, or on each day if it is for a step."""
     expires_in_s: float
-    """At most 8 hours, or 90 days if they are for a step."""
+    """How long the grant lasts: at most 8 hours, or 90 days if it is for a step."""
     owner: str | None = None
-    """Whose executions may use it; None for everybody's."""
+    """The principal whose executions may use the grant; None for everybody's."""
     definition_digest: str | None = None
-    """The definition that the person saw; None for the tool as it is now."""
+    """The digest of the definition that the person saw; None for the tool as it is now."""
 
 
 class GrantedStepView(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class GrantedStepView(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the plan, as its runs record it."""
     step_id: str
     has_changed: bool
-    """The plan has another version now or is gone, so a person is asked about the calls of new runs."""
+    """Whether the plan has another version now or is gone, so that a person is asked about the calls of new runs."""
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,9 +84,9 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     step: GrantedStepView | None
     """Where calls must come from; None for calls of any plan."""
     uses: int
-    """In total; for a step, on each calendar day in UTC."""
+    """The calls that the grant allows: in total, or on each calendar day in UTC if it is for a step."""
     uses_left: int
-    """In total; for a step, today."""
+    """The calls that are left: in total, or today if the grant is for a step."""
     expires_at: datetime
     owner: str | None
     created_by: str
@@ -96,9 +96,9 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     definition_digest: str
     is_open: bool
-    """It has not ended, although one for a step may be used up for today, and any may be stale."""
+    """Whether the grant has not ended. It may be stale nevertheless, or used up for today if it is for a step."""
     is_stale: bool
-    """The tool is no longer the one that it was made for."""
+    """Whether the tool is no longer as it was when the grant was made."""
 
 
 class StepCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class GrantService:
 
         Raises:
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
-            InvalidArguments: it has no such step, or the step writes no call of the tool.
+            InvalidArguments: the plan has no such step, or the step writes no call of the tool.
         """
         version, plan = await self._starts.read_saved(plan_name)
         step = _find_step(plan, plan_name, step_id)
@@ -163,16 +163,16 @@ class GrantService:
         )
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
-        """Make a grant, which is in force when this returns. Raises as `prepare`."""
+        """Make a grant, which is in force when the method returns. Raises what `prepare` raises."""
         grant = await self.prepare(request, authority)
         await self.add(grant)
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Return the grant for `add`; store nothing. If the answer to a `question` makes it, it has that question's id.
+        """Return the grant for `add`; store nothing. Its id is `question`, if the answer to a question makes it.
 
         Raises:
-            InvalidArguments: no person or program made it, or a number, a name or a value is not usable.
+            InvalidArguments: no person or program makes the grant, or a number, a name or a value is not usable.
             UnknownTool: there is no such tool.
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
             StaleDefinition: the tool or the plan is not the one that the person saw.
@@ -196,12 +196,12 @@ class GrantService:
         )
 
     async def add(self, grant: Grant) -> None:
-        """Store the grant that `prepare` returned, with its row of the audit; it is in force when this returns."""
+        """Store the grant that `prepare` returned, with its audit row; the grant is then in force."""
         await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
         await self._engine.refresh_grants()
 
     async def find(self, grant_id: str) -> GrantView | None:
-        """Return the grant of that id among the newest 200; None when there is none."""
+        """Return the grant with that id if it is among the newest 200, else None."""
         return next((grant for grant in await self.list() if grant.grant_id == grant_id), None)
 
     async def revoke(self, grant_id: str, authority: Authority) -> None:
@@ -288,7 +288,7 @@ class GrantService:
         return tuple(name for call in plan_step.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
-        """Build the view. `versions` maps names of saved plans to versions; None if they need not be looked at."""
+        """Build the view. `versions` maps saved plans to their versions; None if no plan can have changed."""
         definition = self._engine.tools.get(grant.tool_name)
         now = self._engine.store.clock.now()
         return copy_fields(
@@ -333,7 +333,7 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
 
 
 def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -> None:
-    """Raise `InvalidArguments` when no call of the step can ever have the wanted values."""
+    """Raise `InvalidArguments` when one of the wanted values can never occur in any call of the step."""
     for name, value in terms.items():
         values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
         if len(values) == len(calls) and all(canonical_json(other) != canonical_json(value) for other in values):

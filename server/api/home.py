@@ -62,11 +62,11 @@ class Duties(NamedTuple):
     """What a process does with the executions of its store."""
 
     serves: ProcessRole | None = None
-    """The role that others see. A process with one keeps running, sends notifications and starts what is scheduled."""
+    """The role that others see. A process with a role keeps running, sends notifications and starts scheduled runs."""
     adopts: bool = False
-    """It continues what other processes left."""
+    """Whether the process continues what other processes left."""
     follows: bool = False
-    """It continues the executions that it starts, or that a command to it is about."""
+    """Whether the process continues the executions that it starts, or that a command to it concerns."""
     has_engine: bool = True
     has_servers: bool = True
 
@@ -99,7 +99,7 @@ class Home:
         model: Model | None = None,
         program: Program = name_program,
     ) -> None:
-        """`tools` join those of the settings, `model` replaces theirs, and `program` begins commands for people."""
+        """Add `tools` to those of the settings and let `model` replace theirs; `program` begins commands for people."""
         self.settings = settings
         self.program = program
         self._given_tools = tools
@@ -138,7 +138,7 @@ class Home:
         return self._given_model or models.build_model(self.settings.model, self.settings.environment)
 
     async def read_gated_tools(self, slugs: Collection[str]) -> None:
-        """Read the tools of these servers again: gates wrap them, and may have listed new tools since."""
+        """Read the tools of these gated servers again, because their gates may have listed new ones since."""
         settings = self.settings
         own = [config for config in settings.servers.configs if not config.is_gated or config.is_disabled]
         for config in read_gated_servers(settings.home, settings.environment, settings.tables.servers, own):
@@ -147,7 +147,7 @@ class Home:
 
     @property
     def definitions(self) -> "DefinitionsOnDemand":
-        """The definitions of the tools. Looking one up raises what `tools` raises."""
+        """The definitions of the tools. Looking a definition up may raise what `tools` raises."""
         return DefinitionsOnDemand(self)
 
     async def open_servers(
@@ -170,7 +170,7 @@ class Home:
         return f"{self.program()} {shlex.join(short)}"
 
     def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
-        """Return what `work` finds in the store. No event loop is made if `work` has to wait for nothing."""
+        """Return what `work` finds in the store. An event loop is made only if the whole store has to be opened."""
         lookups = None
         if self._held is None:
             lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
@@ -234,10 +234,10 @@ class Home:
         return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:
-        """Return the one id of that kind with this beginning; the text itself if it is a whole id, or no id has it.
+        """Return the one id of that kind with this beginning; the text itself if it is a whole id, or no id begins so.
 
         Raises:
-            UsageError: several ids begin so, or it is an id of another kind.
+            UsageError: several ids of that kind begin so, or only ids of another kind do.
         """
         entries = await store.find_ids(beginning, MAX_NAMED_IDS + 1) if beginning else ()
         ids = [entry.id for entry in entries if entry.kind == kind]
@@ -253,7 +253,7 @@ class Home:
         """Return the executions of the thread whose id begins so, oldest first.
 
         Raises:
-            UnknownThread: there is none; `advice` ends the sentence instead of the command that lists threads.
+            UnknownThread: no thread's id begins so; `advice` replaces the command that lists threads in the message.
             UsageError: as for `find_id`.
         """
         thread_id = await self.find_id(store, "thread", beginning)
@@ -267,7 +267,7 @@ class Home:
         """Return the row of the suspension whose id begins so, of any owner.
 
         Raises:
-            UnknownSuspension: there is no suspension with that id.
+            UnknownSuspension: no suspension's id begins so.
             UsageError: as for `find_id`.
         """
         suspension_id = await self.find_id(store, "suspension", beginning)
@@ -285,7 +285,7 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
     home: Home
 
     def get(self, name: str) -> ToolDefinition | None:
-        # Most questions come from these, and no other tool may have their names.
+        # Most questions come from the asking tools, and no other tool may have their names.
         if name in ASKING_TOOLS and name not in self.home.settings.tools:
             return ASKING_TOOLS[name].definition
         return self.home.tools.get(name)
@@ -349,7 +349,8 @@ def build_observer(
     """Return an observer, which the caller closes; None without telemetry. Given providers win over settings.
 
     Raises:
-        InvalidArguments: the settings need a package that is not installed, or a protocol that is not supported.
+        InvalidArguments: planwarden.toml names an endpoint, but a package is missing or a setting is not supported.
+        ImportError: providers are given, but OpenTelemetry cannot be imported.
     """
     is_given = tracer_provider is not None or meter_provider is not None
     if not is_given:

@@ -18,18 +18,18 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 AttemptKind = Literal["approval", "question", "answer"]
-"""A caller decided for a person; it wanted the person to be asked; the person was asked and did not decide."""
+"""A caller decided for a person, or wanted the person to be asked, or the person was asked and did not decide."""
 _WHAT: Mapping[AttemptKind, str] = {
     "approval": "decided without a person",
     "question": "put to a person in vain",
     "answer": "put to a person in vain",
 }
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
-"""A suspension allows so many attempts of a kind without authority in so many seconds; more are refused."""
+"""The most attempts of a kind that a suspension allows without authority, and the seconds for which they count."""
 
 
 class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
-    """When a caller tried to decide a question for a person, kept for as long as it counts."""
+    """The times at which a caller tried to decide a question for a person, kept for as long as they count."""
 
     columns = Columns("attempts", "attempts_id")
 
@@ -51,10 +51,10 @@ class AttemptLimiter:
         """The attempts of this process, on a program's own store that keeps no records."""
 
     async def count(self, suspension_id: str, kind: AttemptKind = "approval") -> None:
-        """Count one attempt; count each kind apart, because asking a person once uses up one attempt of each kind.
+        """Count one attempt; count each kind apart, because asking a person once can use up attempts of two kinds.
 
         Raises:
-            RateLimited: there were `ATTEMPTS` of this kind within `ATTEMPTS_S` seconds.
+            RateLimited: there were `ATTEMPTS` attempts of this kind within `ATTEMPTS_S` seconds.
         """
         now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
 
@@ -100,7 +100,7 @@ def check_text(text: object, name: str, limit: int, *, may_be_empty: bool = Fals
 
 
 def copy_mapping(value: object, name: str) -> dict[str, JsonValue] | None:
-    """Return a copy, or None for None. Raises `InvalidArguments` if a program passed something else."""
+    """Return a copy, or None for None. Raises `InvalidArguments` if the value is not a mapping."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

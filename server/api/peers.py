@@ -89,7 +89,7 @@ class StorePeers:
             await self.refresh()
             yield
             return
-        # The version is read once: it is that of the code that runs, even if another one is installed later.
+        # The version is read once: the code that runs has this version, even if another version is installed later.
         begun = ProcessFacts(
             owner=owner,
             role=role,
@@ -128,7 +128,7 @@ async def _look_again(
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
-    """Return, as a sentence, which process the execution waits for; None if none, and on a store of one machine."""
+    """Return, in a sentence, which process the execution waits for; None if none, or on a store of one machine."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":
         return None

@@ -22,10 +22,10 @@ from planwarden.server.views.status_text import GOES_ON_FROM
 async def start_retry(
     starts: Starts, start: StartOptions, from_step: str | None, plan: JsonValue, request: StartRequest
 ) -> ExecutionState:
-    """Return the new execution of the thread that `start` names, already running.
+    """Start an execution that continues the last one of the thread that `start` names, and return it.
 
-    If `start` has no inputs, those of the last execution stay. If it has some, the others stay only if the plan takes
-    the same inputs as before, and unless `start` has all. Without a `plan`, the plan of the last execution runs.
+    Without inputs in `start`, those of the last execution stay. With some, the others keep their old values, unless
+    `start` has all or the plan takes other inputs than before. Without a `plan`, that of the last execution runs.
 
     Raises:
         NotRetryable: a completed execution needs a `from_step`, something would be done twice, or the thread moved on.
@@ -128,7 +128,7 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
 
 
 def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Mapping[str, JsonValue] | None:
-    """Return the new inputs, plus old ones if the plan takes the same; if None, the old ones if the plan takes any."""
+    """Return the new inputs, with old ones if the plan takes the same; without new ones, the old if it takes any."""
     if start.inputs is None:
         return source.inputs if plan.inputs is not None else None
     keeps_others = not start.has_all_inputs and source.plan is not None and source.plan.inputs == plan.inputs

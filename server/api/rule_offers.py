@@ -1,9 +1,9 @@
 """The rule that would have let through what a person approved again and again, as text to copy; nothing writes it.
 
-Only people's approvals of one tool, in the newest executions of one owner, are looked at, so the work is bounded
-however long the audit is. A rule is offered only if everything in which the calls differ can be bounded:
-numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every one of
-these calls, and no call with an argument that none of them had.
+Only approvals of one tool by people and embedding programs, in the newest executions of one owner, are looked at, so
+the work is bounded however long the audit is. A rule is offered only if everything in which the calls differ can be
+bounded: numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every
+one of these calls, and no call with an argument that none of them had.
 """
 
 import json
@@ -28,19 +28,19 @@ from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.settings.rules import build_rule_book
 
 MIN_APPROVALS = 10
-"""Approvals before a rule is offered."""
+"""The fewest approvals for which a rule is offered."""
 MAX_APPROVALS = 50
-"""At most so many approvals, of the newest executions, are looked at; the rule has to match all of them."""
+"""The most approvals that are looked at, in the newest executions; the rule has to match all of them."""
 MAX_EXECUTIONS = 60
-"""How many of the newest executions with the tool are looked at."""
+"""The most executions with the tool that are looked at, the newest first."""
 MAX_EVENTS = 300
-"""Longer logs are passed over."""
+"""The most events of a log that is read; longer logs are skipped."""
 MAX_VALUES = 5
-"""Different texts that a rule lists."""
+"""The most different texts that a rule lists."""
 MAX_PLACES = 12
 MAX_DEPTH = 3
 MAX_CHARS = 200
-"""Longest text in the rule."""
+"""The most characters of a text in the rule."""
 DAY_S = 86_400.0
 _ABSENT = object()
 ArgumentPath = tuple[str, ...]
@@ -53,9 +53,9 @@ class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that nobody has written yet."""
 
     count: int
-    """Approvals that it would have made needless."""
+    """The number of approvals that the rule would have made needless."""
     text: str
-    """For planwarden.toml."""
+    """The rule as text for planwarden.toml."""
 
 
 async def find_offer(
@@ -76,7 +76,7 @@ async def find_offer(
 
 
 def build_offer(tool_name: str, approvals: Sequence[Approval]) -> RuleOffer | None:
-    """Return the rule that matches all of these calls; None if none can."""
+    """Return the rule that matches all of these calls; None if no rule can."""
     calls = [arguments for _, arguments in approvals]
     values = [dict(_list_values(call)) for call in calls]
     conditions: dict[str, dict[str, JsonValue]] = {}
@@ -117,7 +117,7 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
 
 
 def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
-    """Return whether a person approved one call that a rule may let through, of the tool as it is now."""
+    """Return whether a person or program approved a call that a rule may let through, and the tool is unchanged."""
     question, decision = suspension.question, suspension.decision
     return (
         question.kind == "approval"
@@ -134,7 +134,7 @@ def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
 def _list_values(
     value: JsonValue | Mapping[str, JsonValue], path: ArgumentPath = ()
 ) -> Iterator[tuple[ArgumentPath, JsonValue]]:
-    """Yield each place with its value, to be compared; an object is taken apart, a list is one value."""
+    """Yield each path with its value; an object is taken apart down to `MAX_DEPTH`, and a list is one value."""
     if isinstance(value, Mapping) and value and len(path) < MAX_DEPTH:
         for name, inside in value.items():
             yield from _list_values(inside, (*path, name))
@@ -155,7 +155,7 @@ def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
         return {"min": min(numbers), "max": max(numbers)}
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        # Lists, true and false: only if all calls have the same.
+        # Lists, true and false: only if all calls have the same value.
         first = cast("JsonValue", values[0])
         is_same = all(
             _is_plain(value) and canonical_json(cast("JsonValue", value)) == canonical_json(first) for value in values

@@ -37,7 +37,7 @@ PAGE = 100
 MAX_EXECUTIONS = 10_000
 MAX_CALLS = 100_000
 MAX_CHANGES = 50
-"""How many changed calls are listed at most; all of them are counted."""
+"""The most changed calls that are listed; all of them are counted."""
 ARGUMENT_CHARS = 200
 _ASKED = ("approved", "rejected", "asked")
 
@@ -46,28 +46,28 @@ class ConditionVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one condition of a rule."""
 
     words: str
-    """What it wants."""
+    """What the condition wants."""
     verdict: str
     """`yes`, `no`, `missing` for a value that is not there, or `unknown` when it cannot be evaluated."""
     value: str | None
-    """The value that it looked at, as JSON, long ones cut; null when there is none."""
+    """The value that the condition looked at, as JSON, cut if it is long; null when there is none."""
 
 
 class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one rule whose name or glob fits the tool."""
 
     number: int
-    """Its place in the file, from 1."""
+    """The place of the rule in the file, from 1."""
     words: str
-    """What it says, in one line."""
+    """What the rule says, in one line."""
     verdict: str
     """`yes`, `no`, or `unknown` when it cannot be evaluated, so that a person is asked."""
     conditions: tuple[ConditionVerdict, ...]
-    """In the order of the file."""
+    """The verdicts on the conditions of the rule, in the order of the file."""
 
 
 async def explain_rules(book: RuleBook, tool_name: str, arguments: Mapping[str, JsonValue]) -> tuple[RuleVerdict, ...]:
-    """Return the rules for the tool up to the one that decides, in the order of the file."""
+    """Return the verdicts on the rules for the tool, in the order of the file, up to the rule that decides."""
     return await judge_with_paths(partial(_explain_rules, book, tool_name, arguments))
 
 
@@ -98,7 +98,7 @@ def _explain(rule: ArgumentRule, arguments: Mapping[str, JsonValue], paths: Real
 
 
 def list_rule_notes(book: RuleBook, tools: Mapping[str, ToolDefinition], servers: tuple[str, ...]) -> Iterator[str]:
-    """Yield what the operator may not have meant, at most one sentence for each rule and reason.
+    """Yield a sentence for each thing in the rules that the operator may not have meant.
 
     `servers` has the prefixes of tool names that are unknown until their server has listed them.
     """
@@ -119,7 +119,7 @@ def list_open_ends(rule: ArgumentRule) -> Iterator[str]:
 
 
 def _is_shadowed(rule: ArgumentRule, before: ArgumentRule) -> bool:
-    # A glob is compared as text here: what fits the narrower one fits the wider one.
+    # A glob is compared as text here: what fits the narrower glob fits the wider one.
     return not before.conditions and fnmatchcase(rule.tool, before.tool)
 
 
@@ -143,26 +143,26 @@ class ReplayedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that the rules would now treat differently."""
 
     at: float
-    """When it was made or asked about, Unix seconds."""
+    """When the call was made, else when it was asked about, else when its execution last changed; Unix seconds."""
     thread_id: str
-    """Its thread."""
+    """The thread of the call."""
     tool_name: str
-    """What it called."""
+    """The tool that was called."""
     arguments: str
-    """As JSON, long ones cut."""
+    """The arguments of the call as JSON, cut if they are long."""
     was: str
     """`ran`, `approved`, `rejected`, `asked`, `granted`, `allowed` or `denied`."""
     would: str
     """`allow`, `ask` or `deny`."""
     rule: int | None = None
-    """The rule that would decide, or null where none matches."""
+    """The number of the rule that would decide; null if no rule matches."""
 
 
 class RuleCount(msgspec.Struct, kw_only=True):
     """How often one rule would decide."""
 
     rule: int | None = None
-    """Its number; null counts calls that no rule matches."""
+    """The number of the rule; null for calls that no rule matches."""
     allow: int = 0
     """Calls that would run without a question."""
     ask: int = 0
@@ -170,7 +170,7 @@ class RuleCount(msgspec.Struct, kw_only=True):
     deny: int = 0
     """Calls that would be refused."""
     spent: int = 0
-    """Those of `ask` that the rule allows and whose budget would have been spent."""
+    """The calls in `ask` that the rule allows, but for which its budget would have been spent."""
 
 
 class RuleReplay(msgspec.Struct, kw_only=True):
@@ -183,9 +183,9 @@ class RuleReplay(msgspec.Struct, kw_only=True):
     unreadable: int = 0
     """Executions whose log cannot be read."""
     is_whole: bool = True
-    """False when there are more executions or calls than one replay looks at; it looks at the newest."""
+    """Whether the replay looked at all executions and calls in the period, and not only at the newest."""
     counts: tuple[RuleCount, ...]
-    """By rule, in the order of the file, only those that would decide about a call."""
+    """The counts of the rules that would decide about a call, in the order of the file; last, calls without a rule."""
     asked_less: int = 0
     """Calls that a person was asked about and that would have run without a question."""
     asked_more: int = 0
@@ -203,7 +203,7 @@ class _Made(msgspec.Struct, frozen=True):
     arguments: dict[str, JsonValue]
     was: str
     is_undone: bool
-    """It failed and nothing happened, so it gave back its shares of budgets."""
+    """Whether the call failed and nothing happened, so that it gave back its shares of budgets."""
 
 
 class _BudgetMemory:
@@ -214,7 +214,7 @@ class _BudgetMemory:
         self._sums: dict[str, float] = {}
 
     def take(self, requirement: Requirement, call: _Made) -> bool:
-        """Return whether all budgets of the rule have room; if so, take from each unless the call gave it back."""
+        """Return whether the call fits all budgets of the rule; if so, take its shares unless it gave them back."""
         at = call.at
         for share in requirement.shares:
             uses = self._taken.setdefault(share.budget, deque())
@@ -229,7 +229,7 @@ class _BudgetMemory:
 
 
 async def replay_rules(store: Lookups, policy: Policy, tools: Mapping[str, ToolDefinition], since: float) -> RuleReplay:
-    """Return what the policy now says of the calls since then. Raises `StoreError` if the store cannot be read."""
+    """Return what the policy now says of the calls from `since` on. Raises `StoreError` if the store cannot be read."""
     report = RuleReplay(counts=(), changes=())
     past_calls = [call async for call in _list_calls(store, tools, since, report)]
     past_calls.sort(key=lambda item: item.at)
@@ -317,7 +317,7 @@ async def _list_calls(
 
 
 def _list_undone(recorded: Sequence[ev.Recorded]) -> set[str]:
-    """Return the ids of the calls that were made last without anything happening."""
+    """Return the ids of the calls at whose last attempt nothing happened."""
     undone: set[str] = set()
     for event in (each.event for each in recorded):
         if isinstance(event, ev.ToolCallIntended):
@@ -334,7 +334,7 @@ def _list_made(
         for call in state.calls:
             arguments = call.arguments
             if arguments is None and call.error_code == "denied" and not any(find_bindings(call.proposed)):
-                # It was denied with its defaults filled in, before the log got them.
+                # The call was denied with its defaults filled in, and the log does not have these.
                 definition, arguments = tools.get(call.tool_name), call.proposed
                 if definition is not None and not execution.options.is_literal:
                     arguments, _ = Schema(definition.input_schema, is_known=True).complete(arguments)

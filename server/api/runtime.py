@@ -46,7 +46,7 @@ async def open_runtime(
     settings, duties = home.settings, DUTIES[role]
     async with AsyncExitStack() as stack:
         if store is None:
-            # Not checked if the program gave its own store: then only a login needs the key of the secrets.
+            # For a store that the program gave, the key of the secrets is not checked: only a login needs it.
             store = await stack.enter_async_context(open_store(settings.store))
             await find_secrets(settings, store).check()
         if isinstance(store, HasRecords):
@@ -96,7 +96,7 @@ async def open_runtime(
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
-    """Return what this process knows of others: of all processes on a shared store, otherwise of gates."""
+    """Return what this process knows of others: of all on a shared store, else of gates; None if it needs no others."""
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)

@@ -68,7 +68,7 @@ from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0
-"""How long `ask_person` waits for its question to be asked: nobody can answer it before."""
+"""Seconds for which `ask_person` waits until its question is asked; nobody can answer before that."""
 LOOK_AGAIN_S = 3.0
 """Seconds after which `wait_until_finished` checks again whether another process recorded an answer."""
 
@@ -108,7 +108,7 @@ class Service:
         self.read_artifact = partial(read_artifact, engine.store)
         self.downstream = downstream
         self.is_caller_model = is_caller_model
-        """The calling model answers the prompts, which it gets as questions."""
+        """Whether the calling model answers the prompts, which it gets as questions."""
         self.settings = settings
         self.program = program
         """Returns the beginning of every command line that a person is told to type for this home."""
@@ -125,7 +125,7 @@ class Service:
         self.once = OnceService(engine.store)
         """Business keys of calls that happen once."""
         self.asking = anyio.Lock()
-        """Held while a gate counts open questions and asks another one."""
+        """Held while a gate counts open questions and asks a new one."""
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None
@@ -248,7 +248,7 @@ class Service:
         request: StartRequest | None,
         saved_plan: ev.PlanVersion | None = None,
     ) -> ExecutionState:
-        """Check a plan and its inputs, and create its execution; every plan from outside passes here."""
+        """Check a plan and its inputs, and create its execution; all plans of callers pass here, except in a retry."""
         parsed = await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         inputs = fill_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
@@ -370,7 +370,7 @@ class Service:
     async def find_question(
         self, thread_id: str, suspension_id: str, *, principal: str | None
     ) -> tuple[ExecutionState, SuspensionState]:
-        """Return the execution as it is now, and the suspension; one of another principal looks as if it did not exist.
+        """Return the execution as it is now, and the suspension. What others own looks as if it did not exist.
 
         Raises:
             UnknownSuspension: the principal's thread has no such suspension.
@@ -390,7 +390,7 @@ class Service:
         return self._view_suspension(execution, suspension), suspension.is_open
 
     async def view_when_asked(self, thread_id: str, suspension_id: str, *, principal: str) -> Execution | None:
-        """Return the execution as it was when it first waited with this question; None if that is no longer open.
+        """Return the execution as it was when it first waited with this question; None if the question is closed.
 
         Raises as `find_question`.
         """
@@ -412,7 +412,7 @@ class Service:
         principal: str,
         attempt: AttemptKind | None = None,
     ) -> Execution:
-        """Return the execution with the sentence that asks for a person, unless the suspension has been decided.
+        """Return the execution, with the sentence that asks for a person while the suspension is open.
 
         `attempt` counts against the limit for its kind. Raises as `find_question`.
 
@@ -477,9 +477,9 @@ class Service:
     ) -> tuple[ExecutionState, bool]:
         """Decide a suspension. Return the execution, and whether the decision was accepted.
 
-        Without sufficient authority nothing runs, and a person must decide. `then` is as in `Engine.answer`: what else
-        this answer does. `principal` is the owner whose executions the channel may see; None for the operator's
-        channels, which see all.
+        Without sufficient authority nothing runs, and a person must decide. `then` is awaited after this answer has
+        decided, as in `Engine.answer`. `principal` is the owner whose executions the channel may see; None for the
+        operator's channels, which see all.
         """
         execution = await self.find_by_suspension(thread_id, suspension_id, principal=principal)
         suspension = execution.suspensions.get(suspension_id)
@@ -556,7 +556,7 @@ class Service:
         return self.inbox_url
 
     def find_inbox(self, execution: ExecutionState) -> str | None:
-        """Return the address of the inbox; opens one if the execution waits for a person."""
+        """Return the address of the inbox; open one if the execution waits for a person."""
         return self.open_inbox() if any(map(_is_for_person, execution.open_suspensions)) else self.inbox_url
 
     def call_person(self, suspension_id: str) -> None:

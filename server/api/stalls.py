@@ -21,9 +21,9 @@ FILE = "stalls.jsonl"
 LIMIT_S = 0.1
 INTERVAL_S = 0.05
 WARNING_S = 1.0
-"""A stall of this length is logged as a warning, a shorter one as information."""
+"""The seconds from which a stall is logged as a warning; a shorter stall is logged as information."""
 REPORT_S = 10.0
-"""Shortest time between two log lines. Each has the number of stalls since the line before, and the longest one."""
+"""The shortest time between two log lines; each has the number of stalls since the last line, and the longest."""
 MAX_FILE_BYTES = 64 * 1024
 
 
@@ -33,9 +33,9 @@ class Stalls(msgspec.Struct, frozen=True):
     count: int
     longest_s: float
     computed_s: float
-    """Seconds of processor time that the process used during the longest one."""
+    """Seconds of processor time that the process used during the longest stall."""
     at: float
-    """When the longest one ended, in seconds since 1970."""
+    """When the longest stall ended, in seconds since 1970."""
 
 
 class StallWatch:

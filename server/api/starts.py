@@ -42,7 +42,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 PLAN_DIGITS = 16
 
 Create = Callable[[StartRequest | None], Awaitable[ExecutionState]]
-"""Starts or continues an execution for the request, which is None if its key is already stored."""
+"""Starts or continues an execution for the request, which is None without a key, or if the key is already stored."""
 
 STEP_ID = "ask"
 MAX_MESSAGE_CHARS = 4_000
@@ -56,7 +56,7 @@ def build_request(
 ) -> StartRequest | None:
     """Return what the store keeps of a request with this content; None without a key.
 
-    A key that began a rehearsal does not stand for the real run.
+    A rehearsal and the real run are different requests, so one key cannot start both.
 
     Raises:
         InvalidArguments: the key is not usable, or the content is not JSON.
@@ -101,7 +101,7 @@ def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
 
 
 def _runs_as(execution: ExecutionState, start: StartOptions) -> bool:
-    """Return True when the execution of a planned run has the inputs of this request, and is a rehearsal if that is."""
+    """Return whether the execution has this request's inputs, and is a rehearsal if, and only if, the request is."""
     schema, is_rehearsal = execution.plan and execution.plan.inputs, bool((start.options or {}).get("rehearse"))
     try:
         is_same = is_same_json(fill_inputs(schema, start.inputs), execution.inputs)
@@ -163,9 +163,9 @@ def _check_form(form: JsonValue) -> None:
 
 
 _CONTEXT_EXECUTIONS = 3
-"""How many of the thread's executions the planning model is told about."""
+"""The most executions of the thread that the planning model is told about."""
 _CONTEXT_EFFECTS = 20
-"""How many of the thread's effects the planning model is told about."""
+"""The most effects of the thread that the planning model is told about."""
 
 
 class Starts:
@@ -244,7 +244,7 @@ class Starts:
     async def prepare(
         self, start: StartOptions, call: Mapping[str, object], *, makes_plan: bool = False
     ) -> PreparedThread:
-        """Return a new execution's thread; with `makes_plan`, also its context for the model that makes the plan.
+        """Return the thread for a new execution; with `makes_plan`, also the context for the model that makes the plan.
 
         A goal has a final text by default; later executions of the thread have one only if the caller asked for it.
 
@@ -290,7 +290,7 @@ class Starts:
         tools: Mapping[str, ToolFacts] | None = None,
         earlier_plan: Plan | None = None,
     ) -> ParsedPlan:
-        """Return the plan with what it takes from the thread of `asking`, the execution that is to run it.
+        """Return the plan, and the results that it takes from the thread of `asking`, the execution that will run it.
 
         The plan may name these `tools`; with None, the tools that exist now.
         """
@@ -314,7 +314,7 @@ class Starts:
             await self._downstream.wait_until_listed(names)
 
     def check_servers(self, names: Iterable[str]) -> None:
-        """Raise `InvalidPlan` if a server's tools are missing, and say why, which `unknown tool` would not."""
+        """Raise `InvalidPlan`, with the reason, if a tool is missing because its server is not available."""
         if self._downstream is None:
             return
         faults = {name: why for name in sorted(names) if (why := self._downstream.unavailable_reason(name)) is not None}

@@ -20,14 +20,14 @@ from planwarden.server.api.limits import MAX_QUERY_CHARS, check_limit, check_tex
 from planwarden.server.views.tools import ToolPage, build_tool_line
 
 MAX_EXECUTIONS = 3
-"""How many executions that name the tool are searched for a call, newest first; some may not have called it yet."""
+"""The most executions that are searched for a call, the newest first; all name the tool, not all have called it."""
 MAX_DEPTH = 5
 MAX_KEYS = 30
 MAX_KEY_CHARS = 40
 MAX_SHAPE_CHARS = 4_000
-"""Longest shape as JSON; levels that would make it longer are left out."""
+"""The most characters of a shape as JSON; levels that would make it longer are left out."""
 MAX_TEXT_CHARS = 100_000
-"""Longer text is not read as JSON."""
+"""The most characters of a text that is read as JSON."""
 
 
 async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
@@ -48,7 +48,7 @@ async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, pri
 async def find_seen_shape(
     store: Store, find: Callable[[str], Awaitable[ExecutionState]], tool_name: str, principal: str
 ) -> JsonValue:
-    """Return the shape of the tool's last result in the principal's executions; None if there is none."""
+    """Return the shape of the tool's last result in the newest executions of the principal; None if there is none."""
     page = await store.list_executions(ExecutionFilter(tool=tool_name, principal=principal), limit=MAX_EXECUTIONS)
     for row in page.rows:
         execution = await find(row.execution_id)
@@ -99,7 +99,7 @@ def _describe_text(text: str, depth: int) -> JsonValue:
 
 
 def search_tools(tools: Toolbox, query: str | None = None, *, limit: int = 20, cursor: str | None = None) -> ToolPage:
-    """Return lines of the catalogue, best matches first; without a query, all lines sorted by name.
+    """Return a page of the tools that are not gated, best matches first; without a query, sorted by name.
 
     Raises:
         InvalidArguments: the limit or the cursor is not usable.

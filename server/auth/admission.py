@@ -7,7 +7,7 @@ needs no token; otherwise it passes for as long as its token is valid.
 
 `FailedTokenLimiter` slows down guessing of tokens: after `FAILURES` refused tokens within `WINDOW_S` seconds an address
 must wait. The 256 random bits of a token prevent guessing; the limit keeps logs short and reveals nothing about a
-guess. Every token is looked up first, so a right one passes from a slowed address too: behind a proxy all clients share
+guess. Every token is looked up first, so a valid one passes from a slowed address too: behind a proxy all clients share
 an address. Memory is bounded: the oldest entry is dropped first.
 """
 
@@ -203,7 +203,7 @@ class AllowedNamesMiddleware:
 
 
 def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, accepts_trust: bool) -> None:
-    """Raise `UsageError` unless the server may listen there; `needs_token` looks at the tokens."""
+    """Raise `UsageError` unless the server may listen on the host; `needs_token` looks at the tokens."""
     if is_loopback(host):
         return
     if not settings.names:
@@ -223,7 +223,7 @@ def needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use:
     """Return whether requests need a token. Revoked tokens count, so revoking the last one opens nothing.
 
     Raises:
-        UsageError: they need one, and nobody can have one.
+        UsageError: requests need a token, and nobody can have one.
     """
     has_issuer = settings.issuer is not None
     needs = settings.auth == "required" or has_issuer or has_tokens or not is_loopback(host)

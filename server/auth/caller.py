@@ -105,7 +105,7 @@ class TokenCheck(TokenVerifier):
         self._scopes = scopes
         self._others = others
         self.pass_key = secrets.token_urlsafe(32)
-        """The middleware gives it to requests as their token while they need none; it never leaves this process."""
+        """The token that the middleware gives to requests while they need none; it never leaves this process."""
 
     async def is_open(self) -> bool:
         """Return whether requests need no token. Once they need one, they need one until the process ends."""

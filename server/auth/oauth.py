@@ -24,7 +24,7 @@ from planwarden.storage.tokens import MAX_TOKEN_CHARS
 logger = logging.getLogger(__name__)
 
 ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"})
-"""Only asymmetric ones: with a shared secret, this server could issue tokens too."""
+"""The allowed algorithms, all asymmetric: with a shared secret, this server could issue tokens too."""
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 LEEWAY_S = 30
@@ -55,10 +55,10 @@ class IssuerKeys:
         self._lock = anyio.Lock()
 
     async def find(self, key_id: str | None, algorithm: str) -> PyJWK | None:
-        """Return the key with that id that fits the algorithm; without an id, the only key that fits."""
+        """Return the only key that fits the algorithm and, if given, has the id; None if no key fits, or several do."""
         key = self._choose(key_id, algorithm, FRESH_S)
         if key is None:
-            # While another token waits for new keys, one with a fresh key must not wait.
+            # While one token waits for new keys, another token with a fresh key must not wait.
             async with self._lock:
                 now = self._clock.steady()
                 may_fetch = self._tried_at is None or now - self._tried_at >= COOL_DOWN_S

@@ -1,6 +1,6 @@
 """The configuration of each MCP host: the text to paste, the place where it goes, and changes to a host's own files.
 
-`make_changes` shows each change and asks. It replaces a text only if the file is still as it was when it was read.
+`make_changes` shows changes, asks (except with --yes), and never replaces a file that has changed since it was read.
 
 Sources, read in November 2026: https://modelcontextprotocol.io/docs/develop/connect-local-servers (Claude Desktop),
 https://code.claude.com/docs/en/mcp, https://code.visualstudio.com/docs/agents/reference/mcp-configuration,
@@ -49,7 +49,7 @@ class LaunchCommand(msgspec.Struct, frozen=True):
 
 
 class HostInstructions(msgspec.Struct, frozen=True):
-    """Where the document of a host goes, and the function that writes it."""
+    """Where the configuration of a host goes, and the function that writes its text."""
 
     where: str
     """The file, or the place in the settings of the host."""
@@ -169,7 +169,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) -> FileChange:
-    """Return the change of the file. Raises `UsageError` if the file must not be changed, or cannot be."""
+    """Return the change of the file. Raises `UsageError` if the file must not or cannot be changed."""
     _check_owner(path, is_project=is_project)
     try:
         before = read_text(path)
@@ -181,7 +181,7 @@ def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) 
 
 
 def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: str, outcome: str) -> int:
-    """Show the changes, ask, write them, and say `outcome`; say `nothing` instead if no file changes."""
+    """Show the changes, ask, write them, and say `outcome`; say `nothing` if no file changes. Return the exit code."""
     terminal = build_terminal(arguments)
     changes = [change for change in listed if change.after != change.before]
     for change in changes:

@@ -1,8 +1,8 @@
 """What a command prints on standard output and standard error, and its exit codes.
 
-Standard output is only for what a program reads there: the protocol of `serve`, or the one document of `--json`. But
-tools are the operator's code. They and what they import may print, write to descriptor 1, or start programs that do.
-After `keep`, all of that goes to standard error; `finish` undoes that only if `sys.stdout` was not descriptor 1.
+If a program reads standard output, only the protocol of `serve` or the one document of `--json` may go there. But tools
+are the operator's code: tools and what they import may print, write to descriptor 1, or start programs that do. After
+`keep`, all such output goes to standard error; `finish` restores `sys.stdout` only if that was not descriptor 1.
 """
 
 import json
@@ -79,7 +79,7 @@ class StandardOutput:
         """Flush the document. Raises `OSError`, such as `BrokenPipeError` if its reader is gone."""
         self.document.flush()
         if self._kept is not None and self._kept is self._printed:
-            # A program that runs commands in its own process had replaced `sys.stdout`: give it back.
+            # A program that runs commands in its own process had replaced `sys.stdout`: restore that stream.
             sys.stdout, self._kept, self._printed = self._kept, None, None
 
 
@@ -95,7 +95,7 @@ def print_json(document: Mapping[str, JsonValue]) -> None:
 
 
 def print_error(text: str) -> None:
-    """Print a sentence of planwarden for people; text that it quotes from others is escaped."""
+    """Print a sentence for people to standard error, and escape the hidden characters in it."""
     print(f"planwarden: {escape_rest(text)}", file=sys.stderr)
 
 

@@ -25,11 +25,11 @@ class GivenPlan(msgspec.Struct, frozen=True):
     document: JsonValue
     """As `execute_plan` takes it. None for a missing or unusable plan; a key may still find an earlier run."""
     name: str | None = None
-    """Set for a saved plan."""
+    """The name of a saved plan, even of a missing one; otherwise None."""
     goal: str | None = None
-    """The title in the plan's file; None for a saved plan."""
+    """The title in the plan's file; None for a saved plan, or without a title."""
     version: str | None = None
-    """Set for a saved plan."""
+    """The digest of a usable saved plan; otherwise None."""
     fault: InvalidArguments | None = None
     """Why the plan's file cannot be used."""
 
@@ -38,7 +38,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
     """Return the saved plan named `word`, or else the plan in the file `word`; for `-`, the plan on standard input.
 
     Raises:
-        UnknownPlan: the word can only be the name of a saved plan, and no usable one has it.
+        UnknownPlan: the word can only name a saved plan, no usable plan has that name, and `has_key` is false.
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
@@ -59,7 +59,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
 
 
 def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
-    """Return the saved plan. Raises `UnknownPlan`; if the plan has a file, the message says what is wrong with it."""
+    """Return the saved plan. Raises `UnknownPlan`; if there is a file, the message says what is wrong with the file."""
     fault = catalogue.get_fault(name)
     if fault is not None and catalogue.get(name) is None:
         raise UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")

@@ -87,7 +87,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """By command: its module in `planwarden.server.cli.commands`, which adds the arguments, and what the command does.
 
-The module is imported when its command is used, so that no command waits for the imports of another one.
+The module is imported only when its command is used, so that no command waits for the imports of other commands.
 """
 
 
@@ -121,7 +121,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def run_program(argv: Sequence[str] | None, imported: Callable[[], None]) -> int:
-    """Run a command and return its exit code. Call `imported` after parsing, which imports a named command's module."""
+    """Run a command and return its exit code. Parsing imports the named command's module; then `imported` is called."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A character that the terminal cannot show must not stop the command.

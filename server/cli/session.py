@@ -40,23 +40,23 @@ from planwarden.server.views.suspension import Suspension, build_suspension_view
 
 CHANNEL = "terminal"
 YES_CHANNEL = "terminal --yes"
-"""The channel of approvals that --yes gave before the question was asked: nobody read it, and the audit says so."""
+"""The channel of approvals by --yes: it tells readers of the audit that nobody read the question first."""
 YES_ADVICE = (
     "--yes without a terminal is not enough for this, because a script could have given it: run the command in a "
     "terminal, or let a person approve the question there or in the inbox."
 )
 NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
-"""Questions for which the owner's approval at a terminal is not enough."""
+"""What a question needs if the owner's approval at a terminal is not enough for it."""
 MODEL_ADVICE = (
     "The person at the terminal is not the model. Name one with --model PROVIDER:NAME (anthropic, openai, google, "
     "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant, which then answers itself."
 )
 
 LEFT_S = 5.0
-"""How long a command waits for another process to go on with an execution that this one cannot run."""
+"""How many seconds a command waits for another process to continue an execution that this process cannot run."""
 
 Start = Callable[[Service], Awaitable[ExecutionState]]
-"""Starts an execution, or records a decision on one, and returns its state."""
+"""A function that starts an execution, or records a decision about one, and returns the state of the execution."""
 
 
 class CliSession(msgspec.Struct, frozen=True):
@@ -65,17 +65,17 @@ class CliSession(msgspec.Struct, frozen=True):
     home: Home
     terminal: Terminal
     says_yes: bool = False
-    """The person gave --yes."""
+    """Whether the person gave --yes."""
     patience_s: float = math.inf
     """The longest wait, in seconds, for an execution that waits only for a set time."""
 
     @property
     def assurance(self) -> ev.Assurance:
-        """What an answer given here is worth: only a terminal shows that a person gives it, and not a script."""
+        """The assurance of answers given here: `human` only at a terminal; elsewhere, a script could give them."""
         return "human" if self.terminal.can_ask else "client"
 
     def run_and_watch(self, start: Start) -> ExecutionState:
-        """Call `start`, and show the execution live until it ends or needs an answer."""
+        """Call `start`, show the execution live until it ends or needs an answer, and return its last state."""
 
         async def work(service: Service) -> ExecutionState:
             execution = await start(service)
@@ -90,7 +90,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
-        """Ask each question to a person as it comes up, until the execution ends or a question is left open."""
+        """Ask the person each question as it comes up, until the execution ends or a question is left open."""
         while execution.status == "suspended":
             questions = (item for item in execution.open_suspensions if item.question.addressee == "human")
             question_state = next(questions, None)
@@ -127,7 +127,7 @@ class CliSession(msgspec.Struct, frozen=True):
         channel: str = CHANNEL,
         person: str | None = None,
     ) -> ExecutionState:
-        """Record the decision of the operator, or of the person whom a code has named.
+        """Record the decision of the operator, or of `person`, whom a code has named.
 
         The digest proves that the decision is about the question that was shown.
         """
@@ -179,7 +179,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return to_json(build_execution_view(execution, self.home.tools, program=self.home.program))
 
     def finish(self, arguments: Namespace, execution: ExecutionState, **facts: JsonValue) -> int:
-        """Draw the outcome, print the facts and the execution with --json, and return the exit code."""
+        """Draw the outcome; with --json, also print the facts and the execution. Return the exit code."""
         self.draw_outcome(execution)
         if arguments.json:
             print_json({**facts, **self.write_execution(execution)})
@@ -216,7 +216,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
     def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
-        """Ask the question. Return the decision and its channel; None as the decision leaves the question open."""
+        """Ask the question, unless --yes answers it. Return the decision, or None if it stays open, and the channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)
@@ -232,9 +232,9 @@ class CliSession(msgspec.Struct, frozen=True):
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:
-    """Raise `UsageError` when the remaining steps need tools that are not known here: their calls would fail.
+    """Raise `UsageError` if the remaining steps need tools that are not known here, because their calls would fail.
 
-    On a shared store they would not: another process that has the tools makes the calls.
+    On a shared store, do nothing: another process that has the tools makes the calls.
     """
     if home.settings.store.path is None:
         return
@@ -267,8 +267,8 @@ async def watch_execution(
 ) -> ExecutionState:
     """Show every change until the execution ends or needs an answer, and return its last state.
 
-    Watch an execution that waits only for a set time until then, unless that takes longer than `patience_s`. Give up on
-    one that only other processes can run once none of them has continued it for `LEFT_S`.
+    If the execution waits only for a set time, watch until that time, unless it is more than `patience_s` away. If only
+    other processes can run the execution, give up when nothing has changed for `LEFT_S` and none of them runs it.
 
     Raises:
         StoreError: the storage fails, or has failed for a while to store what the execution does.
@@ -287,7 +287,7 @@ async def watch_execution(
 
 
 def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
-    """Return how long a suspended execution still waits if it waits only for a set time; None for every other one."""
+    """Return how long a suspended execution still waits if it waits only for a set time; otherwise None."""
     waiting = [suspension.question for suspension in execution.open_suspensions]
     if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
         return None

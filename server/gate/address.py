@@ -46,14 +46,14 @@ from planwarden.tools.downstream.transports.http import http_transport
 logger = logging.getLogger(__name__)
 
 SEND_S = 30.0
-"""How many seconds a message may wait for the messages before it to be sent."""
+"""How many seconds a message may wait until the messages before it are sent."""
 MAX_HEADER_MAPS = 1_000
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SESSION_ENDED = "Session terminated"
 """What the SDK says about a session that the server no longer knows."""
 
 NO_ANSWER = ("Failed to parse ", "SSE stream ")
-"""How the SDK begins what it says about a request that was sent and has no answer."""
+"""How the SDK's error messages begin if a request was sent and got no answer."""
 
 FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 
@@ -67,7 +67,7 @@ class AddressUpstream:
         self.config = config
         self._find_login = find_login
         self._sending: Any = None
-        """The SDK's stream, which has no public type."""
+        """The SDK's stream for sending, which has no public type; None without a connection."""
         self._handshake_id: int | str | None = None
         self._version: str | None = None
         """The revision that the handshake agreed on."""
@@ -140,7 +140,7 @@ class AddressUpstream:
         self.receiver.handle_loss(reason)
 
     async def _take(self, item: SessionMessage) -> bool:
-        """Pass one message to the receiver; return False if it says that the session has ended."""
+        """Pass one message to the receiver; return False if the message says that the session has ended."""
         message = item.message
         if isinstance(message, JSONRPCError):
             failure = self._read_failure(message.error)

@@ -1,7 +1,7 @@
 """The answers to a gated call that the host reads: the server's own result, or a text as an error result.
 
-A tool with an output schema may return only a result that fits it, or an error. The text says what happens by itself
-and what the model should do. A status in JSON would make a model poll instead.
+A tool with an output schema may return only a result that fits the schema, or an error. The text says what happens
+without the model, and what the model should do. A status in JSON would make a model poll instead.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def build_text(text: str, *, is_error: bool = True) -> Result:
 
 
 def refuse(message: str, code: str) -> Result:
-    """Return that the call was not run, why, and planwarden's code for that."""
+    """Return an answer that says that the call was not run and why, with planwarden's code for the reason."""
     return build_text(f"Not run ({code}): {message}")
 
 
@@ -71,7 +71,7 @@ def has_run(execution: ExecutionState) -> bool:
 
 
 def is_given_up(execution: ExecutionState) -> bool:
-    """Return whether the call was sent to its server, and it was given up to find out what became of it."""
+    """Return whether the call was sent to its server, and the attempt to find out what became of it was given up."""
     call = execution.only_call
     return execution.is_finished and call is not None and call.status == "outcome_unknown"
 
@@ -84,7 +84,7 @@ def is_rejected_by_person(execution: ExecutionState) -> bool:
 def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
     """Return the first question that somebody answered with no; None if there is none.
 
-    No to the question whether the call happened means only that nobody knows.
+    The answer no to the question whether the call happened is not a rejection of the call.
     """
     for suspension in execution.suspensions.values():
         decision = suspension.decision

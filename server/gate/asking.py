@@ -1,7 +1,8 @@
-"""Asks the host's person about a gated call, if the host can show a question: by a form, a link, or a task.
+"""Asks the person who uses the host about a gated call, if the host can show a form or open a link.
 
-A form decides only what the policy lets a form decide; a link decides nothing. If the person does not decide, or the
-host closes the form by itself, the question stays open in the inbox. `GatedCalls` imports this module only when needed.
+The host gets the question during the call, in the call's result, or in a task. A form decides only what the policy lets
+a form decide. A link only opens the page on which the person decides. If the person does not decide, or the host closes
+the form by itself, the question stays open in the inbox. `GatedCalls` imports this module only when needed.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class HostQuestions:
         return {key: build_input_request(elicitation) for key, (_, elicitation) in questions.items()}
 
     async def apply(self, execution: ExecutionState, responses: Mapping[str, JsonValue]) -> None:
-        """Record the host's answers; recording the same ones again changes nothing.
+        """Record the host's answers; recording the same answers again changes nothing.
 
         Raises `InvalidArguments`: an answer does not fit its question, which stays open.
         """
@@ -59,7 +60,7 @@ class HostQuestions:
             raise InvalidArguments(error.error.message) from None
 
     async def push(self, execution: ExecutionState, questions: Questions, waiting: anyio.CancelScope, s: float) -> None:
-        """Ask a host of an older revision the questions. Afterwards the call waits for at most `s` seconds more."""
+        """Send the questions to a host before revision 2026-07-28. Then let the call wait `s` seconds at most."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]
@@ -68,7 +69,7 @@ class HostQuestions:
                 answer = await self._relay.host.ask("elicitation/create", params)
                 await self.apply(execution, {key: answer})
         except PlanwardenError:
-            # A host that fails to answer has decided nothing.
+            # If the host fails to answer, nothing is decided.
             pass
         finally:
             waiting.deadline = min(waiting.deadline, anyio.current_time() + s)

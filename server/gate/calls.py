@@ -1,7 +1,7 @@
-"""Decides about each call of a host: it passes through, or it becomes an execution of one step.
+"""Decides whether a call of a host passes through to the server, or becomes an execution of one step.
 
-Executions of identical calls share a thread, which has at most one unfinished execution. So an identical call, even
-from another session or after a restart, attaches to the open question and waits for the same result.
+Executions of identical calls of one principal share a thread, which has at most one unfinished execution. So a later
+identical call, even from another session or after a restart, attaches to the open question and waits for its result.
 """
 
 import json
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
 
 STEP = "call"
 MAX_OPEN = 50
-"""Questions about gated calls of one principal that may be open at the same time."""
+"""How many questions about gated calls of one principal may be open at the same time."""
 SAME_ANSWER_S = 60.0
-"""How long an identical call gets the same answer, because a host may try again."""
+"""For how many seconds after its first delivery a result answers identical calls too: a host may try again."""
 REJECTED_S = 600.0
-"""How long a rejection, or that nobody could find out what became of a call, also answers identical calls."""
+"""For how many seconds a person's rejection, or the end of a call that was given up, also answers identical calls."""
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
-"""How many times a thread is read while identical calls change it."""
+"""How many times the gate tries to decide about a call while identical calls change their thread."""
 MAX_HOST_CHARS = 64
 MAX_WHERE_CHARS = 2_000
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
@@ -85,7 +85,7 @@ class HostCall(msgspec.Struct, frozen=True):
     meta: dict[str, JsonValue]
     host: str
     responses: dict[str, JsonValue]
-    """The person's answers to the questions that the host got before; it sends them with the same call again."""
+    """The person's answers to questions that the host got before; the host repeats the call with them."""
     wants_task: bool
 
     @property
@@ -97,7 +97,7 @@ class GatedCalls:
     """Judges the calls of one host and principal to one server."""
 
     def __init__(self, service: Service, settings: Settings, relay: Relay, tools: GatedTools, principal: str) -> None:
-        """`principal` owns the calls; no other principal is shown what they are about."""
+        """`principal` owns the calls; callers with another principal do not see them."""
         self._principal = principal
         self._service = service
         self._settings = settings
@@ -108,10 +108,10 @@ class GatedCalls:
         """By request, the execution whose result is about to be written as its answer."""
         self._relied = ReliedDefinitions(service.store)
         self._relied_by_tool: dict[str, ReliedDefinition] = {}
-        """As this process last read or stored them."""
+        """By the key of a tool, the definition that people rely on, as this process last read or stored it."""
         self._inboxes = RunningInboxes(service.store)
         self._questions: HostQuestions | None = None
-        """Made when the host first says that it can be asked."""
+        """Made when it is first needed, because the import of its class is slow."""
 
     async def handle(self, frame: Frame) -> bytes | None:
         """Return the line that answers a call, or a request about a task; None for a call that passes through."""
@@ -130,10 +130,11 @@ class GatedCalls:
         return None if downstream is None else downstream.login_location(self._relay.config)
 
     async def answer(self, frame: Frame) -> Answer | None:
-        """Return the result of a call; None for one that passes through.
+        """Return the result of a call; None for a call that passes through.
 
         Raises:
-            InvalidArguments: it is not a call, or the server lists no such tool.
+            InvalidArguments: the message is not a call, or the server lists no such tool.
+            ToolError: the server cannot be asked for its tools.
         """
         call = self._read_call(frame)
         tool = await self.tools.find(call.name)
@@ -168,7 +169,7 @@ class GatedCalls:
     async def note_written(self, frame: Frame) -> None:
         """Record that the host has the result that answers the request.
 
-        If the process ends before that, the identical call gets the result.
+        If the process ends before this, the next identical call gets the result.
         """
         if (execution_id := self._undelivered.pop(frame.request_id, None)) is not None:
             with suppress(PlanwardenError):
@@ -179,7 +180,7 @@ class GatedCalls:
 
         Raises:
             InvalidArguments: an answer does not fit its question.
-            UnknownThread: this server has no such task.
+            UnknownThread: the principal has no such task of this server.
         """
         read = read_json(bytes(frame.params)) if isinstance(frame.params, Raw) else None
         params = read if isinstance(read, dict) else {}
@@ -216,7 +217,7 @@ class GatedCalls:
         return {**task, "status": "completed", "result": result}
 
     def _name(self, execution: ExecutionState, remote_name: str) -> str:
-        """Return the host's name of the tool that the execution calls."""
+        """Return the name by which the host knows the tool that the execution calls."""
         own_call = execution.only_call
         return own_call.tool_name if own_call is not None and self._relay.host.names_servers else remote_name
 
@@ -286,7 +287,7 @@ class GatedCalls:
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
 
     async def _wait_for_question(self, execution: ExecutionState) -> None:
-        """Wait until the question is open, so that the next call counts it, or for `HEARTBEAT_S`."""
+        """Wait for at most `HEARTBEAT_S` until the question is open, so that the next call counts it."""
         with anyio.move_on_after(HEARTBEAT_S, shield=True):
             while not (execution.suspensions or execution.is_finished):
                 await self._service.wait_for_change(execution)
@@ -336,7 +337,7 @@ class GatedCalls:
         earlier = None if newest is None else await self._describe_earlier(newest)
         options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
         after = None if newest is None else newest.execution_id
-        # The progress of a call that a person is asked about is the gate's: its host may be gone when the call runs.
+        # If a person is asked, the gate itself reports progress, because the host may be gone when the call runs.
         self.tools.claim(thread_id, {key: call.meta[key] for key in call.meta if key != "progressToken" or not asks})
         return await self._service.create(
             NewExecution(
@@ -367,7 +368,7 @@ class GatedCalls:
         A call that `has_waited` gets the answer no matter when the execution ended.
         """
         if not execution.is_finished and not has_waited:
-            # Identical calls share no run that nobody is asked about: the later call runs after the earlier one.
+            # A run that nobody is asked about answers only one call: an identical call runs again after it.
             has_waited = bool(execution.suspensions)
             for suspension in execution.open_suspensions:
                 execution = await self._service.renew(execution, suspension.question.suspension_id)
@@ -381,7 +382,7 @@ class GatedCalls:
         return await self._recall(execution, call) if execution.suspensions else None
 
     async def _recall(self, execution: ExecutionState, call: HostCall) -> Answer | None:
-        """Return the answer of an ended call to a later identical one; None once that answer is forgotten."""
+        """Return the answer of an ended call for a later identical call; None if that answer no longer counts."""
         now = self._service.store.clock.now()
         if not has_run(execution):
             is_settled = answers.is_rejected_by_person(execution) or answers.is_given_up(execution)
@@ -394,7 +395,7 @@ class GatedCalls:
         return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
-        """Hold the call; return the execution, and an answer if that is unfinished or its result cannot be stored."""
+        """Hold the call. Return an answer, or None if the stored result is the answer, and the execution."""
         if call.responses:
             await (await self._open_questions()).apply(execution, call.responses)
             execution = await self._service.find(execution.execution_id)
@@ -428,7 +429,7 @@ class GatedCalls:
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
         """Return the execution once it has ended, its outcome is unknown, or the time that a call is held has passed.
 
-        A call that nobody is asked about has no such limit: its host waits for it as it would without a gate.
+        A call that nobody is asked about is held without a limit: its host waits as it would without a gate.
         """
         beats = 0
         past: set[str] | None = None
@@ -440,7 +441,7 @@ class GatedCalls:
                         past = questions | (past or set())
                         hold_s = await self._ask(execution, call, asking, waiting)
                         if not hold_s:
-                            # The answer asks what is open now; later it may already be decided.
+                            # The answer asks the questions that are open now; after a wait they may be decided.
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
@@ -455,7 +456,7 @@ class GatedCalls:
     async def _ask(
         self, execution: ExecutionState, call: HostCall, asking: TaskGroup, waiting: anyio.CancelScope
     ) -> float:
-        """Begin to ask the host's person, if the host can be asked; return for how many seconds the call is held."""
+        """Begin to ask the person who uses the host, if possible. Return for how many seconds to hold the call."""
         hold_s = self._settings.tables.gate.hold_s
         if call.wants_task:
             return 0
@@ -510,7 +511,7 @@ class GatedCalls:
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
-        """Return a listener for commits: once a call has ended, a task notes a definition that a person approved."""
+        """Return a listener for commits. When a call has ended, a task notes the definition if a person approved it."""
 
         def look(commit: Commit | None) -> None:
             execution = None if commit is None else commit.execution
@@ -536,7 +537,7 @@ class GatedCalls:
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:
-    """Return the value with every 1.0 in it as 1: for a server the two are the same."""
+    """Return the value with numbers such as 1.0 written as 1, because for a server the two are the same."""
 
     def read_number(text: str) -> float:
         number = float(text)

@@ -1,8 +1,8 @@
 """`/gate/NAME` over Streamable HTTP: serves one server of planwarden.json to hosts that connect over HTTP.
 
 In older revisions, each session is one host with its own connection to the server. Since revision 2026-07-28, requests
-have no session, and each carries all that it needs. The requests of one principal share a connection, on which each
-gets a new id. Calls belong to the owner of the token, who sees no calls of others.
+have no session, and each carries all that it needs. The requests of one principal to one server share a connection, on
+which each request gets a new id. Calls belong to the owner of the token, who sees no calls of others.
 """
 
 import logging
@@ -62,12 +62,12 @@ MAX_SESSIONS = 1_000
 MAX_WAITING = 64
 """How many messages about one request may wait until its client reads them."""
 REQUEST_IDS = "planwarden.request_ids"
-"""The key of an HTTP request's scope under which are the ids of the requests in it."""
+"""The key in the scope of an HTTP request for the ids of the MCP requests in its body."""
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Session:
-    """The session of one host of an older revision."""
+    """The session of one host that speaks a revision before 2026-07-28."""
 
     def __init__(self, caller: Caller, config: ServerConfig) -> None:
         self.caller = caller
@@ -78,7 +78,7 @@ class Session:
         self._host: Host | None = None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the transport answer an HTTP request. If its client is gone before the answer, nobody waits for that."""
+        """Let the transport answer an HTTP request. If the client leaves before the answer, stop waiting for it."""
         try:
             await self.transport.handle_request(scope, receive, send)
         finally:
@@ -119,7 +119,7 @@ class Session:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the id of the request that the server's message is about, or of the newest call if it does not say."""
+        """Return the id of the request that the server's message names, else of the newest call; None for an answer."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -132,7 +132,7 @@ class Session:
 
 
 class SharedHost:
-    """All requests of one principal to one server since revision 2026-07-28, which has no sessions."""
+    """The requests of one principal to one server from revision 2026-07-28 on, in which there are no sessions."""
 
     def __init__(self, caller: Caller, config: ServerConfig) -> None:
         self.caller = caller
@@ -141,7 +141,7 @@ class SharedHost:
         self._host: Host
         self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
-        """By id on the connection to the server: the request as its client sent it, and the stream for its messages."""
+        """By id on the connection to the server: the request as the client sent it, and the stream of its messages."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the connection to the server open until there has been no request for `SHARED_IDLE_S`."""
@@ -151,7 +151,7 @@ class SharedHost:
                 await anyio.sleep_forever()
 
     async def _write(self, line: bytes) -> None:
-        """Pass a message of the server to the stream of its request, or of the newest one if it names none."""
+        """Pass a message of the server to the stream of the request that it names, or else of the newest request."""
         frame = frames.read_frame(line)
         params = frames.read_value(frame.params)
         own_id = frame.id if frame.method is msgspec.UNSET else _read_own_id(params)
@@ -169,7 +169,7 @@ class SharedHost:
                 stream.send_nowait(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
-        """Yield the server's messages about the request, its answer last; an empty one after `PING_S` without any."""
+        """Yield the server's messages about the request, the answer last; after each silent `PING_S`, an empty one."""
         own_id = next(self._ids)
         sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
         self._streams[own_id] = frame, sending
@@ -197,7 +197,7 @@ class SharedHost:
 
 
 class GateEndpoint:
-    """An ASGI application for the paths below `/gate/`. Its caller has authenticated the request."""
+    """An ASGI application for the paths below `/gate/`. The application that calls it authenticates each request."""
 
     def __init__(self, warden: Warden, tasks: TaskGroup) -> None:
         self._warden = warden
@@ -260,7 +260,7 @@ class GateEndpoint:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Keep the host among the `hosts` as long as its connection to the server lasts."""
+        """Run the host, and keep it among the `hosts` while it runs."""
         hosts[key] = host
         try:
             await host.run(self._warden, task_status=task_status)
@@ -336,7 +336,7 @@ async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
 
 
 def _replace_ids(frame: Frame, own_id: int) -> Frame:
-    """Return the request with `own_id`, which is unique on the connection, as its id and progress token, if any."""
+    """Return the request with `own_id`, which is unique on the connection, as its id and for any progress token."""
     params = frame.read_params()
     meta = frames.read_object(params["_meta"])
     if "progressToken" in meta:
@@ -346,7 +346,7 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
 
 
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message. For one that cannot be sent over HTTP, return an error if it is an answer, otherwise None."""
+    """Return the message. If HTTP cannot carry it, return an error in place of an answer, otherwise None."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:

@@ -1,7 +1,7 @@
 """Messages of MCP as they pass through the gate: only the envelope is read, and the rest keeps its bytes.
 
 The gate writes each message of the host anew from what it understood, so that the wrapped server cannot understand the
-same bytes differently. It passes on a message of the server as it came.
+same bytes differently. It writes a server's message anew too, without members that JSON-RPC does not know.
 """
 
 import json
@@ -20,7 +20,7 @@ RequestId = int | float | str
 Member = TypeVar("Member", bound=Raw | JsonValue)
 PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
 UNREACHABLE = -32001
-"""Our code for a request that the wrapped server did not answer."""
+"""Planwarden's error code for a request that the wrapped server did not answer."""
 MAX_MENDED_BYTES = 1024 * 1024
 FIRST_OWN_ID = 900_000_000_000_000
 """The ids of the gate's own requests begin here, far above those of most hosts."""
@@ -96,7 +96,7 @@ def mend_frame(line: bytes) -> Frame | None:
 
 
 def find_request_id(line: bytes) -> RequestId | None:
-    """Return the id of the host's request in a line that cannot be read; None if there is none or it is not found."""
+    """Return the id of the host's request in a line that is not a valid message; None if no usable id is found."""
     try:
         document: object = json.loads(line[:MAX_MENDED_BYTES])
     except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ def find_id_in_edges(line: OversizedLine) -> RequestId | None:
 
 
 def drop_own_facts(result: Mapping[str, Member]) -> dict[str, Member]:
-    """Return the result of a server without what only planwarden may say in its `_meta`."""
+    """Return the result of a server without the keys of `_meta` that only planwarden may set."""
     raw = result.get("_meta")
     meta = read_value(raw) if isinstance(raw, Raw) else raw
     if not isinstance(meta, dict):
@@ -127,7 +127,7 @@ def drop_own_facts(result: Mapping[str, Member]) -> dict[str, Member]:
 
 
 def read_object(raw: Raw) -> dict[str, Raw]:
-    """Return the members of an object. Raises `InvalidArguments`: it is not one."""
+    """Return the members of an object. Raises `InvalidArguments`: the value is not an object."""
     try:
         return _OBJECT.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -167,7 +167,7 @@ def end_line(message: bytes) -> bytes:
     """Return the message as one line for every reader.
 
     JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at
-    U+0085, U+2028 or U+2029 within a text. What follows must not be read as a message of its own.
+    U+0085, U+2028 or U+2029 within a text. The part after such a character must not be read as a message of its own.
     """
     line = message.translate(None, b"\r\n")
     for character in ("\x85", "\u2028", "\u2029"):

@@ -1,7 +1,7 @@
 """The servers in the files of hosts: which of them run behind the gate, and the change that puts them there.
 
-A change replaces the program of an entry and puts words in front of its arguments. The last of them is the old program
-as it was written, so that the change can be undone byte for byte. The result is read again before it is accepted.
+A change replaces the program of an entry and puts words before its arguments. The last of these words is the old
+program as it was written, so that the change can be undone byte for byte. The new text is read again before it counts.
 
 Sources: those of `planwarden.server.cli.hosts`, and https://code.claude.com/docs/en/mcp#mcp-installation-scopes.
 """
@@ -33,9 +33,9 @@ class HostFiles(NamedTuple):
 
     label: str
     user: str
-    """The file of a user."""
+    """The path of a user's file, with the names of folders in braces."""
     project: str = ""
-    """The file of a project, below its folder."""
+    """The path of a project's file below the project's folder; empty if the host has no such file."""
     keys: tuple[str, ...] = _SERVERS
 
 
@@ -51,7 +51,7 @@ HOSTS: Mapping[HostName, HostFiles] = {
 _SHELL = re.compile("(ba|da|fi|z)?sh")
 _CONTAINERS = re.compile("(docker|podman)(-compose)?|nerdctl")
 _LAUNCHER = re.compile(rf"{_CONTAINERS.pattern}|uvx?|pipx|env|exec|nice|nohup|cmd|py|python[\d.]*")
-"""Programs that start another one, whose name follows their options."""
+"""Programs that start another program. The name of the other program follows their options."""
 _OPTION = re.compile(r"-.*|/[A-Za-z]|\w+=(?!=).*|\d+|run|tool|container|compose", re.DOTALL)
 _WITH_VALUE = re.compile(
     "-[pfwCuWX]|--(from|with|with-editable|with-requirements|python|directory|project|package|extra|group|index|spec"
@@ -61,14 +61,14 @@ _WITH_VALUE = re.compile(
 )
 """Options of launchers that have their value in the next word."""
 _WITH_CONSTRAINTS = re.compile(f"-c|{_WITH_VALUE.pattern}")
-"""The same for `uv`: after `-c`, Python would have code."""
+"""The same for `uv` and `uvx`, with `-c`, which is followed by code if Python is the launcher."""
 _WITHOUT_VALUE = re.compile(
     "-[itdqDPT]|-[^-].+|--.+=.*"
     "|--(rm|init|interactive|tty|detach|quiet|quiet-pull|privileged|read-only|publish-all|no-healthcheck|no-deps|build"
     "|debug|sig-proxy|oom-kill-disable|disable-content-trust|replace|no-TTY|service-ports|use-aliases|remove-orphans)",
     re.DOTALL,
 )
-"""Options of programs that start containers; any other one has its value in the next word."""
+"""Options without a value, of programs that start containers; any other option has its value in the next word."""
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
 _TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 """A string literal of JSON or TOML."""
@@ -81,7 +81,7 @@ _TABLE = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 Edit = tuple[int, int, str]
 """Where a piece of the text begins and ends, and what it becomes."""
 Places = tuple[slice | None, int | None]
-"""Where an entry's command is (None if it is the first item of the list of words), and where that list begins."""
+"""Where an entry's command is (None if it is in the list of words), and where that list begins (None without one)."""
 
 
 class HostServer(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +91,9 @@ class HostServer(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...] = ()
     """Command and arguments."""
     own_words: int = 0
-    """How many of them are planwarden's, in front of the server's own command."""
+    """How many of the words are planwarden's, in front of the server's own command."""
     problem: str = ""
-    """Why the entry cannot be put behind the gate."""
+    """Why the entry cannot be put behind the gate; empty if it can."""
 
     @property
     def state(self) -> State:
@@ -108,7 +108,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
     host: HostName
     path: Path
     keys: tuple[str, ...]
-    """Where in the file the list is."""
+    """The keys that lead to the list in the file."""
     is_project: bool
 
     def list_servers(self, text: str) -> list[HostServer]:
@@ -300,7 +300,7 @@ def _count_own_words(words: Sequence[str]) -> int:
 
 
 def _is_planwarden(words: Sequence[str]) -> bool:
-    """Return whether the command starts planwarden itself, also through others such as `uvx`, `env` or a shell."""
+    """Return whether the command starts planwarden itself, also through programs such as `uvx`, `env` or a shell."""
     if not words:
         return False
     path = PureWindowsPath(words[0])

@@ -1,8 +1,9 @@
 """Passes messages between one host and its servers, and makes the gate's own requests to both sides.
 
-Everything passes unchanged, in both directions and in every revision of the protocol; only `tools/call` and requests
-about the gate's own tasks go to the handler of calls. While a server is out of reach, each request tries to start it;
-if that fails, the answer is an error that names the server. A restarted server gets the host's handshake again.
+Messages pass in both directions and in every revision of the protocol. Their content is kept, except for ids, and for
+keys that only planwarden may set. Only `tools/call` and requests about the gate's own tasks go to the handler of calls.
+While a server is out of reach, each request tries to start the server; if that fails, the answer is an error that names
+the server. A restarted server gets the host's handshake again.
 """
 
 import asyncio
@@ -36,10 +37,10 @@ TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
 FALLBACK_VERSION = "2025-06-18"
 """The revision in the answer to a handshake while the server is out of reach, if the host names none."""
 ENVELOPE = "io.modelcontextprotocol/"
-"""Begins the keys of `_meta` that, in newer revisions, repeat in each request what the handshake used to say."""
+"""The beginning of the keys of `_meta` that, in newer revisions, say in each request what the handshake used to say."""
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
-"""Begins the ids of the gate's own tasks."""
+"""The beginning of the ids of the gate's own tasks."""
 
 
 class RefusedRequest(ToolError):
@@ -47,7 +48,7 @@ class RefusedRequest(ToolError):
 
 
 class LargeResult(ToolError):
-    """The wrapped server answered with a result that is too large to be stored. `raw` is None if nobody can have it."""
+    """The wrapped server's result is too large to be stored. `raw` is the result; None if it is too large to read."""
 
     def __init__(self, message: str, raw: Raw | None) -> None:
         super().__init__(message)
@@ -58,7 +59,7 @@ class CallHandler(Protocol):
     """Judges the calls of a host."""
 
     async def handle(self, frame: Frame) -> bytes | None:
-        """Return the line that answers the call, or None for one that passes through."""
+        """Return the line that answers the call, or None for a call that passes through."""
         ...
 
     async def note_written(self, frame: Frame) -> None:
@@ -66,7 +67,7 @@ class CallHandler(Protocol):
         ...
 
     def note_change(self) -> None:
-        """Note that the server reported a change of its tools."""
+        """Note that the tools of the server may have changed."""
         ...
 
 
@@ -74,13 +75,13 @@ class Upstream(Protocol):
     """The connection to one server."""
 
     receiver: "Relay"
-    """Set before the start."""
+    """The relay that gets the server's messages; it is set before the start."""
 
     @property
     def is_running(self) -> bool: ...
 
     async def start(self, tasks: TaskGroup) -> None:
-        """Open the connection, and tell the receiver when it ends. Raises `ToolError`: it cannot be opened."""
+        """Open the connection, and tell the receiver when it has ended. Raises `ToolError`: it cannot be opened."""
         ...
 
     async def send(self, line: bytes) -> None:
@@ -94,7 +95,7 @@ class Upstream(Protocol):
 
 
 class Host:
-    """One host and its server: the answers that the host waits for, and the requests that it has to answer."""
+    """One host and its servers: the requests that the host waits for, and the requests that the host has to answer."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         """`write` sends a line to the host."""
@@ -102,13 +103,13 @@ class Host:
         self.tasks = tasks
         self.relays: list[Relay] = []
         self.names_servers = False
-        """The host knows each tool by its name in the catalogue, which begins with the server's."""
+        """Whether the host knows each tool by its name in the catalogue, which begins with the name of the server."""
         self.handshake: Raw | UnsetType = UNSET
-        """The parameters with which the host initialized."""
+        """The parameters of the host's last `initialize` request."""
         self.client: dict[str, JsonValue] = {}
         """What the host said about itself in its last handshake or request."""
         self.envelope: dict[str, JsonValue] = {}
-        """The keys of `_meta` that each request of the host has, from revision 2026-07-28 on."""
+        """The protocol's keys in `_meta` of the host's last request, from revision 2026-07-28 on; otherwise empty."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
@@ -162,7 +163,7 @@ class Host:
                     answer = await self.route(frame)
                 except PlanwardenError as error:
                     answer = frames.build_error(request_id, frames.INVALID_PARAMS, error.message)
-                # The outermost handler of a request: the host is told that it failed, and the log says why.
+                # The outermost handler of a request: the host is told that the request failed, and the log says why.
                 except Exception:
                     logger.exception("a request failed")
                     text = "planwarden failed; see its log"
@@ -193,7 +194,7 @@ class Host:
             relay.forward(frame)
 
     def stop_waiting(self, request_id: RequestId) -> None:
-        """Leave the request without an answer, because its host is gone, unless it is on its way to a server."""
+        """Stop answering the request, whose client is gone, unless a server still has to answer the request."""
         scope = self._requests.get(request_id)
         if scope is not None and not any(relay.is_asked(request_id) for relay in self.relays):
             scope.cancel()
@@ -203,7 +204,7 @@ class Host:
 
         Raises `ToolError`: the host answered with an error, or with something that is not a result.
         """
-        # A server, which chooses the ids of its own requests, cannot guess this one.
+        # A server chooses the ids of its own requests, so this id must be one that it cannot guess.
         request_id = f"planwarden-{uuid4().hex}"
         self._questions[request_id] = answer = asyncio.get_running_loop().create_future()
         try:
@@ -217,7 +218,7 @@ class Host:
             del self._questions[request_id]
 
     async def pass_message(self, relay: "Relay", frame: Frame) -> str:
-        """Pass on a request or a notification of a server; return why a request is refused, else an empty text."""
+        """Pass a server's request or notification to the host. Return why a request is refused, else an empty text."""
         if frame.is_request and frame.request_id is not None:
             if len(self._questions) >= MAX_REQUESTS:
                 return TOO_MANY
@@ -281,7 +282,7 @@ class Relay:
         upstream.receiver = self
         self._starting = anyio.Lock()
         self._is_greeted = False
-        """Whether the running server had a handshake."""
+        """Whether the running server has had a handshake."""
         self._failures, self._failure = 0, ""
         """How often the server could not be reached, and why the last time."""
         self._forwarding = 0
@@ -292,7 +293,7 @@ class Relay:
         host.relays.append(self)
 
     async def answer(self, frame: Frame) -> bytes:
-        """Return the answer to a request of the host. Raises `PlanwardenError`: it is a call that cannot be judged."""
+        """Return the answer to a request of the host. Raises `PlanwardenError` for a call that cannot be judged."""
         if frame.method == "tools/call" or is_about_task(frame):
             answer = await self.calls.handle(frame)
             if answer is not None:
@@ -312,7 +313,7 @@ class Relay:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
 
     async def _greet(self, frame: Frame) -> bytes:
-        """Return the answer to the handshake, which succeeds even without the server; the next request tries again."""
+        """Return the answer to the handshake. Without the server, planwarden answers; the next request tries again."""
         self._is_greeted = True
         with suppress(ToolError, TimeoutError):
             await self.ensure_running(greets=False)
@@ -347,12 +348,12 @@ class Relay:
     async def ensure_running(self, *, greets: bool = True) -> None:
         """Start the server unless it runs, and repeat the host's handshake if there was one.
 
-        Raises `ToolError`: it cannot be started; nothing was sent.
+        Raises `ToolError`: the server cannot be started; nothing was sent.
         """
         name, limit_s, failures = f"server {self.config.name!r}", self.config.settings.start_timeout_s, self._failures
         async with self._starting:
             if self._failures != failures:
-                # Another request tried while this one waited.
+                # Another request tried to start the server while this request waited.
                 raise ToolError(self._failure)
             try:
                 if not self._upstream.is_running:
@@ -458,7 +459,7 @@ def is_about_task(frame: Frame) -> bool:
 
 
 def _read_result(frame: Frame) -> dict[str, JsonValue]:
-    """Return the result of a request of the gate. Raises as `Relay.request`."""
+    """Return the result in the answer to a request of the gate. Raises as `Relay.request` does."""
     if frame.error is not UNSET:
         error = frames.read_value(frame.error)
         message = error.get("message") if isinstance(error, dict) else None

@@ -34,7 +34,7 @@ LISTS = {
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
     "prompts/list": ("prompts", "name"),
 }
-"""By method, the key of its list of entries, and the key of an entry's name."""
+"""By listing method: the key of the entries in its result, and the key of the name in an entry."""
 ROUTED = frozenset({"resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get"})
 """Methods about one URI or one prompt."""
 FOR_ALL = frozenset({"initialize", "server/discover", "logging/setLevel", "subscriptions/listen"})
@@ -124,7 +124,7 @@ class ServerGroup(Host):
         raise InvalidArguments(f"Unknown tool: {name[:200]}")
 
     async def _find_task(self, frame: Frame) -> bytes:
-        """Return the answer of the server that has the task. Raises `UnknownThread`: none has it."""
+        """Return the answer of the server that has the task. Raises `UnknownThread`: no server has it."""
         for relay in self.relays[:-1]:
             with suppress(UnknownThread):
                 return await relay.answer(frame)
@@ -166,7 +166,7 @@ class ServerGroup(Host):
                     del self._links[next(iter(self._links))]
 
     async def _find_owner(self, reference: Result) -> Relay:
-        """Return the server that listed the URI or the prompt first, so that no other can take it over."""
+        """Return the first server that listed the name (or a fitting template), so that no other can take over."""
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
@@ -183,7 +183,7 @@ class ServerGroup(Host):
         return owners[name if name in owners else max(templates, key=len)]
 
     async def _ask_all(self, frame: Frame) -> bytes:
-        """Return the merged answers of the servers; if one that can be reached answers with an error, return that."""
+        """Return the merged answers of the servers, or the first error from a server that can be reached."""
         answers: list[Frame] = []
 
         async def ask(relay: Relay) -> None:

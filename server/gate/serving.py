@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Write = Callable[[bytes], Awaitable[None]]
 
 HEADSTART_S = 0.5
-"""Seconds until the store opens even if no call comes: a host's first messages need no store, and pass without one."""
+"""Seconds after which the store opens even if no call has come; a host's first messages pass without a store."""
 
 
 class Opening:
@@ -45,7 +45,7 @@ class Opening:
         self.settled = anyio.Event()
         self.failure: PlanwardenError = StoreError("planwarden is about to end")
         self.exit_code = 0
-        """The exit code of the process after a signal."""
+        """The exit code of the process after a signal; 0 without a signal."""
 
     def fail(self, reason: PlanwardenError) -> None:
         """Answer each call with the reason."""
@@ -84,7 +84,7 @@ class Gate:
         return await (await self.open()).find_login() if has_login else None
 
     async def open(self) -> CallJudge:
-        """Return what judges calls. Raises `PlanwardenError`: the store cannot be opened."""
+        """Wait for the store, then return the judge of calls. Raises `PlanwardenError`: the store cannot be opened."""
         self.opening.has_work.set()
         await self.opening.settled.wait()
         if self.judge is None:
@@ -134,13 +134,13 @@ async def serve_gates(settings: Settings, wire: TextIO) -> None:
 
 
 async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: TextIO) -> None:
-    """Pass messages between the host and the servers, and open the store when a call needs it."""
+    """Pass messages until the host leaves or a signal comes; open the store for a call, or after `HEADSTART_S`."""
     opening, write_lock, ended = Opening(), anyio.Lock(), anyio.Event()
 
     async def write(line: bytes) -> None:
         async with write_lock:
             if not await anyio.to_thread.run_sync(_write, wire, line):
-                # The host has gone: never return, so nothing counts as read by it. The end of its input ends the gate.
+                # The host is gone: never return, so that nothing counts as read. The end of the input ends the gate.
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:
@@ -174,7 +174,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             opening.fail(error)
             await ended.wait()
         except Exception:
-            # Also a failed import: else the thread that reads input would keep the process alive and the host waiting.
+            # Also after a failed import: otherwise the thread that reads input would keep process and host waiting.
             logger.exception("planwarden failed")
             opening.fail(StoreError("planwarden failed; see its log"))
             await ended.wait()

@@ -1,6 +1,6 @@
 """The tools of the wrapped server, put into the catalogue; calls to them go through the relay.
 
-They are listed again before every call that planwarden makes, so that a changed definition is noticed at the last
+The tools are listed again before every call that planwarden makes, so that a changed definition is noticed at the last
 moment, even if the server does not announce changes.
 """
 
@@ -66,17 +66,17 @@ class GatedTools:
         self._home = home
         self._slugs = slugs
         self._tools: dict[str, DownstreamTool] = {}
-        """By the server's own names."""
+        """The tools by the server's own names for them."""
         self.listing: list[JsonValue] = []
-        """As the server sent it last."""
+        """The list of tools as the server sent it last."""
         self._is_listed = False
         self._lock = anyio.Lock()
         self.waiting = Counter[str]()
         """By execution, how many calls of the host wait for it."""
         self.large: dict[str, Raw] = {}
-        """By execution, a result for these calls that is too large to be stored."""
+        """By execution, a result that is too large to be stored, for the calls that wait for the execution."""
         self._gated_calls: dict[str, GatedCall] = {}
-        """By thread, the function that makes its call. The connection of plans leaves these threads to gates."""
+        """By thread, the function that makes its call; the connection that plans use does not make these calls."""
         self._meta: dict[str, dict[str, JsonValue]] = {}
         """By thread, what the host's call has in `_meta`."""
 
@@ -93,11 +93,11 @@ class GatedTools:
                 self.large.pop(execution_id, None)
 
     def note_change(self) -> None:
-        """Have the tools listed at the next call, because the server says that they changed."""
+        """Have the tools listed at the next call, because they may have changed."""
         self._is_listed = False
 
     async def find(self, remote_name: str) -> DownstreamTool | None:
-        """Return the tool of this name, if the server lists one. Raises `ToolError`: the server cannot be asked."""
+        """Return the server's tool of this name, if there is one. Raises `ToolError`: the server cannot be asked."""
         if not self._is_listed or remote_name not in self._tools:
             await self.read()
         return self._tools.get(remote_name)
@@ -145,7 +145,7 @@ class GatedTools:
         return tools
 
     def claim(self, thread_id: str, meta: dict[str, JsonValue]) -> None:
-        """Claim the call of the thread for this gate, even while others have a connection to the server.
+        """Claim the call of the thread for this gate, even if plans have a connection of their own to the server.
 
         `meta` is what the server gets in `_meta` when the call is made.
         """
@@ -222,7 +222,7 @@ class GatedTools:
         Raises:
             ToolError: the call was not sent, or the server refused it or says that it failed.
             OutcomeUnknown: the call was sent and may have happened.
-            StaleDefinition: the server defines it differently now; nothing was sent.
+            StaleDefinition: the server now defines the tool differently; nothing was sent.
         """
         name = tool.definition.name
         await self._check(tool)
@@ -264,7 +264,7 @@ class GatedTools:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
 
     def _pass_large(self, name: str, large: LargeResult, context: CallContext) -> JsonValue:
-        """Keep the result for waiting calls; return what others are told. Raises `ToolError`: it failed or is lost."""
+        """Keep the result for waiting calls; return the text for others. Raises `ToolError` for an error or a loss."""
         text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
         if large.raw is None:
             raise ToolError(f"{name} ran, and its result is lost: {large.message}")

@@ -1,7 +1,7 @@
 """A wrapped server that is a process. It is started when a message needs it, and again after it has ended.
 
-A server that the gate's command line names gets the gate's environment, as the host chose it. One of planwarden.json
-gets the SDK's default variables and its own. Neither gets planwarden's. `address.py` is for servers behind an address.
+A server on the gate's command line gets the gate's environment, as the host chose it. A server of planwarden.json gets
+the SDK's default variables and its own. No server gets planwarden's. `address.py` is for servers behind an address.
 """
 
 import os

@@ -23,10 +23,10 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName,
 MAX_VALUES = 20_000
 MAX_FOLDER_CHARS = 4_096
 FOLDER = "cwd"
-"""The argument, for people and rules, that has the folder of the call."""
+"""The argument in which people and rules see the folder of the call."""
 INPUT = "input"
 BLOCKED = 2
-"""The exit code of a command that denies."""
+"""The exit code with which a hook's command denies the call."""
 MAX_REASON_CHARS = 4_000
 _TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
 
@@ -50,15 +50,15 @@ class GuardedCall:
         self.given = {key: value for key, value in arguments.items() if key not in left_out}
         """The arguments that the tool gets, without the model's remarks about the call."""
         self.folder = folder if shell is None else _find_place(shell, self.given, folder)
-        """Where it runs: the host's folder, or the one that the call names."""
+        """The folder in which the call runs: the host's, or the one that a call of a shell names."""
         self.session = digest(session, context="guard session/v1")[:32]
-        """A digest of the host's session, which is not part of what makes calls identical."""
+        """A digest of the host's session; calls of different sessions can be identical."""
         self.words = words or f"It is about to call {tool}."
         """A sentence for people: what the host is about to do, or says that it has done."""
 
     @property
     def name(self) -> str:
-        """The name that rules know: `claude-code/Bash`."""
+        """The name by which rules know the tool, such as `claude-code/Bash`."""
         return f"{self.host.name}/{self.tool}"
 
     @cached_property
@@ -77,11 +77,11 @@ class GuardedCall:
 
 
 def read_event(host_name: str, text: bytes) -> GuardedCall:
-    """Read what the hook of a host sends.
+    """Return the call in an event that the hook of a host sends.
 
     Raises:
-        InvalidArguments: it is not what that host sends, or cannot be shown to a person as it is.
-        LimitExceeded: it is too large.
+        InvalidArguments: the text is not such an event, or the call cannot be shown to a person as it is.
+        LimitExceeded: the text or the call is too large.
     """
     if len(text) > MAX_EVENT_BYTES:
         raise LimitExceeded(f"the host sent more than {MAX_EVENT_BYTES // 1024} KiB about one call")
@@ -166,11 +166,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why, for the model and the person who reads along."""
     suspension_id: str | None = None
-    """The question that is open about the call."""
+    """The id of the question that is open about the call; None without one."""
     person: str | None = None
     """The reason that the deciding person gave, empty without one; None if no person decided."""
     facts: dict[str, JsonValue] | None = None
-    """What the audit records of a decision by rule; None for what it need not record."""
+    """What the audit records about a decision by rule; None if the audit records nothing."""
 
 
 def deny(reason: str, *, facts: dict[str, JsonValue] | None = None) -> Verdict:

@@ -2,7 +2,7 @@
 
 Only the host's report of a call that it made counts; see `planwarden.tools.guarded.promises`. Unproven strict promises
 refuse a stop `retries` times. Then a person is asked, and the host may stop, so no session is trapped in a loop. A
-program in a shell of the same user can send such events too; the guard refuses `planwarden guard hook` to a model.
+program in a shell of the same user can send such events too; the guard lets no model run `planwarden guard hook`.
 """
 
 import json
@@ -65,7 +65,7 @@ MAX_NAME_CHARS = 200
 NEW = 0
 """The version of a session that is not stored yet."""
 ATTEMPTS = 20
-"""How often a stop is decided while other stops of the same session change what is stored."""
+"""How many times a decision about a stop is tried while other stops of the session change what is stored."""
 MAX_AT = 2.0**37
 """The latest time in a transcript, in Unix seconds: in the year 6325, so that it has a date in every time zone."""
 MAX_CALLS = 2_000
@@ -82,7 +82,7 @@ class StopDecision(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
     """Why the host must go on; empty if it may stop."""
     message: str = ""
-    """What the person is told."""
+    """What the person is told; empty for nothing."""
 
 
 class DoneKeeper:
@@ -106,7 +106,7 @@ class DoneKeeper:
             return build_failure(host, text, self._settings.tables.guard.stop == "closed", error.message)
 
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
-        """Return whether the host may stop. Strict promises refuse a stop `retries` times; then a person is asked."""
+        """Return the decision about a stop. Strict promises refuse a stop `retries` times; then a person is asked."""
         if event.get("agent_id") or _has_running_subagent(event):
             # A subagent itself owes nothing. If one still runs, the host will stop again after it.
             return StopDecision()
@@ -218,7 +218,7 @@ async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
 async def judge_session(
     store: Any, settings: Settings, session: HostSession, calls: Sequence[RecordedCall]
 ) -> PromiseVerdict:
-    """Judge the operator's promises, and those of the trusted folders that contain the folder of the session."""
+    """Return the verdict on the promises of the operator and of the trusted folders around the session's folder."""
     groups = [(session.folder, settings.promises)]
     for trusted in await RecordStore(store, TrustedFolder).all():
         if Path(session.folder).is_relative_to(trusted.folder):
@@ -238,7 +238,7 @@ def read_transcript(text: str, host: str) -> list[RecordedCall]:
     Raises `InvalidArguments`.
     """
     calls: list[RecordedCall] = []
-    # Inside of a JSON text may be characters that `splitlines` takes for ends of lines.
+    # A text in JSON may have characters that `splitlines` takes for ends of lines.
     for number, line in enumerate(filter(str.strip, text.split("\n")), 1):
         event = _read_loosely(line.encode())
         name, at = event.get("hook_event_name"), event.get("at", number)
@@ -273,7 +273,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
     return RecordedCall(
         tool=call.name,
         at=at,
-        # What nobody could judge proves nothing, but it may have changed something.
+        # A call that nobody could judge proves nothing, but it may have changed something.
         succeeded=succeeded if is_whole or succeeded is False else None,
         folder=call.folder[:MAX_FOLDER_CHARS],
         arguments=arguments,
@@ -360,7 +360,7 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
 
 
 def _find_first_folder(record: str) -> str:
-    """Return the folder of the host at its first recorded call, which it may have left since; empty if unknown."""
+    """Return the folder of the host at its first recorded call; the host may have left it. Empty if unknown."""
     for name in (f"{record}.old", record):
         with suppress(OSError, PlanwardenError), open(name, "rb") as file:
             folder = read_object(file.readline()).get("cwd")
@@ -386,7 +386,7 @@ def _read_line(host: str, line: bytes) -> RecordedCall | None:
 
 
 def _read_loosely(text: bytes) -> dict[str, JsonValue]:
-    """Return a JSON object like `read_object`, also one that is nested deeply, has a key twice, or has NaN (then null).
+    """Return a JSON object like `read_object`, even if it is nested deeply, has a key twice, or has NaN (read as null).
 
     Raises as `read_event`.
     """
@@ -453,7 +453,7 @@ def _write_answer(host: str, decision: StopDecision) -> CommandAnswer:
 
 
 def build_failure(host: str, event: bytes, is_closed: bool, reason: str) -> CommandAnswer:
-    """Return the answer if planwarden itself failed. With `is_closed`, refuse a stop, but not twice in a row."""
+    """Return the answer after planwarden itself has failed. With `is_closed`, refuse a stop, but not twice in a row."""
     document: dict[str, JsonValue] = {}
     # An event that cannot be read must not trap the session.
     with suppress(PlanwardenError):

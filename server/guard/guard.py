@@ -1,8 +1,8 @@
-"""The guard of one process: it lets a host's call pass, refuses it, or asks a person, who can let it pass once.
+"""The guard of one process: it allows or denies a host's call, has no opinion, or asks a person, who can allow it once.
 
-To ask about a call, the guard starts an execution whose only step calls the host's tool. So the question is shown,
-answered, reminded of and audited like every other question. All executions about identical calls share a thread, and a
-thread has at most one unfinished execution: an identical call gets the same question.
+To ask about a call, the guard starts an execution whose only step calls the host's tool. So people see and answer the
+question, get reminders, and find it in the audit, as with every other question. All executions about identical calls of
+one principal share a thread, which has at most one unfinished execution: an identical call gets the same question.
 """
 
 import shlex
@@ -36,9 +36,9 @@ STEP = "call"
 SETTLE_S = 10.0
 """How long a call waits for its execution to ask a question or to end; the host's own limit is longer."""
 MAX_OPEN_OF_SESSION = 50
-"""How many questions about calls of one host session may be open; without a limit its model could ask forever."""
+"""How many questions about calls of one host session may be open; without a limit, a model could ask forever."""
 PREFIX = "guard-"
-"""What the ids of the guard's threads begin with; a caller cannot choose the id of a new thread."""
+"""The prefix of the ids of the guard's threads. No other thread has it, because callers do not choose the ids."""
 ATTEMPTS = 5
 """How often the guard tries to decide about a call while other processes change the call's thread."""
 
@@ -56,7 +56,7 @@ class HostGuard:
     async def decide(self, call: GuardedCall, principal: str) -> Verdict:
         """Return the answer to the host; every `PlanwardenError` becomes a refusal."""
         try:
-            # In a thread, because the judge looks at files, and their disk may not answer.
+            # The judge looks at files on disks that may be slow, so it must not run in the event loop.
             verdict = await anyio.to_thread.run_sync(self._judge.judge, call)
             if verdict is None:
                 return await self._decide_by_log(call, principal)
@@ -88,7 +88,7 @@ class HostGuard:
         return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return the limit of open questions that is reached; None if the session may ask another question."""
+        """Return the reached limit of open questions as a phrase; None if the session may ask another question."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
@@ -119,7 +119,7 @@ class HostGuard:
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return the verdict that follows from the execution; None if none does."""
+        """Return the execution's verdict on the call; None if it has none, or if its pass has already been taken."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)
@@ -151,8 +151,8 @@ class HostGuard:
 
 
 def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
-    """Return the refusal if a person or a form of the host said no within the last hour. Otherwise the call is asked
-    about again: after that hour, or at once if nobody answered or only a model said no."""
+    """Return the refusal if a person or a form of the host said no within the last hour; otherwise None. Then the guard
+    asks again: after that hour, or at once if nobody answered or only a model said no."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:
@@ -173,13 +173,13 @@ def _explain_end(execution: ExecutionState) -> str:
 
 
 def build_guard(settings: Settings, service: Service) -> HostGuard:
-    """Return the guard of a server. Its questions open the inbox, like all others."""
+    """Return the guard of a server; its questions make the server open the inbox, like all other questions."""
     return HostGuard(service, settings, service.open_inbox)
 
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Open a guard for one command; its engine has no tools for plans. `inbox` is the address of an inbox, if known.
+    """Yield a guard for one command, with an engine that has no tools. `inbox` is the address of an inbox, if known.
 
     Raises:
         StoreError: the store cannot be used.

@@ -1,5 +1,5 @@
-"""Answers `planwarden guard hook` quickly: a running server of the same home judges a call, over a local socket, and a
-call that the host has made is only written to a file.
+"""Answers `planwarden guard hook` quickly: a running server of the same home judges a future call, over a local socket;
+a call that the host has already made is only written to a file.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
 imports little, and sends the event to a server that the host has started anyway. It also sends a digest of the settings
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 DEADLINE_S = 20
-"""After this time the system ends the process, whatever the process is doing; the hook's shell then blocks the call."""
+"""Seconds after which the system ends the process, whatever it is doing; the hook's shell then blocks the call."""
 ANSWER_S = 15.0
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024
@@ -31,7 +31,7 @@ DECLINED = b"declined"
 SESSIONS = "sessions"
 """Below `FOLDER`: the folder with a file for each session of a host. A file has a line for each reported call."""
 MAX_RECORD_BYTES = 32 * 1024 * 1024
-"""The limit for a session's file. A larger file is renamed to `.old`, replacing the last one; a new file begins."""
+"""The limit for a session's file. A larger file replaces the `.old` file, and a new file begins."""
 CUT_CHARS = 2_000
 """How many characters at the beginning, and how many at the end, are kept of a long text in a result."""
 MAX_ITEMS = 20
@@ -39,7 +39,7 @@ MAX_ITEMS = 20
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
-"""Events about what a host did. If planwarden fails, they never block two stops in a row, so no session is trapped."""
+"""Events about what a host did. If planwarden fails, it never refuses two stops in a row, so no session is trapped."""
 
 
 def set_deadline() -> None:
@@ -161,7 +161,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the answer; None if nobody listens or the server declines. A broken answer is `{}`: it blocks a call."""
+    """Return the answer; None if nobody listens or the server declines. `{}` is a broken answer and blocks a call."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:

@@ -2,8 +2,8 @@
 
 `Judge` needs no store for calls of planwarden's own tools, calls that it refuses, calls that only read, and calls
 that a rule without a budget allows. The guard starts an execution about every other call. The host's call then passes
-if that execution made exactly this call, and a person, a grant or a rule released it within the last hour. A commit
-takes the pass before the host gets the answer, so the pass counts once over all processes.
+if that execution made exactly this call, and a person, a grant or a rule released the call within the last hour. A
+commit takes the pass before the host gets the answer, so each pass counts only once among all processes.
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ from planwarden.server.settings.configuration import PLAN_FOLDER, Settings
 from planwarden.tools.guarded.hosts import GUARD_TOOL, OWN_TOOLS, PASS_S, find_host_tool
 
 KEEP_S = 24 * PASS_S
-"""How long the store knows that a pass was taken: longer than `PASS_S`, in case the clock is set back."""
+"""How long the store remembers that a pass was taken: longer than `PASS_S`, in case the clock is set back."""
 RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "embedder"})
-"""A decision releases a call only with one of these assurances; no setting adds another."""
+"""The only assurances with which a decision releases a call; no setting adds to them."""
 
 
 class Judge(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class Judge(msgspec.Struct, frozen=True):
     home: Path
     environment: Mapping[str, str]
     library: PlanLibrary | None = None
-    """The saved plans, if each of them is a tool of planwarden."""
+    """The saved plans; None unless each plan is also a tool of planwarden."""
 
     def judge(self, call: GuardedCall) -> Verdict | None:
         """Return the verdict if it needs no store; None if somebody must be asked, or a budget must be counted."""
@@ -107,7 +107,7 @@ def build_judge(settings: Settings) -> Judge:
 
 
 def find_definition(call: GuardedCall) -> ToolDefinition:
-    """Return the definition under which the call is judged and asked about."""
+    """Return the definition of the called tool, which is used to judge the call and to ask a person about it."""
     tool = find_host_tool(call.name)
     assert tool is not None, call.name
     return tool.definition

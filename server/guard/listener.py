@@ -2,7 +2,7 @@
 
 An answer counts only if the host gets it from its hook. A model that calls `guard_call` itself gets only a text. Its
 call also takes no pass if `_meta` has the id that Claude Code adds to the calls of its model. The socket (see
-`hook_client`) is in a folder of the home that only its owner may enter, and only answers hooks.
+`hook_client`) answers only hooks, and is in a folder of the home that only the folder's owner may enter.
 """
 
 import json

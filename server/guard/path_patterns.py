@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 MAX_PATH_CHARS = 4_096
-"""The system refuses to open a longer path."""
+"""The longest path that the system opens."""
 MAX_ENTRIES = 20_000
-"""How many entries of folders are looked at for one call."""
+"""The most entries of folders that are looked at for one call."""
 MAX_PATHS = 1_000
-"""How many paths one pattern may match."""
+"""The most paths that one pattern may match."""
 MAX_PARTS = 100_000
-"""How many names the paths of one call may have together: the system is asked about each of them."""
+"""The most names that the paths of one call may have together: the system has to look up each name."""
 MAX_ALTERNATIVES = 100
-"""How many texts the braces of one text may expand to."""
+"""The most texts to which the braces of one text may expand."""
 _PATTERN = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -111,7 +111,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return what the braces expand to. If that is too much, keep a text with quotes (JSON), else raise `TooMuch`."""
+    """Return what the braces expand to. If that is too much, return JSON (with quotes) as it is, or raise `TooMuch`."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

@@ -1,8 +1,8 @@
 """What a model may not touch whatever the rules say: planwarden's decisions, its files, and the hooks of the host.
 
-This reads calls as well as it can and errs towards refusing. It cannot see what a script does once started,
-what a variable holds, or what a program writes by itself: a person is asked about a command line that could hide
-that. See docs/guard.md.
+The check reads calls as well as it can and errs towards refusing. It cannot see what a script does once it has started,
+what a variable holds, or what a program writes by itself. If a command line could hide any of these, a person is
+asked. See docs/guard.md.
 """
 
 import os
@@ -23,9 +23,9 @@ from planwarden.tools.guarded.shell import RESERVED, list_words
 from planwarden.tools.guarded.wrappers import RUNNERS, WRAPPERS, InnerCommands
 
 MAX_WORDS = 4_000
-"""The limit for one call; a command line's words count once per folder. The disk is asked where each word leads."""
+"""The most words of one call that are looked up on the disk; those of a command line count once for each folder."""
 MAX_FOLDERS = 50
-"""The limit for one command line: each `cd` starts in the folder before it, so the paths can grow long."""
+"""The most folders in which one command line works: each `cd` starts where the previous one led, so paths can grow."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
 PROGRAM = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
@@ -42,7 +42,7 @@ OPTIONS_WITH_VALUE = frozenset({"--home", "--store", "--model", "--mcp-config"})
 MAX_OPTIONS = 100
 """The most words that are looked through for a command of planwarden."""
 VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
-"""A command that names one of them could lead planwarden, or itself, to another home, unless it only searches."""
+"""Variables that could lead planwarden or a command to another home; a command may only search for their names."""
 CONTENT = frozenset(
     {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
 )
@@ -54,14 +54,14 @@ DELETING = frozenset(
 COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
 """Programs that put files into a given folder."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
-"""Programs that search the folder in which they run if they are given no other."""
+"""Programs and options that search the folder in which the command runs if it is given no other folder."""
 READING_ALL = frozenset(
     {
         *("rg", "ag", "ack", "ugrep", "rgrep", "--no-index", "tar", "bsdtar", "pax", "rsync", "zip"),
         *("7z", "7za", "7zr", "7zz", "-exec", "-execdir"),
     }
 )
-"""Programs and options that read all folders below the given one; those of `READING_MUCH` do so with an option."""
+"""Programs and options that read all folders below a given one; those of `READING_MUCH` need a recursive option."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments of hosts' tools that name the folder to search."""
@@ -85,7 +85,7 @@ HOST_FOLDERS: Mapping[HostName, tuple[str, str]] = {
     ),
     "cursor": (".cursor", "hooks.json mcp.json cli.json agents commands extensions plugins skills"),
 }
-"""The name of a host's folder in a project and in most homes, and the entries that say what runs in the host.
+"""The name of each host's folder in projects and most homes, and the entries there that say what the host runs.
 
 Sources: those of `planwarden.tools.guarded.hosts`, https://code.claude.com/docs/en/settings,
 https://developers.openai.com/codex/config-reference, https://geminicli.com/docs/reference/configuration,
@@ -94,7 +94,7 @@ HOST_FILES = (
     *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
     *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
 )
-"""Code of hosts outside these folders."""
+"""Code of hosts outside `HOST_FOLDERS`."""
 _HOST_FOLDER_NAMES = frozenset(name for name, _ in HOST_FOLDERS.values())
 _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
@@ -123,7 +123,7 @@ def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) 
 
 
 class _CallCheck:
-    """One look at one call. Raises `TooMuch`."""
+    """The check of one call, which raises `TooMuch` for a call that is too large to check."""
 
     def __init__(self, home: Path, environment: Mapping[str, str], call: GuardedCall) -> None:
         self._home = os.path.realpath(home)
@@ -201,7 +201,7 @@ class _CallCheck:
         return None
 
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
-        """Return why a command may not act on a whole folder that it is given: it contains protected paths."""
+        """Return why the command is refused if it acts on all of a folder with protected paths; None otherwise."""
         programs = frozenset(word.rpartition("/")[2] for word in words)
         operands = _list_operands(words)
         refusal = None
@@ -256,7 +256,7 @@ class _CallCheck:
 
     @cached_property
     def _above(self) -> frozenset[str]:
-        """Return the folders above planwarden's home, and above existing code of hosts."""
+        """Return planwarden's home and existing code of hosts, with all folders above them."""
         code = list_code_of_hosts(self._environment, self._call.folder)
         return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
 
@@ -288,7 +288,7 @@ class _CallCheck:
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yield every text in the arguments with the key above it; a list of texts also as one text."""
+    """Yield every text in the arguments, each with the key above it; yield a list of texts also as one text."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         key, node = stack.pop()
@@ -338,7 +338,7 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 
 def _runs_planwarden(text: str) -> bool:
-    """Return whether the command line, or a command behind a wrapper in it, runs planwarden, other than to read."""
+    """Return whether the command line runs planwarden, directly or behind a wrapper, other than to read."""
     inner = InnerCommands(text).list_words()
     return any(_decides(words, is_sure=inner.get(tuple(words), True)) for words in chain(list_words(text), inner))
 

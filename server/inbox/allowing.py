@@ -1,8 +1,8 @@
 """Allowing calls in advance from a question: who may do it, for which questions, and the answer that comes with it.
 
 The answer is stored first, then the grant, and only then is anything called that the answer released. So a crash
-between the two leaves an answered question and nothing allowed, and never the reverse. A grant made by an answer has
-the id of its question, so a form that is sent twice finds it.
+between answer and grant leaves an answered question and nothing allowed, and never the reverse. A grant that came with
+an answer has the id of the question, so a form that is sent a second time finds the grant.
 """
 
 import logging
@@ -48,8 +48,8 @@ def build_authority(request: InboxRequest) -> Authority:
 
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
-    """Return the question that the address names. Raises `BadForm` if this person's word is not enough to allow what
-    it asks."""
+    """Return the question that the address names. Raises `BadForm` if this person's approval is not enough to allow
+    such calls, or if this process lacks tools of the run."""
     record = await find_question_of(request)
     question, policy = record.question, request.service.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")
@@ -61,7 +61,7 @@ async def find_allowable(request: InboxRequest) -> QuestionRecord:
 
 
 def find_step_tool(record: QuestionRecord) -> str | None:
-    """Return the tool whose calls in this step of the saved plan can be allowed, or None if the question allows none.
+    """Return the tool whose calls in this step of the saved plan can be allowed in advance; None if none can be.
 
     The run must follow the saved plan unchanged, the calls must come from the plan, not from the model, and all of
     them must be on one page, so that the person who allows them has seen them.
@@ -81,8 +81,8 @@ def find_step_tool(record: QuestionRecord) -> str | None:
 
 
 def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
-    """Return the command that lets all calls of a read-only tool run; empty unless the tool's server says that it only
-    reads.
+    """Return the command that lets all calls of the question's tool run; empty unless the server of the tool says
+    that the tool only reads.
 
     The page only shows the command, because no page changes the operator's settings.
     """
@@ -109,7 +109,7 @@ async def find_step(request: InboxRequest, record: QuestionRecord) -> FoundStep:
 
 
 async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_request: GrantRequest) -> Response:
-    """Approve what the question shows, and store the grant that is wanted; a form that comes again changes nothing.
+    """Approve what the question shows, and store the requested grant; a form that is sent again changes nothing.
 
     Raises:
         AlreadyDecided, StaleRevision: nothing was allowed.

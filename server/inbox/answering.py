@@ -107,7 +107,8 @@ async def _build_status_values(request: InboxRequest, record: QuestionRecord) ->
 async def record_answer(
     request: InboxRequest, record: QuestionRecord, decision: Decision, choice: RowChoice | None = None
 ) -> Response:
-    """Record the decision. If it comes too late, return the page of the question as it is now.
+    """Record the decision, and redirect to the question. If the decision comes too late or is not enough, return the
+    page of the question as it is now; if the browser must sign first, return the challenge.
 
     The page keeps the choice about rows if a signature is refused or still needed.
     """

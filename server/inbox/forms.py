@@ -30,7 +30,7 @@ _MORE = Field(
     schema={"description": 'More inputs that the plan takes: an object such as {"name": "value"}. May be left empty.'},
 )
 _FAULT_PREFIX = "inputs: "
-"""`fill_inputs` begins each fault with this."""
+"""The beginning of each fault that `fill_inputs` reports."""
 
 
 class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,8 +138,8 @@ def build_input_fields(
 def fill_inputs_form(
     inputs: JsonSchema | None, form_texts: Mapping[str, str], values: Mapping[str, JsonValue] = MappingProxyType({})
 ) -> FilledForm:
-    """Return what was sent for the fields of `build_input_fields`, checked against the plan's schema; a fault is listed
-    at its field if it has one."""
+    """Return what was sent for the fields of `build_input_fields`, checked against the plan's schema; a fault that
+    belongs to a field is listed at that field."""
     fields = build_input_fields(inputs, values)
     declared = [field for field in fields if field.key != MORE_KEY]
     filled = fill_form(declared, form_texts)
@@ -171,7 +171,7 @@ def build_fault_remark(inputs: FilledForm) -> Remark:
 
 
 def keep_texts(inputs: JsonSchema | None, form_texts: Mapping[str, str]) -> FilledForm:
-    """Return the unchecked texts that were typed into those fields that the plan's inputs still have."""
+    """Return the typed texts, unchecked, of those fields that the plan's inputs still have."""
     keys = (field.key for field in build_input_fields(inputs))
     return FilledForm(texts={key: form_texts[key] for key in keys if key in form_texts})
 

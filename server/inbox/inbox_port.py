@@ -1,13 +1,13 @@
 """Decides where a home's inbox is: a port that stays the same, and which of the home's processes serves there.
 
-A lock in the home admits one process. The operating system drops it when that process ends, however it ends, and the
-next one that takes it listens at the same port, which a file in the home remembers. A process that is paused but has
-not ended keeps both. Processes that work on another store with the same home's settings have an inbox of their own.
+A lock in the home admits one process. The operating system frees the lock when that process ends, however it ends. The
+next process that takes the lock listens at the same port, which a file in the home remembers. A paused process keeps
+both lock and port. Processes that work on another store with the same home's settings have an inbox of their own.
 
-Browsers bind signing keys to a host name on a secure page. Of this machine's addresses only `localhost` qualifies, not
-127.0.0.1 (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). A browser may
-connect to either address of that name, so links use the name only if this process listens on both: another program on
-the second address would receive the one-time codes in our links.
+Browsers bind signing keys to a host name on a secure page. Of this machine's names only `localhost` qualifies, and
+127.0.0.1 does not (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). For
+`localhost`, a browser may connect to 127.0.0.1 or to ::1, so links use the name only if no other program can listen on
+either address: that program would receive the one-time codes in our links.
 """
 
 import errno
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 PORT = 8766
 """The port of an inbox for which the settings name none."""
 NEXT_PORTS = range(PORT + 1, PORT + 20)
-"""Tried in this order when the wanted port is taken; then any free one."""
+"""The ports to try in this order when the wanted port is taken; after them, any free port will do."""
 PATIENCE_S = 3.0
-"""How long a port may stay busy after its process has ended; after that, another program must have taken it."""
+"""How long a port may stay busy after its process has ended; later, another program must have taken the port."""
 MAX_RECORD_BYTES = 1_000
 HOSTS = ("localhost", "127.0.0.1")
 BACKLOG = 64
@@ -47,7 +47,7 @@ class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
 
     sockets: tuple[socket.socket, ...]
     has_all_addresses: bool
-    """Whether this process listens on every address of `localhost` at this port."""
+    """Whether this process listens at this port on every address of `localhost` that the machine has."""
 
     @property
     def port(self) -> int:
@@ -74,7 +74,7 @@ class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_port(port: int) -> InboxSockets | None:
-    """Listen on this port at every address of `localhost`; None if it is not free at one of them."""
+    """Listen on this port at every address of `localhost`; return None if the port is not free at one of them."""
     try:
         opened = pair_socket(socket.create_server(("127.0.0.1", port), backlog=BACKLOG))
     except OSError:
@@ -114,7 +114,7 @@ class PlaceRecord(msgspec.Struct, frozen=True):
 
     port: int
     host: str
-    """The host of links to it: `localhost`, or `127.0.0.1` where another program may be behind that name."""
+    """The host in links to the inbox: `localhost`, or `127.0.0.1` if another program may listen at `localhost`."""
     pid: int
     """The process that serves the inbox, or served it last."""
 
@@ -136,7 +136,7 @@ class InboxPort:
         self._held = ExitStack()
         self._busy_since: float | None = None
         self.url: str | None = None
-        """Where the inbox was at the last `take`, whichever process served it; None if none did."""
+        """Where the inbox was at the last `take`, whichever process served it; None if no process did."""
 
     @property
     def is_known(self) -> bool:
@@ -146,7 +146,7 @@ class InboxPort:
     def take(self) -> InboxSockets | None:
         """Return the sockets that this process has to serve from now on; None if another process serves the inbox.
 
-        Also None while the port of a process that has just ended is busy. If no lock can be had, any free port will do.
+        Also return None while the port of a process that has just ended is busy. If the lock fails, use any free port.
 
         Raises:
             OSError: no port is free.
@@ -163,7 +163,7 @@ class InboxPort:
         return listening
 
     def leave(self) -> None:
-        """Let another process serve the inbox; it finds the port free as soon as it has the lock."""
+        """Let another process serve the inbox; the port is free as soon as that process has the lock."""
         self._held.close()
         self.url = None
 
@@ -194,7 +194,7 @@ class InboxPort:
             return listening
 
     def _listen(self, record: PlaceRecord | None) -> InboxSockets | None:
-        """Listen at the port of the settings, else where the inbox was, else near its usual port."""
+        """Listen at the wanted port, else the last port, else near the usual one; None if the last may be closing."""
         last = None if record is None else record.port
         first = self._wanted_port or last or PORT
         for port in dict.fromkeys((first, last or first, *NEXT_PORTS)):
@@ -215,7 +215,7 @@ class InboxPort:
         return listening
 
     def _may_be_closing(self) -> bool:
-        """Return whether a process that was killed may still hold the port: it loses its lock a moment earlier."""
+        """Return whether a killed process may still hold the port, which it loses a moment after the lock."""
         now = time.monotonic()
         if self._busy_since is None:
             self._busy_since = now

@@ -1,9 +1,9 @@
 """Lets all processes of a home that have no port of their own share one inbox.
 
-Until a question needs a person, no process of the home listens and none imports the pages. From then on one process
-serves the inbox (see `inbox_port.py`), and every other process checks once a second whether it has to take over. An
-open page keeps working after a takeover, because sessions, codes and everything else that a page needs are in the
-store. A check costs two system calls. A decision counts, whichever process serves the page.
+Until a question first needs a person, no process of the home listens or imports the pages. From then on, even after a
+restart, one process serves the inbox (see `inbox_port.py`), and every other process checks once a second whether it has
+to take over. An open page keeps working after a takeover, because sessions, codes and everything else that a page needs
+are in the store. A check costs two system calls. A decision counts, whichever process serves the page.
 """
 
 import logging
@@ -69,7 +69,7 @@ class InboxLauncher:
         self._service.inbox_url = None
 
     def _look(self) -> None:
-        """Serve the inbox from now on unless a process already serves it, and tell the service its address."""
+        """Serve the inbox from now on unless a process already serves it, and tell the service the inbox's address."""
         if self._is_serving:
             return
         listening, problem = None, ""
@@ -86,7 +86,8 @@ class InboxLauncher:
             self._tasks.start_soon(self._serve, listening)
 
     def on_commit(self, commit: Commit | None) -> None:
-        """Open the inbox if the commit is of this process, and its execution waits for a person."""
+        """Open the inbox if this process made the commit and the execution waits for a person; call the person, too,
+        if a question needs more than the client's answer."""
         if commit is None or commit.is_foreign:
             return
         execution = commit.execution

@@ -1,8 +1,8 @@
 """The optional passphrase of the inbox: a secret that a person needs in addition to a one-time code.
 
 What is stored is one line, `PARAMETERS:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
-With SQLite it is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that all
-inboxes ask for the same passphrase; there it applies even without the setting, which only demands that one is stored.
+With SQLite the line is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that
+all inboxes ask for the same passphrase, even without the setting, which there only demands that a passphrase is stored.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.secrets import PASSPHRASE
 
 COST, BLOCK_BYTES, LANES = 2**15, 8, 1
-"""Each guess costs 32 MiB of memory and about 100 ms."""
+"""The settings of scrypt, with which each guess takes 32 MiB of memory and about 100 ms."""
 PARAMETERS = f"scrypt:{COST}:{BLOCK_BYTES}:{LANES}"
 """The beginning of the stored line; a line that begins otherwise is not the hash of a passphrase."""
 SALT_BYTES, HASH_BYTES = 16, 32
@@ -50,7 +50,7 @@ class Passphrase(msgspec.Struct, frozen=True):
 
 
 class InboxPassphrase:
-    """The stored passphrase of one inbox. An inbox asks for it when there is one, or when the settings want one."""
+    """The passphrase of one inbox, which asks for it when one is stored, or when the settings demand one."""
 
     def __init__(self, settings: Settings, secrets: SecretStore) -> None:
         self._secrets = secrets
@@ -67,7 +67,7 @@ class InboxPassphrase:
 
         Raises:
             UsageError: a passphrase is asked for, but no hash of one is stored, so nobody can log in.
-            StoreError: it cannot be read.
+            StoreError: the stored line cannot be read.
         """
         data = await self._secrets.read(PASSPHRASE) if self._is_possible else None
         if data is None and not self._is_wanted:
@@ -80,11 +80,11 @@ class InboxPassphrase:
         return passphrase
 
     async def replace(self, text: str) -> None:
-        """Store the hash of `text` in place of any earlier one.
+        """Store the hash of `text` in place of any earlier hash.
 
         Raises:
             UsageError: the passphrase is too short or too long.
-            StoreError: it cannot be stored.
+            StoreError: the hash cannot be stored.
         """
         if not MIN_CHARS <= len(text) <= MAX_CHARS:
             raise UsageError(f"a passphrase has {MIN_CHARS} to {MAX_CHARS} characters")
@@ -97,7 +97,7 @@ class InboxPassphrase:
         """Ask for no passphrase from now on; False if nobody was asked for one before.
 
         Raises:
-            UsageError: the settings want one.
+            UsageError: the settings demand a passphrase.
         """
         if self._is_wanted:
             raise UsageError("planwarden.toml wants a passphrase; remove passphrase_file under [inbox] first")

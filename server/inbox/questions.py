@@ -3,9 +3,9 @@
 The inbox belongs to the operator, so it shows the questions of every principal. An unknown id and the id of a question
 to the calling model raise the same error.
 
-Usually this process then continues the execution. If it lacks a tool of the execution, because another program
-registered that tool, it only records the decision, and the process that has the tools continues. So no call fails
-because a person decided on the page of the wrong process.
+After a decision this process usually continues the execution. If it lacks a tool of the execution, because another
+program registered that tool, it only records the decision, and the process that has the tools continues the execution.
+So no call fails because a person decided on the page of the wrong process.
 """
 
 from collections.abc import Awaitable, Callable

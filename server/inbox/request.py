@@ -1,6 +1,6 @@
 """One request of a person with a session: who it is, the fields of the form, and how to respond.
 
-A page needs a session. A change needs a form that belongs to this session as well. Every error becomes a page that says
+A page needs a session. A change also needs a form that belongs to this session. Every error becomes a page that says
 what happened.
 """
 
@@ -70,7 +70,7 @@ class NotFound(UsageError):
 
 
 CONFIRMING = ("approve", "keep")
-"""The values that are sent by the buttons that act on a draft."""
+"""The values of the buttons that act on a draft."""
 _KEY = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _OWN_FIELDS = frozenset({"csrf", "decision", "key"})
 Values = dict[str, Any]
@@ -94,7 +94,7 @@ _ERRORS: dict[int, tuple[type[PlanwardenError], ...]] = {
     503: (StoreError,),
     422: (UsageError,),
 }
-"""By HTTP status; the first entry with a class of the error decides."""
+"""The classes of errors for each HTTP status; the first entry that has a class of the error decides."""
 
 
 class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:
-        """Return the page; to an open page only its changing part, or 204 if it already shows that.
+        """Return the page. To an open page, return only its changing part, or 204 if the page already shows that part.
 
         `token` changes with what the page shows.
         """
@@ -169,14 +169,14 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     def confirm(self, draft: JsonValue, render_draft: Callable[[str], Response]) -> Response | None:
         """Return None if the form approves the draft that its page showed, else the page that shows this draft.
 
-        Only the page that shows a draft holds its hash, in the field `seen`, so nobody can approve another draft.
+        Only the page that shows a draft holds its hash, in the field `seen`, so a draft must be shown to be approved.
         """
         draft_hash = hash_draft(draft)
         is_shown = compare_digest(self.form_value("seen").encode(), draft_hash.encode())
         return None if is_shown and self.form_value("decision") in CONFIRMING else render_draft(draft_hash)
 
     def keep_key(self, remark: Remark | None, *, is_new: bool) -> str:
-        """Return the key of a form that is shown again; a new key if the form is new or has become another one."""
+        """Return the key of a form that is shown again; a new key for a new form, and after a conflict (status 409)."""
         is_other = remark is not None and remark.status == 409
         return self.new_key() if is_new or is_other else self.form_value("key")
 
@@ -284,7 +284,7 @@ def describe_refusal(error: PlanwardenError, outcome: str = "") -> Remark:
 
 
 def hash_draft(draft: JsonValue) -> str:
-    """Return what the page that shows a draft holds in its field `seen`."""
+    """Return the hash of a draft, which the page that shows the draft holds in its field `seen`."""
     return digest(draft, context="inbox-draft/v1")
 
 
@@ -326,7 +326,7 @@ async def _load_session(
 
 
 def _redirect_to_pairing(http: Request) -> Response:
-    """Ask for a code, unless the browser may have withheld the cookie.
+    """Send the browser to the form for a code, or to a page that reloads itself if the cookie may have been withheld.
 
     Browsers withhold a strict cookie from every request that another site started, including a click on a link in a
     chat. A page of ours that reloads itself is not another site (https://www.rfc-editor.org/rfc/rfc6265#section-5.3 and

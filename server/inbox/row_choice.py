@@ -1,9 +1,9 @@
 """The rows of one question: what a person has chosen so far, and how a page shows it.
 
-A page shows some of the rows, each with its exact call, what became of it, and inputs to edit it. The server keeps
-nothing between two pages: what was chosen on the others travels in hidden fields of the form, and counts only when the
-form is sent with a decision. So it works without script, and nothing that was typed reaches an address or the log
-before somebody decides.
+A page shows some of the rows, each with its exact call, what became of the call, and inputs to edit it. The server
+keeps nothing between two pages: what was chosen on other pages travels in hidden fields of the form, and counts only
+when the form is sent with a decision. So choosing works without script, and nothing that was typed reaches an address
+or the log before somebody decides.
 """
 
 import json
@@ -25,14 +25,14 @@ from planwarden.server.views.fields import Field, format_ranges, read_number, re
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
-"""The limit for all rows of a page: browsers send each field, and perhaps a second one that says to leave it out."""
+"""The most fields on a page: browsers send each field, and perhaps another field that says to leave it out."""
 MAX_PAGE_CHARS = 96 * 1024
-"""The limit for the arguments of a page as JSON; its form sends all of them back."""
+"""The limit for all arguments on a page as JSON; the form of the page sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
 """The limit for all edited rows: encoded for a form, they and one page stay below the size limit of a body."""
 MAX_FAULTS = 5
 MAX_COLUMNS = 12
-"""The limit for a table; rows with more arguments list them one below the other."""
+"""The most columns of a table; rows with more arguments list them one below the other."""
 _WHOLE = ".all"
 """The end of the key of an input that holds all arguments of a row."""
 
@@ -41,7 +41,7 @@ class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What was chosen, and the page on which the person is."""
 
     page: int = 0
-    """Counted from 0."""
+    """The index of that page, counted from 0."""
     left_out: frozenset[int] = frozenset()
     edits: Mapping[int, dict[str, JsonValue]] = msgspec.field(default_factory=dict[int, dict[str, JsonValue]])
     """All arguments of the edited rows, as they would run."""
@@ -87,8 +87,8 @@ def split_rows(rows: Sequence[CoveredCall]) -> tuple[range, ...]:
 
 
 def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbox) -> dict[int, tuple[Field, ...]]:
-    """Return the inputs of the shown rows: one for each argument, or one for all of them where a page would have too
-    many.
+    """Return the inputs of the shown rows: one for each argument, or one for all arguments of a row if the page would
+    have too many inputs.
 
     A row that is too long for a form, or whose tool is gone, has no inputs.
     """

@@ -1,11 +1,11 @@
 """ASGI middleware in front of every page: refuses foreign requests, and sets the security headers.
 
 Before any page reads the request, it refuses foreign `Host` headers (a web page that rebinds its name), pages inside
-frames, and changes that another site started. Starlette limits bodies. Sources: the Fetch standard on `Origin`
-(https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), CSP 3
-(https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not `no-referrer`, because with `no-referrer`
-browsers send `Origin: null` with our own forms, which then look like foreign ones. Other sites receive no referrer
-either way.
+frames, changes that another site started, and a `Content-Length` over the limit; Starlette limits the bodies. Sources:
+the Fetch standard on `Origin` (https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata
+(https://www.w3.org/TR/fetch-metadata/), CSP 3 (https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not
+`no-referrer`, because with `no-referrer` browsers send `Origin: null` with our own forms, which then look like foreign
+ones. Other sites receive no referrer either way.
 """
 
 from collections.abc import Callable, Collection

@@ -1,9 +1,9 @@
 """Access to the inbox: one-time codes that never pass through MCP, and the sessions that they open.
 
 A link holds 256 random bits. A typed code holds 60 bits, and a lockout protects it. Both expire within minutes, using
-one voids both, and the store holds only hashes. This does not tell apart programs of one operating-system user, nor
-hide a cookie from other servers on the same loopback address: browsers send cookies to every port of a host
-(https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
+either code voids both, and the store holds only hashes. Codes and sessions do not tell apart programs of one
+operating-system user, and cookies are not hidden from other servers on the same loopback address: browsers send cookies
+to every port of a host (https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
 """
 
 import hashlib
@@ -27,7 +27,7 @@ SESSION_S = 12 * 3600.0
 """How long a session lasts; use does not extend it."""
 TYPED_CHARS = 12
 ATTEMPTS, ATTEMPTS_S = 5, 900.0
-"""After this many wrong codes in this many seconds, every typed code is refused."""
+"""The number of wrong codes after which every typed code is refused, and the seconds for which each of them counts."""
 PASSPHRASE_ATTEMPTS = 5
 MAX_PRINCIPAL_CHARS = 128
 _LOCK = "codes"
@@ -164,7 +164,7 @@ class InboxAccess:
         await self._pairings.write(count, entry, lock=_LOCK)
 
     async def _check_lockout(self, now: float) -> None:
-        """Raise `RateLimited` after a few wrong codes, before any typed code is compared."""
+        """Raise `RateLimited` after `ATTEMPTS` wrong codes, before any typed code is compared."""
         if sum(refusal.expires_at > now for refusal in await self._refusals.all()) >= ATTEMPTS:
             raise RateLimited(
                 f"{ATTEMPTS} codes were wrong, so typed codes are refused for {ATTEMPTS_S / 60:.0f} minutes; open the "

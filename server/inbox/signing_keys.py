@@ -23,7 +23,7 @@ from planwarden.storage.sql.records import HasRecords
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50
-"""How many removed keys the page shows; it shows the newest ones."""
+"""The most removed keys that the page shows; it shows the newest ones."""
 
 ROUTES = PageRoutes()
 

@@ -27,10 +27,10 @@ class InboxSite(msgspec.Struct, frozen=True, kw_only=True):
     """One inbox."""
 
     service: Callable[[], Service]
-    """Returns the service; raises `StoreError` while there is none."""
+    """The function that returns the service; it raises `StoreError` while there is no service."""
     settings: Settings
     on_activity: Callable[[], None] | None = None
-    """Called for every request with an open session."""
+    """The function that is called for every request with an open session."""
     origin: str | None = None
     """The origin to which browsers can bind keys, such as `http://localhost:8765`; None if there is none."""
 

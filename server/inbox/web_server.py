@@ -1,4 +1,4 @@
-"""Runs a web server that answers health checks; shuts it down in order when its task is cancelled, as on a signal."""
+"""Runs a web server with a health check; when its task is cancelled, the server shuts down in order, as on a signal."""
 
 import socket
 from collections.abc import Generator, Sequence
@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 SHUTDOWN_GRACE_S = 1
 HEALTH_PATH = "/healthz"
-"""Where proxies and supervisors ask, without a login, whether the process answers. The answer is only `ok`."""
+"""The path at which proxies and supervisors check, without a login, that the process answers; the answer is `ok`."""
 
 
 class HealthMiddleware:

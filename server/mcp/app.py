@@ -1,7 +1,7 @@
 """The view `ui://planwarden/suspension`, in which hosts with MCP Apps show a plan and its open questions.
 
 A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
-and not to the model. Until the plan is over, the view asks again with `app_show`, if the host allows it.
+and not to the model. Until the plan is over, the view asks for news with `app_show`, if the host lets it call tools.
 
 Each question keeps the three voices of every channel (see `card`) in separate fields. A question that a form may decide
 also has that form and a nonce. `app_decide` accepts a decision only with the nonce, for that revision of the question
@@ -41,19 +41,19 @@ from planwarden.server.views.svg import draw_svg, read_rules
 URI = "ui://planwarden/suspension"
 META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
-"""The limit for one result."""
+"""The most questions that one result carries."""
 QUESTION_CHARS = 4_000
-"""The view shows longer questions, and questions that are cut anywhere, but nobody can decide them there."""
+"""The longest question that can be decided in the view, which only shows longer ones and those that are cut."""
 PLAN_KEY = "planwarden/plan"
 WIDTH = 620
 """The width of the drawing in pixels, which fits into a conversation in most hosts."""
 MAX_RESULTS = 12
-"""How many results the view shows: those of the latest steps."""
+"""The most results that the view shows; it shows those of the latest steps."""
 RESULT_CHARS = 300
 _STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
 
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
-"""True when the client that sent the current message draws apps; `record_app_support` sets it."""
+"""Whether the client that sent the current message draws apps; `record_app_support` sets it."""
 
 NONCE_TTL_S = 3_600.0
 _LABEL = b"planwarden app nonce/v1"
@@ -143,8 +143,8 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 
 
 def _build_fields(card: Card) -> dict[str, JsonValue] | None:
-    """Return the form with its numbers as texts, which JavaScript does not round. A person cannot empty a number that
-    has a default, because an empty text is not a number."""
+    """Return the schema of the form, with numbers as texts, which JavaScript does not round; None if there is no form.
+    A person cannot empty a number that has a default, because an empty text is not a number."""
     schema = build_form_schema(card)
     if schema is None:
         return None
@@ -208,7 +208,7 @@ def _describe_place(graph: PlanGraph) -> str:
 
 
 def _list_results(execution: ExecutionState) -> Iterator[JsonValue]:
-    """Return what the tools of the last completed steps returned, and nothing that a model wrote."""
+    """Yield what the tools of the last completed steps returned, and nothing that a model wrote."""
     completed = [step for step in execution.steps.values() if step.status == "completed" and step.calls]
     for step in completed[-MAX_RESULTS:]:
         result, more = step.result, ""

@@ -20,9 +20,9 @@ from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import build_fields
 
 MAX_VALUES = 100
-"""The protocol's limit."""
+"""The most values of one answer that the protocol allows."""
 MAX_EXECUTIONS = 1_000
-"""How many of the newest executions are searched for threads."""
+"""The most executions that are searched for threads, the newest first."""
 
 Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 

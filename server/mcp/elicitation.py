@@ -3,15 +3,15 @@
 A form always has `decision` (approve or reject, required, no default), so accepting an empty or pre-filled form decides
 nothing. In the fields `arg_NAME`, a person may edit arguments that are shown whole. A `requestInput` adds its own
 fields if they are flat and primitive (https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation).
-Clients show only a few lines of a form (see `compact_message`); a question that does not fit them is not asked in one.
-The same question always has the same form, rendered from the stored suspension. Its accepted content has the assurance
-`client` and no more.
+Clients show only a few lines of a form's message (see `compact_message`); a question that does not fit into these lines
+is not asked in a form. The same question always has the same form, rendered from the stored suspension. The accepted
+content of a form has the assurance `client` and no more.
 
 Since 2026-07-28 a call returns the question, and the client repeats the call with the answer. In older revisions the
-server pushes the question while the call waits. Declining or closing a question decides nothing: unattended hosts do
-that. Accepting a link means "agreed to open it"; the person decides there, outside of MCP, and we read the decision
-from the store. The sealed request state holds only ids, a digest and the mode, so repeating an answer changes nothing
-(https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr).
+server pushes the question while the call waits. Declining or closing a question decides nothing, because unattended
+hosts do so too. Accepting a link means "agreed to open it"; the person decides on the page, outside of MCP, and we read
+the decision from the store. The sealed request state holds only ids, a digest and the mode, so repeating an answer
+changes nothing (https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr).
 """
 
 import json
@@ -75,7 +75,7 @@ _UNSEEN = frozenset(
 )
 """Keywords that a form may leave out: they only restrict the answer. Any other unknown keyword rules out a form."""
 _SECRET = re.compile("(?i:pass(?:word|phrase|code)|secret|credential|(?:api|access|private)[ _-]?key|token)s?(?![a-z])")
-"""Words in a field's name, title or description that say that it asks for a secret."""
+"""Words in a field's name, title or description that say that the field asks for a secret."""
 
 _JSON_TYPES: dict[type[object], str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _DECISION_FIELD: dict[str, JsonValue] = {"type": "string", "title": "Decision", "enum": ["approve", "reject"]}
@@ -205,7 +205,7 @@ def _as_text_field(name: str, field: dict[str, JsonValue]) -> dict[str, JsonValu
 
 
 def _read_texts(fields: Iterable[Field], values: dict[str, Any]) -> dict[str, JsonValue]:
-    """Return the values; those that were typed as text into fields of other types are read."""
+    """Return the values; a text that was typed into a field of another type becomes a value of that type."""
     by_name = {field.name: field for field in fields}
     return {
         name: by_name[name].read_typed(value) if name in by_name and isinstance(value, str) else value
@@ -238,7 +238,7 @@ def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonVa
 
 
 def _asks_for_secret(field: Field) -> bool:
-    """Return True for a field to which a form may not ask for an answer, as its format or its words say."""
+    """Return whether the field asks for a secret, as its format or words say; a form may not have such a field."""
     words = (field.name, *(str(field.schema.get(label, "")) for label in _LABELS))
     is_text = field.schema.get("type") == "string"
     return field.schema.get("format") == "password" or (is_text and any(map(_SECRET.search, words)))
@@ -287,7 +287,7 @@ def find_modes(capabilities: ClientCapabilities | None) -> frozenset[Mode]:
 
 
 def find_usable_modes(context: AnyContext) -> frozenset[Mode]:
-    """Return the modes that the client declares and in which it can be sent a question."""
+    """Return the modes that the client declares and in which a question can reach it now."""
     if not (_is_at_least(context, INPUT_REQUIRED_SINCE) or context.session.can_send_request):
         return frozenset()
     modes = find_modes(context.client_capabilities)
@@ -295,7 +295,7 @@ def find_usable_modes(context: AnyContext) -> frozenset[Mode]:
 
 
 def read_reference(context: AnyContext) -> QuestionReference | None:
-    """Return which question an earlier call asked, as this call's request state says, answered or not."""
+    """Return the question that an earlier call asked, answered or not, as this call's request state says; or None."""
     try:
         return msgspec.json.decode(context.request_state or "", type=QuestionReference)
     except msgspec.DecodeError:
@@ -317,8 +317,8 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Ask, and return the answer, or the result with which the call must return the question. Return None when the
-    client failed or another channel decided."""
+    """Ask, and return the answer. From `INPUT_REQUIRED_SINCE` on, instead return the result with which the call must
+    ask. Return None when the client failed or another channel decided."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):
         request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()

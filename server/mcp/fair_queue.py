@@ -1,8 +1,8 @@
 """Decides whose request runs next: a caller that sends many requests delays its own, not those of other callers.
 
-A few calls of tools of each caller run at a time; the caller's other calls wait in a line. Calls that become tasks, and
-reads of resources, take no turn. A call that runs longer than `WORK_S` probably waits for a person, a tool or a model,
-so the next one begins. A caller that is alone never waits.
+Of each caller, only a few tool calls run at a time; the caller's other calls wait in a line. Calls that become tasks,
+and reads of resources, take no turn. A call that runs longer than `WORK_S` probably waits for a person, a tool or a
+model, so the caller's next call begins. A caller that is alone never waits.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 MAX_AT_ONCE = 2
-"""How many requests of one caller run at a time while another caller sends requests too."""
+"""The most requests of one caller that run at a time while another caller sends requests too."""
 WORK_S = 1.0
 SEEN_S = 2.0
 """How long a caller counts as sending after its last request."""
@@ -69,7 +69,7 @@ class Turns:
 
 
 async def _wait(line: _Line) -> None:
-    """Wait for a turn; `at_work` counts it before this returns."""
+    """Wait for a turn, which `at_work` already counts when this function returns."""
     turn = anyio.Event()
     line.waiting.append(turn)
     try:

@@ -1,11 +1,11 @@
-"""Limits the bytes and, because a value costs more than a byte, also the values of a message before it is parsed.
+"""Limits the size of a message before it is parsed: its bytes and, because a value costs more than a byte, its values.
 
 The answer to a request that exceeds a limit is an error with the request's id, and the connection stays open. The id is
 read without parsing, from the beginning or the end of the message, where clients write it.
 
 The server removes malformed trace context from `_meta`, as https://www.w3.org/TR/trace-context/#processing-model
-demands; OpenTelemetry's readers would log the whole headers that they refuse. It removes baggage too. For the keys see
-https://modelcontextprotocol.io/seps/414-request-meta.
+demands; OpenTelemetry's readers would log the whole headers that they refuse. The server removes baggage too. For the
+keys see https://modelcontextprotocol.io/seps/414-request-meta.
 """
 
 import json
@@ -27,7 +27,7 @@ from planwarden.tools.downstream.value_counter import ValueCounter
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 UNCOUNTED_BYTES = 64 * 1024
-"""A message of at most this size cannot have too many values."""
+"""The size up to which a message cannot have too many values."""
 EDGE_BYTES = 1_024
 """How many bytes at each end of a message are searched for its id."""
 
@@ -41,7 +41,7 @@ _TRACE_CONTEXT = {
     "traceparent": r"(?=.{55,256}\Z)[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?",
     "tracestate": r"[ -~]{0,512}",
 }
-"""Version 00 of `traceparent` has 55 characters, later ones may have more. `tracestate`:
+"""Patterns of the headers: version 00 of `traceparent` has 55 characters, later versions may have more. `tracestate`:
 https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 
@@ -74,7 +74,7 @@ class StandardInput:
 
     def __init__(self) -> None:
         self.send: Callable[[SessionMessage], Awaitable[None]] | None = None
-        """Sends a refusal."""
+        """The function that sends a refusal; None before the server runs."""
         self._stream: BinaryIO = sys.stdin.buffer
         self._own_descriptor: int | None = None
 

@@ -1,8 +1,8 @@
 """The service that requests use, opened in the background after the first answers, which do not need it.
 
-Opening imports most of planwarden. Even on another thread that would slow down the thread that answers. So opening
-begins when a request needs the service, or after `HEADSTART_S`. If the store cannot be opened, the server continues and
-every call that needs the service returns the reason to its caller.
+Opening imports most of planwarden. Even on another thread, the imports would slow down the thread that answers. So
+opening begins when a request needs the service, or after `HEADSTART_S`. If the store cannot be opened, the server
+continues, and every call that needs the service returns the reason to its caller.
 """
 
 import logging
@@ -22,7 +22,7 @@ from planwarden.server.api.service import Service
 logger = logging.getLogger(__name__)
 
 HEADSTART_S = 0.25
-"""How long opening waits for a request that needs the service: enough for a host's first ones, too short to notice."""
+"""How long opening waits unless a request needs it: enough for a host's first requests, too short to notice."""
 
 ServiceOpener = Callable[[], AbstractAsyncContextManager[Service]]
 
@@ -33,7 +33,7 @@ class LazyService:
     def __init__(self, opening: ServiceOpener, principal: Callable[[], str]) -> None:
         self._opening = opening
         self.principal = principal
-        """Returns the principal of the request that is being served."""
+        """The function that returns the principal of the request that is being served."""
         self._listeners: TaskGroup | None = None
         self._service: Service | None = None
         self._failure: PlanwardenError | None = None
@@ -51,7 +51,7 @@ class LazyService:
 
     @property
     def listener_tasks(self) -> TaskGroup:
-        """Runs the tasks that outlive their request. The server cancels them when it stops; they must not raise."""
+        """The task group of tasks that outlive their request. They must not raise; a server that stops cancels them."""
         if self._listeners is None:
             raise StoreError("the server is not running")
         return self._listeners

@@ -24,7 +24,7 @@ HEARTBEAT_S = 3.0
 """How often progress is repeated, for clients whose time limit restarts with every report."""
 
 STREAMED_CHARS = 200
-"""A report shows this many characters from the end of an unfinished answer."""
+"""The most characters from the end of an unfinished answer that a report shows."""
 
 AnyContext = Context[Any, Any]
 

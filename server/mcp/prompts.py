@@ -20,7 +20,7 @@ from planwarden.server.views.question_text import format_lines
 from planwarden.server.views.suspension import Suspension
 
 MAX_SHOWN = 20
-"""How many questions are shown with their facts; the rest are only counted."""
+"""The most questions that are shown with their facts; the rest are only counted."""
 MAX_FACTS = 2_000
 """The limit of the facts of one question, in characters."""
 

@@ -35,7 +35,7 @@ address, and is readable on light and dark backgrounds."""
 
 _MODELS = Annotations(audience=["assistant"], priority=0.3)
 _BOTH = Annotations(audience=["user", "assistant"], priority=0.8)
-"""They have no `lastModified`, so that a listing stays the same and clients can cache it; times are in the content."""
+"""Annotations without `lastModified`, so that listings stay the same and can be cached; times are in the content."""
 
 
 def _resource(uri: str, title: str, description: str, readers: Annotations) -> Resource:
@@ -73,7 +73,7 @@ TEMPLATES = (
 )
 
 PIECE_BYTES = 128 * 1024
-"""How many bytes of an artifact one read returns: as text if they are ASCII JSON, else in base64."""
+"""The most bytes of an artifact that one read returns: as text if they are ASCII JSON, else in base64."""
 
 Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
 
@@ -102,7 +102,7 @@ async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
     view = await service.get_execution(name, observations_after=0, principal=principal)
-    # Who reads it may be no client that can ask.
+    # The reader may be unable to ask a person.
     waiting = find_awaited_person(view)
     return to_short_json(view if waiting is None else ask_for_person(view, waiting), lists=True)
 
@@ -142,7 +142,7 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Raise the same error for unknown, foreign and answered suspensions; the first two take one query each."""
+    """Return the open question. Raises the same error if it is unknown or foreign (after one query) or answered."""
     row = await service.store.find_suspension(name)
     if row is not None and row.principal == principal:
         view, is_open = await service.read_question(row.thread_id, name, principal=principal)

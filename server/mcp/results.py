@@ -22,11 +22,11 @@ from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
 LISTED_ROWS = 20
-"""A list of questions shows at most this many rows of a question about many calls."""
+"""The most rows of a question about many calls that a list of questions shows."""
 LIST_LENGTHS = (100, 20, 5, 1)
-"""How many entries each list keeps; tried in turn while the result is too large."""
+"""The most entries that each list keeps; tried in turn while the result is too large."""
 VALUE_LENGTHS = (2_000, 200)
-"""Up to how many characters a value stays whole; tried in turn while the result is too large."""
+"""The most characters of a value that stays whole; tried in turn while the result is too large."""
 _LONG = frozenset({"result", "arguments"})
 INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
 """Codes that no caller can act on; a result has `internal_error` instead."""

@@ -27,7 +27,7 @@ MAX_LIST_CHARS = 600
 MAX_TITLE_CHARS = 80
 MAX_NAMED_INPUTS = 6
 MAX_TOOL_NAME_CHARS = 40
-"""Hosts put their own prefix before the name, and models accept at most 64 characters in all."""
+"""The longest tool name: hosts put their own prefix before it, and models accept at most 64 characters in all."""
 MAX_DESCRIPTION_CHARS = 500
 MAX_ARGUMENT_DESCRIPTION_CHARS = 200
 
@@ -53,7 +53,7 @@ def list_plan_tools(plans: Sequence[SavedPlan]) -> list[McpTool]:
 
 
 def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
-    """Return a prompt for each plan whose name planwarden's own prompts do not use; its inputs are the arguments."""
+    """Return a prompt, with the plan's inputs as arguments, for each plan whose name no prompt of planwarden has."""
     return [_build_prompt(plan) for plan in plans if find_prompt_clash(plan.name) is None]
 
 
@@ -115,7 +115,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Return the call for values that only the model sees. The model omits empty ones; `run_plan` checks the rest."""
+    """Return the call for values that only the model sees. The model omits empty values; `run_plan` checks the rest."""
     inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "

@@ -111,7 +111,7 @@ changed; get_execution shows everything again, also after a restart: keep thread
 get_execution later."""
 
 QUESTION_TTL_S = 30 * 24 * 3600.0
-"""How long a client may answer a question that a call returned; the store decides whether it is still open."""
+"""How long a client may answer a question that a call returned; the store decides whether the question is open."""
 
 _STATIC = CacheHint(ttl_ms=3_600_000, scope="public")
 _WITH_PLANS_MS = 5_000
@@ -124,7 +124,7 @@ class InternalFailure(PlanwardenError):
 
 
 class BearerAuth(msgspec.Struct, frozen=True):
-    """Every request over HTTP needs a token that `verifier` accepts."""
+    """How requests over HTTP are authorized: each needs a token that `verifier` accepts."""
 
     settings: AuthSettings
     verifier: TokenVerifier
@@ -144,21 +144,21 @@ class PlanwardenServer(MCPServer[LazyService]):
     ) -> None:
         """The key seals request states and the nonces of views; without one, the server makes a key for its lifetime.
 
-        `extensions` are added to our own; a `Tasks` among them replaces ours. The server lists the saved plans of
-        `warden` and answers hosts' `guard_call`s by its settings; without a `warden` it does neither.
+        `extensions` are added to our own; a `Tasks` among them replaces ours. With a `warden`, the server lists the
+        warden's saved plans and answers hosts' `guard_call`s by the warden's settings; without one, it does neither.
         """
         self.identify: Identify = identify_operator if auth is None else identify_bearer
-        """Returns the caller of the request that is being served."""
+        """The function that returns the caller of the request that is being served."""
         key = request_state_key or secrets.token_bytes(32)
         self.nonces = Nonces(key)
         """The nonces with which views decide questions."""
         self.closed = anyio.Event()
-        """Set when the server has stopped and has closed what it opened."""
+        """The event that is set when the server has stopped and has closed what it opened."""
         bus = InMemorySubscriptionBus()
         self._opener = opener
         self._warden = warden
         self.plan_watch = PlanListWatch(self._list_plans, bus)
-        """Tells clients of changed lists."""
+        """The middleware that tells clients of changed lists."""
         self._turns = Turns()
         self._tasks = next((extension for extension in extensions if isinstance(extension, Tasks)), None) or Tasks()
         others = (extension for extension in extensions if extension is not self._tasks)
@@ -230,7 +230,7 @@ class PlanwardenServer(MCPServer[LazyService]):
             text.detach()
 
     async def list_tools(self) -> list[Tool]:
-        """Return our tools, and each saved plan as a tool if the operator says so.
+        """Return our tools, each saved plan as a tool if the operator says so, and the tools that others registered.
 
         Hosts that draw apps also get the views of the tools, and the tools that only a view calls.
         """

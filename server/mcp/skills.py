@@ -1,7 +1,7 @@
 """Saved plans as Agent Skills, through the extension `io.modelcontextprotocol/skills`: one folder for each plan.
 
 `SKILL.md` says how to call `run_plan`, and `references/inputs.json` has the whole schema of the inputs, if there are
-any. In `SKILL.md`, text from a plan's file cannot begin a line, nor end the front matter, where it is written as JSON.
+any. No line of `SKILL.md` begins with text from a plan's file; as JSON, such text cannot end the front matter either.
 
 Source: https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx (SEP-2640).
 """
@@ -28,7 +28,7 @@ from planwarden.server.views.fields import Field
 SCHEME, MANIFEST, INPUTS = "skill://", "SKILL.md", "references/inputs.json"
 MARKDOWN, FOLDER = "text/markdown", "inode/directory"
 MAX_DESCRIPTION_CHARS = 1_024
-"""The limit of the format of Agent Skills."""
+"""The most characters that the Agent Skills format allows in a description."""
 MAX_INPUT_CHARS = 200
 MAX_URI_CHARS = 300
 FRESH_MS = 5_000
@@ -83,7 +83,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class Skills(Extension):
-    """Serves the plans that `list_plans` returns."""
+    """Serves the plans from `list_plans` as skills."""
 
     identifier = "io.modelcontextprotocol/skills"
 
@@ -107,7 +107,7 @@ class Skills(Extension):
         return [_build_skill(plan) for plan in plans if find_skill_clash(plan.name, plans) is None]
 
     async def read(self, uri: str) -> tuple[str, str] | None:
-        """Return the text and the type of a file; None if there is no such file."""
+        """Return the text and the media type of the file at the address; None if there is no such file."""
         for skill in await self.list():
             path = uri.removeprefix(f"{skill.root}/")
             if path in skill.files:

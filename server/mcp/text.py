@@ -15,7 +15,7 @@ Document = dict[str, Any]
 MAX_TEXT = 60_000
 MAX_VALUE = 4_000
 _SHORT_VALUE = 400
-"""How many characters of a value are shown if the steps would not fit otherwise."""
+"""The most characters of a value that are shown if the steps would otherwise not fit."""
 MAX_STEPS_TEXT = 40_000
 
 
@@ -97,7 +97,7 @@ def is_told(part: Any, message: str) -> bool:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most `limit` characters; a text that is cut ends with its original length."""
+    """Return the text, cut to at most `limit` characters; a text that was cut ends with a note of its full length."""
     if len(text) <= limit:
         return text
     note = f"... [cut; {len(text)} characters in all]"

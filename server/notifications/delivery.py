@@ -19,13 +19,13 @@ TIMEOUT_S = 15.0
 """https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, request timeouts"""
 CONNECT_S = 5.0
 LONGEST_WAIT_S = 6 * 3600.0
-"""The limit for a receiver's `Retry-After`."""
+"""The longest wait that a receiver's `Retry-After` can cause."""
 
 
 async def post(
     message: OutgoingRequest, *, now: float, timeout_s: float = TIMEOUT_S, max_answer_bytes: int = 0
 ) -> DeliveryReceipt:
-    """Send the message; never raise for an error of the network or the receiver. `Retry-After` counts from `now`."""
+    """Send the message; return a receipt even if the network or receiver fails. `Retry-After` counts from `now`."""
     with anyio.move_on_after(timeout_s):
         try:
             return await _send(message, now, max_answer_bytes)
@@ -76,7 +76,7 @@ async def _send(message: OutgoingRequest, now: float, max_answer_bytes: int) -> 
 
 
 def _parse_retry_after(text: str | None, now: float) -> float | None:
-    """Return the wait in seconds from `now` (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
+    """Return the wait in seconds from `now`, if any (https://httpwg.org/specs/rfc9110.html#field.retry-after)."""
     if text is None:
         return None
     if text.isascii() and text.isdigit():

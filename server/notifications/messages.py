@@ -3,8 +3,8 @@
 A notification holds ids and names. It holds no arguments, no text of the agent, and nothing with which its reader could
 decide: people decide in the inbox or the terminal.
 
-Webhooks follow Standard Webhooks 1.0.0 (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md):
-the id stays the same for every attempt, the timestamp is that of the attempt, and both are signed with the body. Push
+Webhooks follow https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md (1.0.0): the
+id stays the same for every attempt, the timestamp is the attempt's own, and both are signed with the body. Push
 messages are published as JSON (https://docs.ntfy.sh/publish/#publish-as-json), so that no text can become a header.
 """
 
@@ -28,7 +28,7 @@ from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS
 
 MAX_NAME_CHARS = 200
-"""The limit for ids and names that come from plans and callers."""
+"""The most characters of an id or a name that comes from a plan or a caller."""
 MAX_TITLE_CHARS = 120
 MAX_MESSAGE_CHARS = 600
 
@@ -49,7 +49,7 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     """The end of a sentence that begins with the receiver: `answered 204`, `did not answer within 15 s`."""
     is_final: bool = False
-    """Another attempt cannot succeed."""
+    """True when another attempt cannot succeed."""
     retry_after_s: float | None = None
     """The wait that the receiver asked for, at most six hours."""
     answer: tuple[int, bytes] | None = None
@@ -88,7 +88,7 @@ def build_outbox(channels: Sequence[NotificationChannel]) -> Outbox | None:
 
 
 def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
-    """Return the event's id for a channel: the same in every process, and for every attempt to send it."""
+    """Return the id of an event's notification on a channel: the same in every process and for every attempt."""
     return f"ntc_{hashlib.sha256(f'{execution_id} {sequence} {channel}'.encode()).hexdigest()[:32]}"
 
 
@@ -133,7 +133,7 @@ def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: S
 def build_request(
     channel: NotificationChannel, notification: Notification, now: float, inbox: str | None
 ) -> OutgoingRequest:
-    """Return the request to send now; `inbox` is the address of the inbox, if one is open."""
+    """Return the request to send now; `inbox` is the address of the inbox, if it is open."""
     link = f"{inbox}/suspensions/{notification.suspension_id}" if inbox and notification.kind != "test" else inbox
     if channel.kind == "webhook":
         return _build_webhook(channel, notification, now, link)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 BATCH = 4
-"""The number of notifications that one channel sends at the same time."""
+"""The most notifications that one channel sends at the same time."""
 CLAIM_S = 60.0
 """How long a claim lasts; longer than an attempt can take."""
 SWEEP_S = 3600.0
@@ -33,10 +33,10 @@ LONGEST_WAIT_S = 2 * 3600.0
 MAX_ATTEMPTS = 12
 GIVE_UP_AFTER_S = 24 * 3600.0
 MIN_ATTEMPTS = 5
-"""A notification gets this many attempts even if it was a day old before any process could send it."""
+"""The fewest attempts before a notification is given up for its age, even if it was old at the first attempt."""
 
 Post = Callable[[OutgoingRequest, float], Awaitable[DeliveryReceipt]]
-"""Sends a request; the number is the current time. Never raises for an error of the receiver."""
+"""A function that sends a request at the given current time; it never raises for an error of the receiver."""
 
 
 class NotificationSender:
@@ -66,7 +66,7 @@ class NotificationSender:
         """By channel: the end of the pause that the receiver asked for."""
 
     async def run(self) -> None:
-        """Deliver until cancelled. Any process sends interrupted notifications again when their claims end."""
+        """Deliver until cancelled. A notification whose sending is cut off is sent again when its claim ends."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
                 tasks.start_soon(self._repeat, partial(self.deliver_due, channel), TICK_S)

@@ -42,7 +42,7 @@ class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     """For an ntfy server that requires an access token."""
     problem: str | None = None
-    """Why this process cannot deliver to it."""
+    """Why this process cannot deliver to the channel; None if it can."""
 
     def __repr__(self) -> str:
         return f"NotificationChannel({self.name!r}, {self.kind}, {self.host!r}, problem={self.problem!r})"
@@ -135,7 +135,7 @@ def _build_channel(settings: NotifySettings, environment: Mapping[str, str]) -> 
 
 
 def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
-    """Return the key of the Standard Webhooks secret in the variable; or an empty key, and why there is none."""
+    """Return the key of the Standard Webhooks secret in the variable and None, or an empty key and what is wrong."""
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

@@ -1,7 +1,7 @@
-"""Makes a plan's file from a finished run, for the command line and a page of the inbox. No other module writes one.
+"""Makes a plan's file from a finished run, for the command line and a page of the inbox. Only this module writes plans.
 
 Arguments whose values occur in the goal will probably differ the next time, such as Ada and 30 in "remind Ada about
-30 EUR". They can become inputs, with the value as default.
+30 EUR". Such arguments can become inputs, with the present value as the default.
 """
 
 import os
@@ -44,7 +44,7 @@ class ProposedInput(msgspec.Struct, frozen=True):
     name: str
     value: str | float
     step_id: str
-    """The first step that has it."""
+    """The id of the first step with the value."""
 
 
 class _Slot(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def check_keepable(execution: ExecutionState) -> Plan:
 
 
 def check_new_name(catalogue: PlanCatalogue, name: str) -> None:
-    """Raise `UsageError` if a plan cannot have this name, or another plan already has it."""
+    """Raise `UsageError` if a plan cannot have this name, or a file with this name already exists."""
     if not is_plan_name(name):
         raise InvalidArguments(f"{name[:80]!r} is not a name of a plan: letters, digits, - and _, at most 64")
     existing = catalogue.get(name) or catalogue.get_fault(name)
@@ -147,7 +147,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
     """Write a new file that only its owner can read, and return its path; never replace a file.
 
     Raises:
-        StoreError: the file cannot be written, or reads back as another plan; then there is no file.
+        StoreError: the file cannot be written, or would read back as another plan; no file is left behind.
         InvalidArguments: the plan is too large for a file, or there is a file of this name already.
     """
     path = folder / f"{name}.yaml"

@@ -1,11 +1,11 @@
 """The saved plans of a process: what the folders hold, and which plan each name means.
 
-The home's folder comes first, then `[plans] folders` in their order. If several folders have a plan of one name, the
-first wins, and the plans that it hides are listed. An unusable file wins too: a slip in the operator's own plan must
-not let the plan of a repository run in its place.
+The home's folder comes first, then `[plans] folders` in their order. If several folders have a plan of the same name,
+the plan in the first folder is used, and the hidden plans are listed. Even an unusable file hides later plans: a slip
+in the operator's own plan must not let the plan of a repository run instead.
 
-The folders are looked at again when somebody asks and some time has passed. Files are read on another thread, so a slow
-disk or a large file never holds the event loop.
+A list of the plans may be up to `FRESH_S` seconds old; a single plan is always looked up anew. Files are read on
+another thread, so a slow disk or a large file never holds up the event loop.
 """
 
 import os
@@ -37,18 +37,18 @@ from planwarden.server.views.listing import SavedPlanLine
 HOME = "home"
 """The source of the operator's own plans."""
 MAX_FILES = 200
-"""How many plans one folder may hold."""
+"""The most plans that one folder may hold."""
 MAX_ENTRIES = 2_000
-"""How many files of any kind one folder may hold."""
+"""The most entries of any kind that one folder may hold."""
 MAX_TOTAL_BYTES = 8 * 1024 * 1024
-"""The limit for all plans together, because they stay in memory."""
+"""The most bytes of all plan files together, because the plans stay in memory."""
 MAX_LISTED = 50
 """The most names in one message."""
 FRESH_S = 2.0
-"""How old a list of plans may be. A plan that runs is always looked up anew."""
+"""The age, in seconds, that a list of plans may reach. A plan is always looked up anew before it runs."""
 
 _FileContents = dict[Path, tuple[FileStamp, SavedPlan | PlanFault]]
-"""What each file held when it was read last; one that did not change is not read again."""
+"""What each file held when it was read last; a file that has not changed is not read again."""
 
 
 class HiddenPlan(msgspec.Struct, frozen=True):
@@ -64,9 +64,9 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
     """What the folders held at one moment."""
 
     plans: tuple[SavedPlan, ...] = ()
-    """Sorted by name."""
+    """The usable plans, sorted by name."""
     faults: tuple[PlanFault, ...] = ()
-    """What cannot be used, sorted by path."""
+    """The files and folders that cannot be used, sorted by path."""
     hidden: tuple[HiddenPlan, ...] = ()
 
     @property
@@ -81,10 +81,10 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
         return next((fault for fault in self.faults if fault.name == name), None)
 
     def find(self, name: str) -> SavedPlan:
-        """Return the plan.
+        """Return the plan of this name.
 
         Raises:
-            UnknownPlan: there is none, or its file cannot be used; the details list the plans that there are.
+            UnknownPlan: there is no such plan, or its file cannot be used; the details list up to `MAX_LISTED` plans.
         """
         entry = self.get(name)
         if entry is not None:
@@ -123,7 +123,7 @@ class PlanLibrary:
         return await anyio.to_thread.run_sync(self.look_now)
 
     def look_now(self) -> PlanCatalogue:
-        """Look as `look` does, but without an event loop. Callers that wait at the same time share one look."""
+        """Return what the folders hold now; needs no event loop. Callers that wait at the same time share one look."""
         asked_at = time.monotonic()
         with self._lock:
             if self._last_look is None or self._last_look[0] <= asked_at:
@@ -139,7 +139,7 @@ class PlanLibrary:
         return (await self.look()).find(name)
 
     async def list_lines(self) -> tuple[SavedPlanLine, ...]:
-        """Return the usable plans by name."""
+        """Return the usable plans that the folders hold now, sorted by name."""
         return tuple(copy_fields(SavedPlanLine, plan, version=plan.digest) for plan in (await self.look()).plans)
 
 
@@ -159,7 +159,7 @@ class _Search:
         self._faults: list[PlanFault] = []
         self._hidden: list[HiddenPlan] = []
         self._owners: dict[str, Path] = {}
-        """The file that has each name."""
+        """By plan name: the first file for the name."""
         self._bytes_left = MAX_TOTAL_BYTES
 
     def build_catalogue(self) -> PlanCatalogue:
@@ -229,7 +229,7 @@ def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
         elif path.suffix == ".yml":
             faults.append(PlanFault(path.stem, path, f"plans are called {path.stem}.yaml or {path.stem}.json"))
         elif os.path.isdir(path):
-            # Unlike `path.is_dir()`, that is False for an entry that cannot be examined.
+            # Unlike `path.is_dir()`, `os.path.isdir` returns False for an entry that cannot be examined.
             faults.append(PlanFault("", path, "it is a folder in a folder of plans, which is not searched"))
     return files, faults
 

@@ -2,7 +2,7 @@
 
 A file is one flat object: `title`, `description`, `inputs` (a JSON Schema) and `todoList`, in YAML or JSON. The writer
 of a file may be hostile, such as the author of a repository: files are limited in size, and devices and pipes are not
-read. Error messages may quote the file, so only the operator sees them: a model learns only that it is unusable.
+read. Error messages may quote the file, so only the operator sees them: a model learns only that the plan is unusable.
 """
 
 import errno
@@ -51,10 +51,10 @@ class SavedPlan(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, JsonValue]
     """The plan as `execute_plan` takes it: all but title and description."""
     digest: str
-    """The version: SHA-256 of the whole content, independent of its layout and of YAML or JSON."""
+    """The version: SHA-256 of the whole content, whatever its layout, and the same in YAML and JSON."""
     path: Path
     source: str
-    """The folder: `home`, or as the operator wrote it in `[plans] folders`."""
+    """The folder that holds the file: `home`, or the folder as the operator wrote it in `[plans] folders`."""
 
 
 class PlanFault(msgspec.Struct, frozen=True):
@@ -99,7 +99,7 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
     """Return the plan that a document holds. What depends on tools or on a thread is checked when the plan runs.
 
     Raises:
-        PlanwardenError: it holds none; the message says why.
+        PlanwardenError: the document holds no usable plan; the message says why.
     """
     if not isinstance(document, dict):
         raise InvalidArguments(f"it is not one object with a todoList, but {describe(document)}")
@@ -146,7 +146,7 @@ def _read_text(document: dict[str, JsonValue], key: str, limit: int) -> str | No
 
 
 def _read_inputs(schema: JsonValue) -> dict[str, JsonValue] | None:
-    """Return the schema of the inputs, or None. Raises `InvalidArguments` unless it is a usable schema of an object."""
+    """Return the schema of the inputs, if any. Raises `InvalidArguments` if it is not a usable schema of an object."""
     if schema is None:
         return None
     if not isinstance(schema, dict):

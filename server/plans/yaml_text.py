@@ -1,4 +1,4 @@
-"""Reads and writes only such YAML as JSON could express.
+"""Reads and writes only the part of YAML that JSON could express.
 
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
 dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge
@@ -18,7 +18,7 @@ from planwarden.agent.common.canonical import MAX_DEPTH
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 
 MAX_VALUES = 100_000
-"""Scalars, lists and objects of one text."""
+"""The most scalars, lists and objects in one text."""
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE, _FALSE = frozenset({"true", "True", "TRUE"}), frozenset({"false", "False", "FALSE"})
@@ -35,8 +35,8 @@ def read_yaml(text: str) -> JsonValue:
     """Return the value of the one document in the text.
 
     Raises:
-        InvalidArguments: not YAML, or YAML that JSON cannot hold; the message says the line, and quotes no content.
-        LimitExceeded: nested deeper than `MAX_DEPTH`, or more than `MAX_VALUES` values.
+        InvalidArguments: the text is not YAML, or JSON cannot hold it; the message names the line if it is known.
+        LimitExceeded: the text is nested deeper than `MAX_DEPTH`, or has more than `MAX_VALUES` values.
     """
     try:
         return _Reader(_UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))).read_document()

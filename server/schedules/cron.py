@@ -3,7 +3,7 @@
 An expression has five fields, read by cronsim as Debian's cron reads them
 (https://github.com/cuu508/cronsim, https://manpages.debian.org/bookworm/cron/crontab.5.en.html). Daylight saving:
 
-* An expression that names hours names times of the day. A time that a gap skips ticks when the gap ends; a time that
+* An expression that names hours ticks at times of day. A time that a gap skips ticks when the gap ends; a time that
   exists twice ticks only the first time; two times that fall on the same moment are one tick.
 * An expression with `*` for the hour ticks by elapsed time, even through an hour that comes twice.
 
@@ -40,7 +40,7 @@ class CronTimes:
         self._is_elapsed = hour.startswith("*") and sample.hours == set(range(24))
 
     def find_next(self, after: float) -> int:
-        """Return the first tick later than `after`."""
+        """Return the first tick later than `after`. Raises `InvalidArguments` if there is none."""
         start = datetime.fromtimestamp(int(after // 1), self._zone)
         for tick in self._walk(start, is_reverse=False):
             if tick > after:
@@ -48,7 +48,7 @@ class CronTimes:
         raise InvalidArguments(f"the cron expression {self._cron!r} never ticks again")
 
     def find_newest(self, at: float) -> int:
-        """Return the last tick that is not later than `at`."""
+        """Return the last tick that is not later than `at`. Raises `InvalidArguments` if there is none."""
         moment = int(at // 1)
         start = datetime.fromtimestamp(moment, self._zone)
         # While an hour comes for the second time, even its later local times have passed once already.
@@ -71,7 +71,7 @@ class CronTimes:
     def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
         if self._is_elapsed:
             times = CronSim(self._cron, start, reverse=is_reverse)
-            # To an only minute cronsim jumps, even over a change of the clock by half an hour. No hour has a minute 60.
+            # If only one minute is named, cronsim jumps even over a clock change; minute 60, in no hour, prevents that.
             times.minutes = {*times.minutes, 60}
             for time in times:
                 yield int(time.timestamp())

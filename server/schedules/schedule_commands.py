@@ -1,4 +1,4 @@
-"""Adds, lists, pauses, resumes and removes schedules, and runs one now.
+"""Adds, lists, pauses, resumes and removes schedules, and starts a run of a schedule at once.
 
 People do this at a terminal or in the browser, and no MCP tool can. The audit records each change and who made it.
 """
@@ -30,7 +30,7 @@ from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, Sch
 MAX_NAME_CHARS = 200
 SHOWN_TICKS = 3
 MAX_TRIES = 20
-"""How often a change is tried, because processes also change the row at each tick."""
+"""The most tries of one change; it may need several, because processes also change the row at each tick."""
 
 
 class ScheduledPlans(PlanRunner, Protocol):
@@ -64,7 +64,7 @@ class ScheduleBook:
         self._channel = channel
 
     async def add(self, request: ScheduleRequest, schedule_id: str | None = None) -> PlanSchedule:
-        """Store a schedule, which ticks from now on. If one has the id `schedule_id`, add nothing and return that one.
+        """Store and return a schedule, which ticks from now on. If the id `schedule_id` is taken, return that schedule.
 
         Raises:
             InvalidArguments: the expression, the zone, the owner or the inputs cannot be used.
@@ -100,7 +100,7 @@ class ScheduleBook:
             owner=schedule.owner,
         )
         await self._schedules.add(schedule, entry)
-        # If the same request came twice at once, the other one may have been faster.
+        # If the same request came twice at once, the other request may have been faster.
         return schedule if schedule_id is None else await self._load(schedule_id)
 
     async def list(self) -> tuple[PlanSchedule, ...]:
@@ -140,14 +140,14 @@ class ScheduleBook:
             raise _gone(schedule_id)
 
     async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
-        """Start a run as a tick at this moment would; return None if the run has to wait until the last one has ended.
+        """Start a run as a tick now would, and return the tick's record; None if the run waits for the last run to end.
 
         If nothing was started, the record says why: the last run is unfinished, or the plan cannot start. `version` is
         the version of the schedule that the person saw.
 
         Raises:
-            UnknownSchedule: it is gone.
-            StaleRevision: it has another version; nothing was started.
+            UnknownSchedule: the schedule is gone.
+            StaleRevision: the schedule has another version; nothing was started.
         """
         for _ in range(MAX_TRIES):
             schedule = await self._load(schedule_id)
@@ -167,7 +167,7 @@ class ScheduleBook:
         raise _busy(schedule_id)
 
     def build_view(self, schedule: PlanSchedule) -> ScheduleView:
-        """Return the schedule as people and programs see it. Raises `InvalidArguments`: its zone is not known here."""
+        """Return the schedule as people and programs see it. Raises `InvalidArguments` if its zone is unknown here."""
         zone = find_zone(schedule.timezone)
 
         def build_time(seconds: float) -> datetime:

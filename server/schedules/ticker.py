@@ -1,8 +1,8 @@
-"""The task that starts what schedules say, in every process that serves.
+"""The task, in every process that serves, that starts the runs of schedules.
 
-Each second it looks for schedules with something to do. A tick takes three commits: the decision to start it, the
-start of the execution, and the record of that. The decision is conditional on the version of the row, and the start has
-a key that only this tick has. So at most one execution is started, by whichever process comes first. If a process is
+Each second it looks for schedules with something to do. A tick takes three commits: the decision to start it, the start
+of the execution, and the record of the start. The decision is conditional on the version of the row, and the start has
+a key that only this tick has. So at most one execution is started, by the process that comes first. If that process is
 killed in between, another process goes on from the row.
 
 Pure functions compute the next state of a schedule, and so what becomes of a tick. `decide` lets it start
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 JUMP_S = 1.0
-"""The clock was set back if it shows this much less than at the last look."""
+"""The step back between two looks beyond which the clock counts as set back."""
 PATIENCE_S = 5.0
-"""A start that was refused is tried again for this long: another process may have the plan or the tools."""
+"""How long a refused start is tried again, because another process may have the plan or the tools."""
 STARTS = 32
-"""How many starts may be under way at the same time."""
+"""The most starts that may be under way at the same time."""
 CHANNEL = "schedule"
 SHOWN_CHARS = 8
 """How many characters of a schedule's id are shown where people read who started an execution."""
 LATE_S = 60.0
-"""A tick decided later than this was missed even if a process ran: the clock jumped, or the process stood still."""
+"""The delay beyond which a tick is missed even if a process ran: the clock jumped, or the process was suspended."""
 OTHERS_S = 10.0
-"""For this long after a tick, a process that began later lets others record that the tick was missed."""
+"""How long after a tick a process that began later leaves it to others to record the tick as missed."""
 MAX_QUEUED = 100
 
 
@@ -141,10 +141,10 @@ class ScheduleTicker:
             await self.start_tick(schedule, schedule.starting_at)
 
     async def start_tick(self, schedule: PlanSchedule, tick_at: int) -> TickRecord | None:
-        """Start the tick that was decided and record it. None when it has to be tried again later."""
+        """Start the decided tick, and store and return its record; None when the start has to be tried again later."""
         record = await self._start(schedule, tick_at)
         if record is not None and not await self._schedules.change(settle(schedule, record)):
-            # Somebody paused it, or another process was faster; the next look finds which.
+            # Somebody paused the schedule, or another process was faster; the next look reads the row again.
             logger.debug("schedule %s was changed while tick %s started", schedule.schedule_id, tick_at)
         return record
 
@@ -192,7 +192,7 @@ class ScheduleTicker:
 
 
 async def find_running_thread(store: Store, schedule: PlanSchedule) -> str | None:
-    """Return the thread of the schedule's last run; None if there is none or it has finished."""
+    """Return the thread of the schedule's last run; None if there was no run, or the last run has finished."""
     if schedule.last_execution is None:
         return None
     header = await store.header(schedule.last_execution)
@@ -214,7 +214,7 @@ def decide(
     """Return the state after the ticks up to `now` were decided; None when there is nothing to decide yet.
 
     `present_since` is when the deciding process began to look at schedules, and `running_thread` is the thread of the
-    last run while that is unfinished.
+    last run while that run is unfinished.
 
     Raises:
         InvalidArguments: the time zone is no longer known here.
@@ -253,7 +253,7 @@ def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """Return the state whose next tick is the first after `now`; None if the next tick is not later than that."""
+    """Return the state whose next tick is the first after `now`; None if its next tick is not later."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 
@@ -276,7 +276,7 @@ def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
 
 
 def _start_or_queue(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
-    """Let the oldest waiting or new tick start, if it may. If a new tick may not start, let it wait or skip it."""
+    """Return the state in which the oldest tick starts if it may; a new tick that may not waits or is skipped."""
     queued = schedule.queued
     if tick_at is not None and (running_thread is not None or queued):
         if schedule.overlap == "skip":

@@ -1,4 +1,4 @@
-"""Builds the catalogue from built-in tools, a program's own, the operator's files, entry points and downstream servers.
+"""Builds the catalogue from built-in tools, an embedding program, the operator's files, entry points and servers.
 
 Each tool gets the operator's settings before it is registered, so that its digest covers them.
 """
@@ -23,7 +23,7 @@ from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.tools import list_builtin_tools
 from planwarden.tools.registry import Registry
 
-# Imported when servers are configured or a warden opens, because a server's first answer does not need it.
+# Imported when servers are configured or a warden opens, because a server's first answer does not need that module.
 if TYPE_CHECKING:
     from planwarden.tools.downstream.servers import DownstreamServers
 
@@ -44,7 +44,7 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
         *_load_entry_points(),
     ]
     registry = Registry(Tool(settings.apply_to(t.definition), t.call, t.resume, t.question) for t in tools)
-    # The tools of a downstream server are unknown until it has listed them.
+    # The tools of a downstream server are unknown until the server has listed them.
     slugs = tuple(f"{config.slug}_" for config in settings.servers.configs)
     tool_names = {name for name in settings.tools if not name.startswith(slugs)}
     if any(config.settings.agent for config in settings.servers.configs):

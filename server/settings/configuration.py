@@ -1,7 +1,7 @@
-"""Settings from `planwarden.toml` and `planwarden.json`, the environment, and arguments; the later ones win.
+"""Settings from `planwarden.toml` and `planwarden.json`, overridden by the environment, and both by arguments.
 
 An unknown key or a wrong value raises an error with the file and the key, so that no setting silently does nothing. The
-policy comes from the file alone and cannot be changed through MCP.
+policy comes from `planwarden.toml` alone and cannot be changed through MCP.
 """
 
 import getpass
@@ -39,14 +39,14 @@ ProcessRole = Literal["front", "worker", "both"]
 """`front` answers callers and people but runs no plans; `worker` runs plans but answers nobody; `both` does both."""
 PROCESS_ROLES: tuple[ProcessRole, ...] = get_args(ProcessRole)
 CONCURRENCY = 100
-"""How many executions a worker runs at a time by default."""
+"""The most executions that a worker runs at the same time, by default."""
 
 
 DATABASE = "planwarden.db"
 FILE = "planwarden.toml"
 SERVERS_FILE = "planwarden.json"
 PLAN_FOLDER = "plans"
-"""Below the home."""
+"""The folder of the operator's own plans, below the home."""
 CALLER = "caller"
 """The model that needs no setting: the calling assistant."""
 HOME_VARIABLE = "PLANWARDEN_HOME"
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     home: Path
     tables: SettingsTables = msgspec.field(default_factory=SettingsTables)
-    """What the file says."""
+    """The tables of `planwarden.toml`."""
     model: str = CALLER
     options: ev.Options = msgspec.field(default_factory=ev.Options)
     policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
@@ -94,7 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     observation: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
     """Where spans, metrics and log lines are sent."""
     environment: Mapping[str, str] = {}
-    """May hold keys, so `repr` leaves it out."""
+    """The environment's variables, which `repr` leaves out because they may hold keys."""
 
     def __repr__(self) -> str:
         return repr(replace(self, environment={})) if self.environment else super().__repr__()
@@ -113,7 +113,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return (*store, *(("--mcp-config", str(self.servers_file)) if is_elsewhere else ()))
 
     def apply_to(self, definition: ToolDefinition) -> ToolDefinition:
-        """Return the definition with the operator's settings for it."""
+        """Return the definition, changed by the operator's settings for the tool."""
         settings = self.tools.get(definition.name)
         return definition if settings is None else replace(definition, **settings.list_changes(), digest="")
 
@@ -127,9 +127,9 @@ def load_settings(
     store: str | None = None,
     has_servers: bool = True,
 ) -> Settings:
-    """Return settings: arguments over environment over file. `mcp_config` replaces the home's `planwarden.json`.
+    """Return the settings: arguments override the environment, which overrides the files.
 
-    Without `has_servers` that file is not read.
+    `mcp_config` replaces the home's `planwarden.json`. Without `has_servers`, no downstream server is configured.
 
     Raises:
         InvalidArguments: a file is not valid TOML or JSON, or has an unknown key or a wrong value.

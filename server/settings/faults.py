@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.suggestions import did_you_mean
 
 MAX_FAULTS = 10
-"""A message names at most this many faults."""
+"""The most faults that one message names."""
 MAX_PATH_CHARS = 200
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -55,7 +55,7 @@ def read_tables(document: object, model: type[Model], file: str) -> Model:
     """Return the document as an instance of `model`; messages call the document `file`.
 
     Raises:
-        InvalidArguments: keys are unknown, or values are wrong; the message names each.
+        InvalidArguments: keys are unknown, or values are wrong; the message names up to `MAX_FAULTS` of them.
     """
     try:
         return model.model_validate(document)
@@ -66,9 +66,9 @@ def read_tables(document: object, model: type[Model], file: str) -> Model:
 
 
 def _list_faults(error: ValidationError, schema: JsonSchema) -> Iterator[tuple[Location, str, str]]:
-    """Yield location, kind and message of the faults; of a union, only what is wrong with the type that was meant.
+    """Yield location, kind and message of each fault; for a union, only faults of the alternative that was meant.
 
-    Pydantic has faults for each alternative, and a name for the alternative in their locations.
+    Pydantic reports faults for every alternative of a union, and puts the alternative's name into their locations.
     """
     faults = [(_leave_out_names(fault["loc"], schema), fault) for fault in error.errors(include_input=False)]
     closer = {location[:length] for location, _ in faults for length in range(len(location))}
@@ -117,7 +117,7 @@ def _write_step(part: str | int) -> str:
 
 
 def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
-    """Return the schema of the value at that location in the document; an empty one if nothing is known about it."""
+    """Return the schema of the value at that location in the document; an empty schema if none is known."""
     part = schema
     for step in location:
         key = "items" if isinstance(step, int) else "properties"
@@ -128,7 +128,7 @@ def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
 
 
 def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
-    """Return the schema that the part refers to, or that of its value if the part is optional."""
+    """Return the schema that the part refers to, or the schema of its value if the part is optional."""
     if "anyOf" in part:
         others = [_resolve(other, schema) for other in part["anyOf"] if other.get("type") != "null"]
         return others[0] if len(others) == 1 else {"anyOf": others}

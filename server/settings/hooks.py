@@ -16,7 +16,7 @@ from planwarden.server.notifications.settings import Variable, read_key
 from planwarden.server.settings.faults import Table
 
 TOLERANCE_S = 300.0
-"""How far a time stamp may be from the time here."""
+"""The most seconds between a message's time stamp and the time here."""
 MAX_ID_CHARS = 256
 MAX_SIGNATURES = 10
 MAX_HOOKS = 100
@@ -35,7 +35,7 @@ def is_timely(message_id: str, timestamp: str, now: float) -> bool:
 
 
 def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
-    """Compare in constant time; return whether any of the blank-separated signatures is that of the message."""
+    """Compare in constant time; return whether one of the first `MAX_SIGNATURES`, separated by blanks, is right."""
     expected = sign_message(key, message_id, timestamp, body).encode()
     values = signatures.split(" ")[:MAX_SIGNATURES]
     return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0
@@ -52,20 +52,20 @@ class HookSettings(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """An address to which somebody posts. It accepts nothing while it has a `problem`."""
+    """An address to which requests are posted; it accepts none while it has a `problem`."""
 
     name: str
     plan: str
     key: bytes = field(default=b"", repr=False)
     problem: str | None = None
-    """Why signatures cannot be checked here."""
+    """Why signatures cannot be checked here; None if they can."""
 
 
 def build_hooks(tables: Mapping[str, HookSettings], environment: Mapping[str, str]) -> tuple[Hook, ...]:
     """Return the hooks in the order of the file. A missing or wrong secret becomes the `problem` of its hook.
 
     Raises:
-        InvalidArguments: there are too many.
+        InvalidArguments: there are too many hooks.
     """
     if len(tables) > MAX_HOOKS:
         raise InvalidArguments(f"planwarden.toml has {len(tables)} [hooks] tables, the limit is {MAX_HOOKS}")

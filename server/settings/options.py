@@ -82,10 +82,10 @@ KNOWN_KEYS = {
 
 
 def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, object]:
-    """Return the given options by the names of `Options`.
+    """Return the given options under the field names of `ev.Options`.
 
     Raises:
-        InvalidArguments: a key is unknown or a value is wrong; the message names it.
+        InvalidArguments: a key is unknown, a value is wrong, or two options exclude each other; the message says which.
     """
     if document is None:
         return {}
@@ -108,7 +108,7 @@ def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, obj
 
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
-    """Return the options; the call's win over the thread's explicit ones, and those win over the server's."""
+    """Return the options: the call's override the explicit options of its thread, which override the server's."""
     inherited = {name: getattr(thread, name) for name in thread.explicit} if thread is not None else {}
     explicit = {**inherited, **call}
     options = {name: explicit[name] for name in explicit if name in _OPTIONS}
@@ -122,7 +122,7 @@ def check_is_run(call: Mapping[str, object]) -> None:
 
 
 def continue_run(begun: ev.Options, options: ev.Options, call: Mapping[str, object]) -> ev.Options:
-    """Return the `options` for continuing an execution; whether it is a rehearsal, or is reviewed, stays as it began.
+    """Return the `options` for continuing an execution, with `rehearse` and `review` as they were when it began.
 
     Raises:
         InvalidArguments: the call wants to make a rehearsal a real run, or the other way round, or to add a review.

@@ -33,7 +33,7 @@ NOT_ALLOWED = "the operator does not allow it"
 
 FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "chdir", "pushd", "popd")
-"""Commands after these run in a folder that a rule on `cwd` does not see."""
+"""Commands that change the folder, so that later commands run where a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
 OAUTH_CHANNEL = "oauth"
@@ -63,13 +63,13 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Implements the engine's `Policy` port."""
 
     trust_caller: bool = False
-    """The calling model's own approval counts; the audit records it as `claimed`."""
+    """Whether the calling model's own approval counts; the audit records such an approval as `claimed`."""
     critical: Literal["signed", "second"] = "signed"
-    """What a critical call needs: `signed`: a signature or a person other than the owner; `second`: only the latter."""
+    """What a critical call needs: `second` is a person other than the owner, `signed` that or a signature."""
     quorum: int = 1
     """How many different people have to approve a critical call."""
     approvers: tuple[str, ...] = ()
-    """Who may approve critical calls; if empty, anybody of sufficient assurance."""
+    """The people who may approve critical calls; if empty, anybody with sufficient assurance."""
     same_person: frozenset[str] = frozenset()
     """Names that mean one person: the owner of local executions, and the operating system's user at the terminal."""
     facts: dict[str, JsonValue] = {}
@@ -111,7 +111,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ) -> Requirement:
         """Return what the rules and the risk require.
 
-        Rules never answer the question of a blocking tool, and never lower what a critical one needs.
+        Rules never answer the question of a blocking tool, and never lower what a critical tool needs.
         """
         if self.rules is None or definition.is_blocking:
             return self.for_risk(definition.risk)
@@ -209,7 +209,7 @@ def _limit_host_call(
 
 
 def _add_up(shares: Iterable[ev.BudgetShare]) -> tuple[ev.BudgetShare, ...]:
-    """Return one share of each budget, because the store keeps one for each call."""
+    """Return the summed share of each budget, because the store keeps only one share of a budget for each call."""
     sums: dict[str, ev.BudgetShare] = {}
     for share in shares:
         before = sums.get(share.budget)
@@ -218,7 +218,7 @@ def _add_up(shares: Iterable[ev.BudgetShare]) -> tuple[ev.BudgetShare, ...]:
 
 
 def _rank(requirement: Requirement) -> int:
-    """Return how strict a requirement is: 3 for a denial, 2 for what a single person may not decide, 1 for the rest."""
+    """Return how strict a requirement is: 3 for a denial, 2 for a signature or a second person, 1 for the rest."""
     if requirement.denied is not None:
         return 3
     return 2 if requirement.needs in ("signed", "second") else 1
@@ -256,15 +256,15 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(value: JsonValue) -> bool:
-    """Return whether a folder's name does not start with `~` and has no part `..`, so that it means what it says."""
+    """Return whether the value is a path that does not start with `~` and has no part `..`."""
     return isinstance(value, str) and not value.startswith("~") and ".." not in value.split("/")
 
 
 def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:
     """Return the authority with the assurance that its channel has for this execution.
 
-    An OAuth login proves a person only if its client does not drive the execution: such a client holds a token of the
-    same person and could decide with it. Without a client id, a login is not accepted: it could be such a client.
+    An OAuth login proves a person only if its client does not drive the execution: a client that does has a token of
+    the same person, with which it could decide. A login without a client id is not accepted: it may be that client's.
     """
     if authority.channel != OAUTH_CHANNEL or authority.assurance not in ("human", "signed", "second"):
         return authority

@@ -62,7 +62,7 @@ class PromiseSettings(Table):
         return self
 
     def build(self, source: str = "") -> Promise:
-        """Return the promise; `source` is the folder whose file it comes from, if it does."""
+        """Return the promise; `source` is the folder whose file has it; empty for the operator's file."""
         plain = self.model_dump(exclude={"when", "requires"})
         return Promise(**plain, when=self.when.build(), requires=self.requires.build(), source=source)
 
@@ -86,7 +86,7 @@ class PromiseTables(Table):
 
 
 def read_folder_file(folder: str) -> str:
-    """Return the text of the folder's promises. Raises `InvalidArguments` if it cannot be read."""
+    """Return the text of the folder's promises. Raises `InvalidArguments` if it cannot be read or is too long."""
     path = Path(folder, PROMISES_FILE)
     try:
         with path.open(encoding="utf-8-sig") as file:

@@ -22,7 +22,7 @@ MAX_RULES = 500
 MAX_CONDITIONS = 20
 MAX_BUDGETS = 5
 MAX_WORDS_CHARS = 600
-"""The longest description of a rule in one line."""
+"""The most characters of a rule's description, which is one line."""
 _GLOB = re.compile(r"[A-Za-z0-9_.\-/*?]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -108,7 +108,7 @@ class RuleSettings(Table):
 
     @cached_property
     def conditions(self) -> tuple[RuleCondition, ...]:
-        """What `when` says."""
+        """The conditions that `when` states."""
         return tuple(_build_condition(pointer, matcher) for pointer, matcher in self.when.items())
 
 
@@ -120,13 +120,13 @@ def build_rule_book(section: Sequence[object]) -> RuleBook:
     """Return the rules in the order of the file.
 
     Raises:
-        InvalidArguments: a rule is not usable; the message names it and the key.
+        InvalidArguments: a rule is not usable; the message names the rule and the key.
     """
     return build_rules(read_tables({"rules": section}, _RuleTables, "planwarden.toml").rules)
 
 
 def build_rules(tables: Sequence[RuleSettings]) -> RuleBook:
-    """Return the rules in this order."""
+    """Return the rules in the given order, numbered from 1."""
     return RuleBook(tuple(_build_rule(number, table) for number, table in enumerate(tables, 1)))
 
 

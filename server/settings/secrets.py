@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 PASSPHRASE = "inbox.passphrase"
 """The name under which the hash of the inbox's passphrase is stored."""
 STATE_KEY = "request-state.key"
-"""The secret that seals what a client carries between two calls. All processes of a home share it, and it outlives
-them: otherwise a client could not answer its question after a restart, or in a call that reaches another process."""
+"""The secret that seals what a client carries between two calls. All present and later processes of a home share it:
+otherwise a client could not answer its question after a restart, or in a call that reaches another process."""
 KEY_BYTES = 32
 
 
@@ -42,7 +42,7 @@ async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
     """Yield the secrets for a process that has no open store; open the store only if the secrets are in it.
 
     Raises:
-        StoreError: that store cannot be opened.
+        StoreError: the store cannot be opened.
     """
     if settings.store.path is not None:
         yield find_secrets(settings, None)
@@ -52,7 +52,7 @@ async def open_secrets(settings: Settings) -> AsyncGenerator[SecretStore]:
 
 
 async def load_request_state_key(store: SecretStore) -> bytes:
-    """Return the key of this home; the first process makes it.
+    """Return the key that seals request states; the first process of the home makes the key.
 
     Raises:
         StoreError: the key cannot be read or stored, or what is stored is not a key.

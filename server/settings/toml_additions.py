@@ -14,7 +14,7 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.paths import replace_file
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Some editors on Windows begin a file with it; TOML has none."""
+"""The mark with which some editors on Windows begin a file; TOML does not know it."""
 
 Additions = Mapping[str, Mapping[str, str]]
 """By the name of a tool: the keys to add, each with its value."""
@@ -33,7 +33,7 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
     """Return the text with the additions: below the header of a tool's table, or at the end if there is no such table.
 
     Raises:
-        UsageError: adding lines cannot do it; the message names the lines that the person can add.
+        UsageError: adding lines cannot achieve that; the message shows the lines for the person to add.
     """
     if text.startswith(BYTE_ORDER_MARK):
         return BYTE_ORDER_MARK + add_to_text(text.removeprefix(BYTE_ORDER_MARK), additions, comment)
@@ -63,11 +63,11 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Replace the file's text in one step and keep the file's mode; a new file is private. Without text, delete it.
+    """Replace the file's text in one step, and keep its mode; a new file is private. If `after` is empty, delete it.
 
     Raises:
         UsageError: the file's text is no longer `before`.
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if read_text(path) != before:
         raise UsageError(f"{str(path.resolve())!r} has been changed; nothing was written, so run the command again")

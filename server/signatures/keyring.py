@@ -1,8 +1,8 @@
 """The signing keys of people: requesting signatures and keys from a browser, and checking what it sends back.
 
 A person adds a key in a session of the inbox. Their first key needs only that session; each further key needs a
-signature by a key that they have. Pages never remove the last key. So a thief of a session cannot add a key for a
-person who has one. But nothing stops a thief of the session of a person without a key.
+signature by a key that they have. Pages never remove the last key. So the thief of a session cannot add a key for a
+person who has a key. But nothing stops such a thief from adding the first key of a person who has none.
 """
 
 import secrets
@@ -84,7 +84,7 @@ class Keyring:
         self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement, nonce: str, text: str
     ) -> None:
         """Verify a signature over the statement and record it in the audit. The challenge cannot be used again, even if
-        this fails.
+        the verification fails.
 
         Raises:
             SignatureRefused: the signature does not count; the audit records the refusal.
@@ -125,10 +125,10 @@ class Keyring:
             raise SignatureRefused("this key was removed or used elsewhere in the meantime; sign again")
 
     async def request_key(self, session: InboxSession, relying_party: RelyingParty) -> BrowserOptions:
-        """Return a challenge for a new key, and one for a known key if this person has a key.
+        """Return a challenge for a new key, and a challenge for a known key if this person has a key.
 
         Raises:
-            UsageError: this person has too many keys, or none of their keys works at this host.
+            UsageError: this person has too many keys, or has keys for other hosts only.
         """
         usable = await self.list_usable_keys(session.principal)
         keys_here = _filter_by_host(usable, relying_party)
@@ -147,7 +147,7 @@ class Keyring:
         """Add a key and return it; `text` is the signature of a known key, if this person has one.
 
         Raises:
-            UsageError: the label is empty, too long or not printable.
+            UsageError: the label is empty, too long or not printable, or this person cannot add a key here.
             SignatureRefused: the key is not valid, or the signature does not count.
         """
         label = label.strip()
@@ -212,7 +212,7 @@ class Keyring:
         """Revoke any key, by its id or at least the first 4 characters of it; only for the operator's terminal.
 
         Raises:
-            UsageError: no key or several keys begin so, or the key was revoked before.
+            UsageError: the text is too short, no key or several keys begin with it, or the key was revoked before.
         """
         if len(beginning) < MIN_BEGINNING_CHARS:
             raise UsageError(f"write at least {MIN_BEGINNING_CHARS} characters of the key's id; a revocation is final")
@@ -241,7 +241,7 @@ class Keyring:
         return nonce.nonce
 
     async def _take_nonce(self, nonce: str, purpose: Purpose, session: InboxSession) -> SigningNonce:
-        """Use the nonce up and return it. Raises `SignatureRefused` if it belongs to another session or purpose."""
+        """Use the nonce up and return it. Raises `SignatureRefused` if it is used, expired or of another use."""
         challenge = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
         if challenge is None or challenge.session != session.hash or challenge.purpose != purpose:
             raise SignatureRefused("this challenge was used before, or has expired; sign again")
@@ -250,7 +250,7 @@ class Keyring:
     async def _verify_own_signature(
         self, session: InboxSession, relying_party: RelyingParty, evidence: SignatureEvidence, signed: bytes
     ) -> KeyUse:
-        """Verify a signature by a usable key of this person. Raises `SignatureRefused` if it does not count."""
+        """Verify a signature by a usable key of this person, and return the key's use. Raises `SignatureRefused`."""
         keys = await self.list_usable_keys(session.principal)
         key = next((key for key in keys if key.credential_id == evidence.credential_id), None)
         if key is None:

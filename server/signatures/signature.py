@@ -83,7 +83,7 @@ class SignatureEvidence(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, *, credential: str, authenticator_data: str, client_data: str, signature: str) -> Self:
-        """Return the evidence whose parts are base64url. Raises `ValueError` for other text."""
+        """Return the evidence, decoded from its base64url parts. Raises `ValueError` for other text."""
         return cls(*map(from_base64url, (credential, authenticator_data, client_data, signature)))
 
     @classmethod
@@ -169,7 +169,7 @@ def verify_signature(
             credential_current_sign_count=0,
             require_user_verification=True,
         )
-    # The library's own errors, and those that it and `cryptography` raise if a key is damaged.
+    # The library's own errors, and the errors that it and `cryptography` raise if a key is damaged.
     except (webauthn.helpers.exceptions.WebAuthnException, *_DAMAGED) as error:
         raise SignatureRefused(f"the signature is not valid: {error}"[:300]) from error
     return verified.new_sign_count
@@ -193,7 +193,7 @@ def verify_registration(text: str, *, challenge: bytes, rp_id: str, origin: str)
             expected_origin=origin,
             require_user_verification=True,
         )
-    # As above; a hostile attestation may also be nested too deeply.
+    # As in `verify_signature`; a hostile attestation may also be nested too deeply.
     except (webauthn.helpers.exceptions.WebAuthnException, *_DAMAGED, RecursionError) as error:
         raise SignatureRefused(f"the new key is not valid: {error}"[:300]) from error
 

@@ -16,15 +16,15 @@ MAX_CHARS = 8_000
 class JsonLines(logging.Formatter):
     """Formats each record as one line of JSON: `time`, `level`, `logger` and `message`.
 
-    If they exist, it adds the `execution_id` and `thread_id` of the running execution, the `trace_id`, `span_id` and
-    `trace_flags` of the current span, and `exception`.
+    It adds, where they exist, the `execution_id` and `thread_id` of the running execution, the `trace_id`, `span_id`
+    and `trace_flags` of the current span, and `exception`.
 
     The trace fields are named as in https://opentelemetry.io/docs/specs/otel/compatibility/logging_trace_context/.
     """
 
     def __init__(self, *, traced: bool) -> None:
         """If `traced`, add the current span of OpenTelemetry to each line."""
-        # Imported only for JSON lines, so that a server with plain lines starts without it.
+        # Imported only for JSON lines, so that a server with plain lines starts without this module.
         from planwarden.agent.runtime.run import running
 
         super().__init__()

@@ -70,7 +70,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
     """Messages to the operator about settings that planwarden does not support."""
     is_demanded: bool = False
-    """True if the file names an endpoint. Only then is a missing package an error: variables may be for others."""
+    """True if the file names an endpoint. Only then is a missing package an error: other programs use variables too."""
     record_arguments: bool = False
     service_name: str | None = None
     """None when OpenTelemetry's own variables name the service."""
@@ -105,7 +105,7 @@ def build_telemetry_settings(environment: Mapping[str, str], otel: OtelTable, li
 def _find_target(
     signal: Signal, otel: OtelTable, environment: Mapping[str, str], problems: list[str]
 ) -> ExportTarget | None:
-    """Return where the signal is sent, or None; add a message to `problems` if a setting is not supported."""
+    """Return where the signal is sent, if anywhere; add a message to `problems` if a setting is not supported."""
     own = environment.get(f"{PREFIX}_{signal.upper()}_ENDPOINT")
     base = environment.get(f"{PREFIX}_ENDPOINT") or otel.endpoint
     if not (own or base):
@@ -128,5 +128,5 @@ def _find_target(
 
 
 def _read_variable(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
-    """Return a variable in lower case; an empty one counts as unset, as the specification says."""
+    """Return a variable's value in lower case; `otherwise` if it is unset or empty, which count as equal."""
     return environment.get(name, "").strip().lower() or otherwise

@@ -1,4 +1,4 @@
-"""Spans of what this process runs, named by OpenTelemetry's GenAI conventions if these have a name.
+"""Spans of what this process runs, with the names of OpenTelemetry's GenAI conventions where those have a name.
 
     invoke_workflow planwarden       from the start, or an answer, until the execution waits or ends
       planwarden.step ID             until the step waits or ends
@@ -6,7 +6,7 @@
         execute_tool NAME            current while the tool runs, so that the tool's own spans come below it
 
 The store keeps the context of the first span with the execution. Any process that continues the execution, even months
-later, uses the same trace, below that span. Spans are sent when they end; a killed process loses its open ones.
+later, adds to the same trace, below that span. Spans are sent when they end; a killed process loses its open spans.
 
 Names: https://github.com/open-telemetry/semantic-conventions/blob/v1.41.0/docs/gen-ai/, in status "Development". Names
 that the conventions lack begin with `planwarden.`.
@@ -32,12 +32,12 @@ from planwarden.agent.core.prompts import Prompt
 logger = logging.getLogger(__name__)
 
 MAX_OPEN = 2_048
-"""Executions with open spans. Beyond this number, the spans of the oldest end as interrupted."""
+"""The most executions with open spans. Beyond this number, the spans of the oldest execution end as interrupted."""
 MAX_STARTING = 256
-"""First spans of executions not committed yet. Those of refused executions stay until newer ones displace them."""
+"""The most first spans of uncommitted executions. A refused execution's span stays until newer spans displace it."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
-"""Characters, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
+"""The most characters of a `tracestate`, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
 
 Attributes = dict[str, AttributeValue]
 _WORKFLOW = "invoke_workflow planwarden"
@@ -53,10 +53,10 @@ class _OpenSpans(msgspec.Struct):
 
 
 class ExecutionSpans:
-    """Opens and ends the spans of executions and steps as events are committed, and opens those of jobs."""
+    """Opens and ends the spans of executions and steps as events are committed, and opens the spans of jobs."""
 
     def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
-        """Take as `model` the name that the settings give the model."""
+        """`model` is the name of the model in the settings."""
         self._tracer = tracer
         self._model = build_model_attributes(model)
         self._records_arguments = record_arguments
@@ -64,7 +64,7 @@ class ExecutionSpans:
         self._starting: OrderedDict[str, Span] = OrderedDict()
 
     def start_execution(self, execution_id: str, thread_id: str) -> tuple[str, str | None] | None:
-        """Start an execution's first span below the current one; return its `traceparent` and `tracestate`."""
+        """Start an execution's first span below the current span; return its `traceparent` and `tracestate`, if any."""
         span = self._tracer.start_span(_WORKFLOW, attributes=_build_attributes(execution_id, thread_id))
         self._starting[execution_id] = span
         if len(self._starting) > MAX_STARTING:
@@ -132,7 +132,7 @@ class ExecutionSpans:
                 span.end()
 
     def _find_open(self, execution: ExecutionState) -> _OpenSpans:
-        """Return the execution's open spans; without any, start one below the execution's first span."""
+        """Return the execution's open spans; if it has none, start a span below the execution's first span."""
         spans = self._open.get(execution.execution_id)
         if spans is None:
             about = _build_attributes(execution.execution_id, execution.thread_id)
@@ -209,7 +209,7 @@ def build_model_attributes(name: str) -> Attributes:
 
 
 def read_stored_context(execution: ExecutionState) -> Context:
-    """Return the context of the execution's first span; an empty one, which begins a new trace, if none is stored."""
+    """Return the context of the execution's first span; if none is stored, an empty context, for a new trace."""
     carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
     return _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
 

@@ -2,10 +2,10 @@
 
 This module is imported only when the operator or an embedding program configures telemetry; otherwise the engine
 only makes one `is None` check per transaction and per call. The process that commits an event counts it, so each
-counts once. Attributes of counters hold no ids or tool names, so no client or server can choose their values.
+is counted once. Attributes of counters hold no ids or tool names, so no client or server can choose their values.
 
-OTLP export sends nothing that a person or a model wrote. OpenTelemetry's SDK reads keys, time-outs, certificates,
-compression, samplers, limits and intervals from its own variables:
+Of what people and models wrote, OTLP export sends only ids and, with `record_arguments`, the arguments of calls.
+OpenTelemetry's SDK reads keys, time-outs, certificates, compression, samplers, limits and intervals from variables:
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
 """
 
@@ -37,7 +37,7 @@ from planwarden.server.telemetry.spans import Attributes, ExecutionSpans, descri
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 FLUSH_S = 3.0
-"""Seconds that closing waits for a collector that does not answer."""
+"""The most seconds that closing waits for a collector that does not answer."""
 TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 """Bucket boundaries for takeovers: the lowest suit a killed process, the highest a silent one with a long call."""
 WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
@@ -45,7 +45,7 @@ WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 MCP_SCOPE, SENDING = "mcp-python-sdk", "MCP send "
 """The scope of the MCP SDK's spans, and the prefix that it gives spans for sent requests."""
 MAX_CHARS = 128
-"""Longest name of a span of the SDK, and longest text of an attribute in it."""
+"""The most characters in the name of a span of the MCP SDK, and in each text attribute of such a span."""
 EXCEPTION_TYPE = "exception.type"
 
 
@@ -186,7 +186,7 @@ def find_question_outcome(suspension: SuspensionState) -> str:
 
 
 class ScrubbingExporter(SpanExporter):
-    """Passes rewritten spans to another exporter."""
+    """Passes spans, as `scrub_span` returns them, to another exporter."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -202,7 +202,7 @@ class ScrubbingExporter(SpanExporter):
 
 
 def scrub_span(span: ReadableSpan) -> ReadableSpan:
-    """Return a span of the SDK without error messages and with its conventional name; any other span unchanged."""
+    """Return a span of the MCP SDK without error messages and with its conventional name; other spans unchanged."""
     if span.instrumentation_scope is None or span.instrumentation_scope.name != MCP_SCOPE:
         return span
     attributes: dict[str, AttributeValue] = {

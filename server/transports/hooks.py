@@ -2,7 +2,7 @@
 
 The signature is the login, so no token is needed. A request that is unsigned, signed with another secret, too old, or
 for a hook that does not exist gets 401 with an empty body. The id of the message is the idempotency key: when a message
-with the same id comes again, the answer is the run that the first one started.
+with the same id comes again, the answer describes the run that the first message started.
 """
 
 import hashlib
@@ -79,7 +79,7 @@ class HookEndpoint:
             return JSONResponse({"code": error.code, "message": error.message}, status)
 
     async def _start(self, hook: Hook, message_id: str, body: bytes) -> Response:
-        """Start the plan, unless a message with this id has started it before."""
+        """Start the plan, unless a message with this id has started it before; return the answer about the run."""
         service = self._service()
         key = SystemKey("hook", hook.name, hashlib.sha256(message_id.encode()).hexdigest()[:32])
         earlier_run = await self._find_run(service, hook, key)
@@ -96,7 +96,7 @@ class HookEndpoint:
         return _describe_run(run)
 
     async def _find_run(self, service: Service, hook: Hook, key: str) -> Response | None:
-        """Return the answer about the run that the key started. Raises `KeyConflict` for a run of another plan."""
+        """Return the answer about the run that the key started, if any. Raises `KeyConflict` for another plan's run."""
         start = await service.store.find_start(LOCAL, str(key))
         if start is None:
             return None

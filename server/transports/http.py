@@ -65,7 +65,7 @@ PATH = "/mcp"
 GATE_PATH = "/gate"
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 CLOSING_S = 2
-"""Seconds that open streams may last when the server stops."""
+"""The most seconds that open requests may last when the server stops."""
 
 
 async def serve_http(
@@ -82,7 +82,7 @@ async def serve_http(
     `serve_gates` opens the application that answers below `/gate/`.
 
     Raises:
-        UsageError: the server may not listen there, the port is taken, or a setting is not usable.
+        UsageError: the server may not listen on `host`, the port is taken, or a setting is not usable.
         StoreError: the store cannot be opened.
     """
     accepts = accepts_trust or settings.tables.approvals.trust_caller_over_network
@@ -107,7 +107,7 @@ async def serve_http(
             store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
             server = PlanwardenServer(
-                # It is open already.
+                # The service is open already.
                 lambda: nullcontext(warden.service),
                 key,
                 warden=warden,
@@ -124,7 +124,7 @@ async def serve_http(
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return False for a connection that ended in the middle of a request: otherwise anybody could fill the log.
+    """Return False for records of connections that broke off during a request: otherwise anybody could fill the log.
 
     If a body is not HTTP, uvicorn answers 400 before the application does, and the application's answer then fails.
     """
@@ -135,7 +135,7 @@ def build_http_app(
     server: PlanwardenServer, names: AllowedNames, *, clock: Clock, check: TokenCheck | None = None
 ) -> Starlette:
     """Return the server as an ASGI application that answers only under its own names and, with `check`, only to callers
-    that it lets in."""
+    that the check admits."""
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_ours)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
@@ -174,7 +174,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
         check = TokenCheck(tokens, store.clock, is_open=is_open, scopes=settings.required_scopes, others=issuer)
         auth = AuthSettings(
             issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
-            # The SDK publishes it as protected-resource metadata (RFC 9728); only an issuer needs it.
+            # The SDK publishes it as protected-resource metadata (RFC 9728), which only an issuer needs.
             resource_server_url=None if resource is None else AnyHttpUrl(resource),
             required_scopes=list(settings.required_scopes),
             # The verifier checks the audience itself.
@@ -199,7 +199,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
 
 
 def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: AllowedNames, clock: Clock) -> ASGIApp:
-    """Return the gates with the limits and the tokens of `/mcp`."""
+    """Return the gates behind the same limits and token checks as `/mcp`."""
     resource = auth.settings.resource_server_url
     metadata = None if resource is None else build_resource_metadata_url(resource)
     app: ASGIApp = RequireAuthMiddleware(gates, auth.settings.required_scopes or [], metadata)
@@ -211,9 +211,9 @@ def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: Allowed
 
 
 def _mount(app: ASGIApp, inbox: ASGIApp, hooks: ASGIApp, gates: ASGIApp | None) -> ASGIApp:
-    """Add the inbox (also at `/`), the hooks and the gates, each under its own path; the scope's `gate` names the gate.
+    """Return `app` with the inbox (also at `/`), the hooks and the gates under their own paths.
 
-    Everything else goes to `app`, including lifespan events.
+    The scope's `gate` names the gate. Everything else goes to `app`, including lifespan events.
     """
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:

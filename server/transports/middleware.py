@@ -24,7 +24,7 @@ _SESSION = b"mcp-session-id"
 
 
 class BoundedFramesMiddleware:
-    """Answers a request that has too many values: 413, and an error with the request's id. The SDK limits the bytes."""
+    """Answers 413, and an error with the request's id, to a body of too many values. The SDK limits the bytes."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app
@@ -101,7 +101,7 @@ class CutOffMiddleware:
 @dataclass
 class _Session:
     gate: object
-    """The `gate` in the scope of the request that opened the session; None elsewhere than at the gates."""
+    """The `gate` in the scope of the request that opened the session; None outside the gates."""
     requests: int = 0
     """The number of requests in flight."""
 
@@ -113,7 +113,7 @@ class SessionCapMiddleware:
         self._app = app
         self._path = path
         self._sessions: dict[Caller, OrderedDict[str, _Session]] = {}
-        """For each caller: its sessions by id; the one used last is at the end."""
+        """For each caller: its sessions by id; the session used last is at the end."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != self._path:
@@ -149,7 +149,7 @@ class SessionCapMiddleware:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:
-        """Count the new session. If there are too many, close the one used longest ago, an idle one if possible."""
+        """Count the new session. If there are too many, close the idle session used longest ago, else a busy one."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
         oldest = next((name for name, each in sessions.items() if not each.requests), next(iter(sessions), ""))

@@ -2,8 +2,8 @@
 
 Three voices are never mixed, and each has fields of its own, in the order in which they are shown:
 
-* `heading` and `findings` are planwarden's own sentences: that the tool changed, who edited arguments, that it is a
-  retry. Texts of others appear in them only as quoted JSON.
+* `heading` and `findings` are planwarden's own sentences: that the tool changed, who edited arguments, that a call is
+  a retry. Texts of others appear in them only as quoted JSON.
 * The facts are the stored calls that a decision releases, with exact arguments, and the decision's conditions.
 * `words` are the asker's, under `label`, with nothing from planwarden; for an approval they are the step's
   description. Only words of the operator's own plan count as verified.
@@ -59,7 +59,7 @@ from planwarden.server.views.status_text import LineageFact, list_lineage_facts
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
-"""Replaces `AGENT_CHARS` when a server or another agent asks, because all of its question must be seen."""
+"""The limit when a server or another agent asks, whose whole question must be seen, instead of `AGENT_CHARS`."""
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
 _EXPLAINS = re.compile(
@@ -91,20 +91,20 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One question."""
 
     question: Question
-    """As it is stored; its texts are not for display."""
+    """The question as it is stored; its texts are not for display."""
     execution_id: str
     owner: str
     asked_at: datetime
     age: str
-    """How long ago it was asked, for pages without script."""
+    """How long ago the question was asked, for pages without script."""
     heading: str
-    """Planwarden's question."""
+    """The question in planwarden's own words, or who asks."""
     title: str
     """The heading for lists and notices, with the tool's name if the question is about a call."""
     place: str
-    """Which step of what, such as `Step 2 of 3 of "Remind customers"`; empty if it belongs to no step."""
+    """The step and its goal, such as `Step 2 of 3 of "Remind customers"`, or the plan's size; may be empty."""
     step: str
-    """The id of the step; empty without one."""
+    """The id of the step; empty for a question outside steps."""
     host: str
     """The program that asked for the execution, as it names itself."""
     findings: tuple[str, ...]
@@ -129,11 +129,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     lineage: tuple[LineageFact, ...]
     """Where the execution and the step come from."""
     label: str
-    """Says whose `words` these are, and that they are unverified unless they come from the operator's own plan."""
+    """Whose `words` the card shows, marked as unverified unless they come from the operator's own plan."""
     words: str
-    """Cut to `AGENT_CHARS` or `ASKER_CHARS` characters; empty if they are only the name of the tool."""
+    """The asker's words, cut to `AGENT_CHARS` or `ASKER_CHARS`; empty if they are only the name of the tool."""
     message: ValueView
-    """All of the words."""
+    """All of the asker's words, uncut."""
     form: ValueView | None
     """The whole form as it was asked for, including what its fields do not show."""
     changes: tuple[ArgumentChange, ...]
@@ -142,7 +142,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The first risk, if the risk has changed since."""
     is_open: bool
     decision: Outcome | None
-    """How it ended; None while it is open."""
+    """How the question ended; None while it is open."""
 
     @property
     def where(self) -> str:
@@ -163,34 +163,34 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_edit(self) -> bool:
-        """The arguments may be changed, unless the call is one of another asker or of a host."""
+        """Whether a person may change the arguments; never those of a call by a host or another asker."""
         is_own = not self.question.asker and not is_of_host(self.question.tool_name or "")
         return self.answer_kind == "yes" and self.call is not None and is_own
 
     @property
     def is_warned(self) -> bool:
-        """A warning is due: something changed, or a finding says more than how the question works."""
+        """Whether a warning is due: something changed, or a finding says more than how the question works."""
         return bool(self.changes or self.risk_before) or not all(map(_EXPLAINS.match, self.findings))
 
     @property
     def is_yes_or_no(self) -> bool:
-        """Yes or no answers the question completely, so a person can decide it together with others."""
+        """Whether yes or no is a complete answer, so that a person can decide the question together with others."""
         return self.question.kind in ("approval", "confirmation") and not self.rows
 
     @property
     def can_be_granted(self) -> bool:
-        """A person who may approve this call may also allow calls like it in advance."""
+        """Whether a person who may approve this call may also allow similar calls in advance."""
         is_one_word_enough = self.question.needs in ("client", "human") and self.question.quorum == 1
         return self.question.traits.is_about_calls and self.call is not None and is_one_word_enough
 
     @property
     def repeated_argument(self) -> str | None:
-        """The name of the argument whose value equals the words; as a fact, it is always shown."""
+        """The name of the argument whose value equals the words; the argument is always shown, as a fact."""
         return _find_repeated_argument(self.question)
 
     @property
     def form_titles(self) -> dict[str, JsonValue]:
-        """What the form says of itself, which no field shows; not for display."""
+        """The form's own title and description, which no field shows; not for display."""
         form = self.question.form or {}
         return {key: form[key] for key in ("title", "description") if key in form}
 
@@ -315,7 +315,7 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
         yield f"Rule {rule.number} applies: {escape_text(rule.words)}{matched}."
     for edit in question.edits:
         editor = describe_editor(edit)
-        # A person's name stays as it is.
+        # A person's name is not capitalized.
         start = capitalize(editor) if editor.startswith("the ") else editor
         yield f"{start} edited after it was asked: {', '.join(map(_name_edited, edit.arguments))}."
     if question.revision > 1 and not question.found and not question.edits:
@@ -327,7 +327,7 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
 
 
 def _list_foreign_values(question: Question, steps: Iterable[PlannedStep]) -> Iterator[JsonValue]:
-    """Yield everything shown that comes from outside; the words once, even if they are an argument too."""
+    """Yield all shown values that come from outside; the words only once, even if an argument repeats them."""
     repeated = _find_repeated_argument(question)
     yield question.message
     yield {name: value for name, value in (question.arguments or {}).items() if name != repeated}
@@ -343,7 +343,7 @@ def _find_repeated_argument(question: Question) -> str | None:
 
 
 def _name_edited(path: str) -> str:
-    """Return the name of an edited argument; for one in a row, written `ROW/NAME`, add the row's number."""
+    """Return the name of an edited argument; for an argument in a row, written `ROW/NAME`, add the row's number."""
     row_index, _, argument = path.partition("/")
     if argument and row_index.isascii() and row_index.isdecimal():
         return f"{format_argument_name(argument, None)} of row {int(row_index) + 1}"
@@ -351,7 +351,7 @@ def _name_edited(path: str) -> str:
 
 
 def _map_arguments(question: Question) -> dict[str, JsonValue]:
-    """Return the arguments that somebody may edit; name those of rows with their row's place."""
+    """Return the arguments that somebody may edit; names of arguments in rows begin with the row's number."""
     if not question.rows:
         return question.arguments or {}
     rows = enumerate(question.rows, 1)

@@ -29,9 +29,9 @@ from planwarden.server.views.fields import find_title
 from planwarden.server.views.status_words import WORDS, Tone
 
 CLAIM_CHARS = 200
-"""Longest quotation of what a tool's source says of it."""
+"""The most characters that are quoted of what a tool's source says about the tool."""
 _SHOWN_ELSEWHERE = ("id", "description", "expectedOutcome")
-"""Keys of a step that have places of their own: its id in the heading, and the words under their writer's name."""
+"""Keys of a step that are shown elsewhere: the id in the heading, the other two under the name of their writer."""
 _SOURCES = {"builtin": "built into planwarden", "python": "Python tool"}
 _FROM_RESULT = "from the result of "
 _OWN_VALUES = {INPUTS: "from the inputs", ITEM: "from the item", ITEM_INDEX: "the number of the item"}
@@ -44,13 +44,13 @@ class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
     """Not for display."""
     label: str
     source: str
-    """Where it comes from, in words."""
+    """Where the tool comes from, in words."""
     server: str = ""
-    """The server that has it, in words; empty for a tool from elsewhere."""
+    """The server that has the tool, in words; empty for a tool from elsewhere."""
     claim: str = ""
-    """How its source describes the tool, quoted, with the source's name; empty for tools of planwarden."""
+    """The description of the tool, quoted, with who wrote it; empty for built-in tools and without a description."""
     titles: Mapping[str, str] = MappingProxyType({})
-    """What its schema calls its arguments, by their names; not for display."""
+    """The titles of the arguments in the tool's schema, by the arguments' names; not for display."""
 
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +60,13 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """Not for display."""
     value: ValueView
     schema_title: str = ""
-    """What the tool's schema calls it, unverified and not for display; empty if that says no more than its name."""
+    """The argument's title in the tool's schema, unverified and not for display; empty if it only repeats the name."""
     origins: tuple[str, ...] = ()
     """Where the value came from, as far as the log proves it."""
     is_edited: bool = False
-    """Somebody edited it, as its origin says."""
+    """Whether somebody edited the argument; `origins` then says who."""
     is_form: bool = False
-    """It is the form to fill in."""
+    """Whether the value is the form to fill in."""
 
     @property
     def label(self) -> str:
@@ -78,7 +78,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def result_origins(self) -> tuple[str, ...]:
-        """The origins that are results of tools, or items of a loop, which may be such results."""
+        """The origins that are results of tools or items of a loop, because an item may be such a result."""
         return tuple(origin for origin in self.origins if origin.startswith((_FROM_RESULT, _OWN_VALUES[ITEM])))
 
 
@@ -88,7 +88,7 @@ class CardCall(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tool: ToolNote
     arguments: tuple[Argument, ...]
     place: str = ""
-    """Its step or its row, such as `step b`; empty for the call that the question is about."""
+    """The step of a covered call or the number of a row, such as `step b`; empty for all other calls."""
     end: str = ""
     """For a row: what became of it, in words; empty while the question is open."""
     tone: Tone = "busy"
@@ -113,9 +113,9 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     """Its place and its id."""
     calls: tuple[CardCall, ...]
-    """Arguments may hold bindings."""
+    """The planned calls; their arguments may hold bindings."""
     facts: tuple[tuple[str, ValueView], ...]
-    """What else the step says, by the keys of a plan, without the usual values."""
+    """The other keys of the step, each with its value, except for the usual values: empty lists and `tool`."""
 
 
 def note_tool(tools: Definitions | None, name: str) -> ToolNote:
@@ -161,7 +161,7 @@ def build_own_call(
 def list_covered(execution: ExecutionState, question: Question, note: Callable[[str], ToolNote]) -> Iterator[CardCall]:
     """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan says.
 
-    A call of a loop need not exist yet, and every other call is listed without its id.
+    Only rows of loops have ids of calls, and those calls may not exist yet, so each row is compared with planned calls.
     """
     for row in question.covers:
         state = execution.steps.get(row.step_id)
@@ -177,7 +177,7 @@ def list_covered(execution: ExecutionState, question: Question, note: Callable[[
 
 
 def _fits(call: Call, arguments: Mapping[str, JsonValue]) -> bool:
-    """Return whether the planned call may be the one with these arguments: what it does not bind is the same."""
+    """Return whether the planned call may be the one with these arguments: all values without bindings are the same."""
     return all(
         name in arguments and (has_bindings(value) or is_same_json(arguments[name], value))
         for name, value in call.proposed.items()

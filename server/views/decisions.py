@@ -1,6 +1,6 @@
 """Who decided about a call or rejected a step, what a grant allows in advance, and what a completed step did not do.
 
-A call may have several questions. The latest may only be the wait before its next attempt, which decides nothing.
+A call may have several questions. The latest may be only the wait before the call's next attempt.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,7 +39,7 @@ _CHANNELS = {
 
 
 def describe_editor(edit: ArgumentEdit) -> str:
-    """Return who edited arguments and how sure that is: without proof of a person, it is a model or a client."""
+    """Return who edited arguments and how sure that is; without proof of a person, name a model or a client."""
     if edit.assurance in MODEL_ASSURANCES:
         return "the calling model"
     name = escape_text(edit.principal)
@@ -62,7 +62,7 @@ def name_decider(principal: str | None, assurance: str | None) -> str:
 
 
 def find_decided(execution: ExecutionState, call: Call) -> SuspensionState | None:
-    """Return the latest question about the call whose addressee is not the clock."""
+    """Return the call's latest question that is not addressed to the clock; None if there is none."""
     names = chain([call.suspension_id or ""], reversed(call.consumed))
     suspensions = (execution.suspensions.get(name) for name in names)
     return next((item for item in suspensions if item is not None and item.question.addressee != "clock"), None)
@@ -71,7 +71,7 @@ def find_decided(execution: ExecutionState, call: Call) -> SuspensionState | Non
 def describe_decision(
     suspension: SuspensionState | None, *, is_left_out: bool = False, has_reason: bool = True
 ) -> str | None:
-    """Return who decided, with assurance and channel as the log records them; None while the suspension is open.
+    """Return who decided, with assurance and channel, or that nobody did; None without a closed suspension.
 
     With `is_left_out`, a decision counts as a rejection, even if the same answer approved other rows.
     """
@@ -92,7 +92,7 @@ def describe_decision(
 
 
 def quote_claim(suspension: SuspensionState) -> str:
-    """Return why a model rejected, marked as its words, to add to a sentence; empty if it gave no reason."""
+    """Return a model's reason for rejecting, marked as its words, to add to a sentence; empty if it gave none."""
     return f"; the agent says (unverified): {quote(suspension.claim)}" if suspension.claim else ""
 
 
@@ -104,7 +104,7 @@ def describe_rejection(execution: ExecutionState) -> str:
 
 
 def describe_call_edit(question: Question, call_id: str) -> str:
-    """Return who edited the arguments of the call after the question was asked; empty if nobody did."""
+    """Return who last edited the call's arguments after the question was asked; empty if nobody did."""
     edits = question.edits
     if question.rows:
         indexes = (index for index, row in enumerate(question.rows) if row.call_id == call_id)

@@ -1,4 +1,4 @@
-"""Turns views into camelCase JSON: a whole view, or only what a call changed, for a caller that has seen the view.
+"""Turns views into camelCase JSON: a whole view, or only what a call changed, for a caller that knows the rest.
 
 The changes leave out what the caller wrote or was already told (plan, results, instructions, schemas of tools), what it
 does not need (usage, facts about tools) and what is empty. If the same kind of question comes again for a step or for
@@ -31,7 +31,7 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 
 def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
-    """Return a view as camelCase JSON without null fields and empty lists; `lists` keeps the view's own lists."""
+    """Return a view as camelCase JSON without nulls and empty lists; `lists` keeps the view's own required lists."""
     return cast("dict[str, JsonValue]", _encode(view, is_short=True, lists=lists))
 
 
@@ -167,7 +167,7 @@ def _show_questions(
         if former is not None and suspension.suspension_id != answered and former.digest == suspension.digest:
             yield _pick(whole, _KNOWN_ABOUT_QUESTION)
         elif suspension.addressee == "caller":
-            # When a question is asked again, its prompt says why, so that comes first.
+            # When a question is asked again, its prompt says why, so the prompt comes first.
             texts = ("prompt", "instructions", "results") if is_again else ("instructions", "results", "prompt")
             entry = _pick(whole, (*_KNOWN_ABOUT_QUESTION, *texts))
             if suspension.instructions in instructions and not is_again:
@@ -185,7 +185,7 @@ def _show_questions(
 
 
 def _uses_stored_results(execution: Execution, question: Suspension) -> bool:
-    """Return whether `steps` shows only a result's start; then the question's `results` tell how to use the rest."""
+    """Return whether `steps` shows only the start of a result and the question's `results` tell how to use the rest."""
     steps = {step.id: step for step in execution.steps}
     sources = steps if question.step_id is None else steps[question.step_id].dependencies
     results = [steps[step_id].result for step_id in sources]

@@ -40,19 +40,19 @@ _PICTURES = (
     "1f6eb-1f6ec 1f6f0 1f6f3-1f6fc 1f7e0-1f7eb 1f7f0 1f90c-1f93a 1f93c-1f945 1f947-1f9ff 1fa70-1fa7c 1fa80-1fa89 "
     "1fa8f-1fac6 1face-1fadc 1fadf-1fae9 1faf0-1faf8"
 )
-"""Characters with the property Emoji, except digits, which look the same with U+FE0F unless a keycap follows."""
+"""Characters with the property Emoji except `#`, `*` and digits: U+FE0F changes those only if a keycap follows."""
 PICTURE, KEYCAP = "\ufe0f", "\u20e3"
 GOAL_CHARS = 300
 VALUE_CHARS = 400
-"""Longest argument; longer ones are cut."""
+"""The most characters that are shown of an argument; a longer one is cut."""
 OPEN_CHARS = 1_500
-"""The page of a question folds longer values and shows their size and hash."""
+"""The most characters of a value that a page shows at once; a longer one is folded under its start, size and hash."""
 OPEN_LINES = 40
 LINE_CHARS = 72
-"""Longer JSON is formatted over several lines."""
+"""The most characters of JSON on one line; longer lists and objects take several lines."""
 _MARKS_IN_A_ROW = 3
 _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
-"""Runs of characters that are looked at one by one; in all others there is nothing to escape."""
+"""Runs of characters that are examined one by one; no other character has to be escaped."""
 _LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
@@ -61,7 +61,7 @@ _ISOLATE, _END = "\u2067", "\u2069"
 """RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 SHORT_CHARS = 8
-"""How much of an id is shown; commands take the beginning of one."""
+"""How many characters of an id are shown; commands accept the beginning of an id."""
 MAX_NAMED_IDS = 5
 ID = re.compile("[0-9a-f]{32}")
 """An id that planwarden made."""
@@ -77,7 +77,7 @@ _PICTURED = _compile(_PICTURES)
 
 
 def is_invisible(character: str, before: str) -> bool:
-    """Return whether nobody sees the character; `before` is the one before it, or empty.
+    """Return whether the character is invisible; `before` is the character before it, or empty.
 
     A digit before U+FE0F is meant as part of a keycap: the caller has seen that U+20E3 follows.
     """
@@ -119,9 +119,9 @@ def escape_text(text: str) -> str:
 
 
 def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
-    """Return a text that leaves planwarden, and escape the hidden characters that it still has; keep line breaks.
+    """Return a text that is about to leave planwarden, with its hidden characters escaped; keep tabs and line breaks.
 
-    What `escape_text` returned stays as it is. `escape` writes the escape of a character, by default as `\\u202e`.
+    Text from `escape_text` stays as it is. `escape` returns the escape of a character, by default such as `\\u202e`.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -147,7 +147,7 @@ def shorten_text(text: str, limit: int) -> str:
 
 
 def measure_text(text: str) -> int:
-    """Return the length of an escaped text without what isolates its right-to-left words."""
+    """Return the length of an escaped text without the characters that isolate its right-to-left words."""
     return len(text) - text.count(_ISOLATE) - text.count(_END)
 
 
@@ -167,7 +167,7 @@ def count_hidden(text: str) -> int:
 
 
 def count_hidden_in(value: JsonValue) -> int:
-    """Return how many characters of its texts are escaped; line breaks show as such and do not count."""
+    """Return how many characters in the value's texts are escaped; line breaks are shown as such and do not count."""
     return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(value))
 
 
@@ -177,7 +177,7 @@ def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:
 
 
 def format_identifier(text: str) -> str:
-    """Return an identifier unchanged; quote a text with characters that could pass for more than an identifier."""
+    """Return a short identifier unchanged; quote every other text, which could pass for more than an identifier."""
     is_plain = text.isascii() and all(part.isalnum() or part in "_-./:@" for part in text)
     return text if is_plain and 0 < len(text) <= VALUE_CHARS else format_value(text)
 
@@ -271,7 +271,7 @@ def complete_id(beginning: str, ids: Collection[str], kind: str = "id") -> str:
 
 @dataclass(frozen=True)
 class ValueView:
-    """A JSON value for display. A list shows only the short form, so the complete one is built when it is read.
+    """A JSON value for display. Lists show only the short form, so the complete form is built when it is first read.
 
     A text of several lines is shown as lines and every other value as JSON, so a text never looks like a number.
     """
@@ -285,7 +285,7 @@ class ValueView:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """The complete value; only a line break of the value starts a new line."""
+        """The complete value. A text is split only at its own line breaks; long lists and objects are indented JSON."""
         if isinstance(self.value, str) and self.is_text:
             return tuple(map(escape_text, self.value.split("\n")))
         whole = _dump_json(self.value)

@@ -40,7 +40,7 @@ from planwarden.server.views.suspension import Program, Suspension, build_suspen
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
 
 LISTED_CALLS = ("succeeded", "failed", "suspended", "rejected", "outcome_unknown", "rehearsed")
-"""Statuses of the calls that a step lists; a call that has not run yet is not listed."""
+"""Statuses of the calls that a step lists; a call that is only proposed or decided, or that runs, is not listed."""
 MAX_LOOP_CALLS = 50
 
 
@@ -98,7 +98,7 @@ class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EarlierEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """A call with an effect that an earlier execution of the thread made."""
+    """A call with an effect, made by an earlier execution of the thread."""
 
     tool_name: str
     """The tool."""
@@ -185,7 +185,7 @@ def build_execution_view(
         ),
         observations=None if observations is None else tuple(observations),
         next_action=" ".join(filter(None, (_describe_next(state, suspensions), describe_edits(state)))),
-        # What must not be repeated, when it ended early and another one may follow.
+        # What the next execution must not repeat, if this one ended early.
         done_before=tuple(
             copy_fields(
                 EarlierEffect,
@@ -307,7 +307,7 @@ def _is_complete(step: StepState) -> bool:
 
 
 def ask_for_person(view: Execution, suspension_id: str) -> Execution:
-    """Return the view with the sentence that asks a person; unchanged if no such question to a person is open."""
+    """Return the view with a next action that asks a person; unchanged if no open question to a person has that id."""
     item = next((suspension for suspension in view.suspensions if suspension.suspension_id == suspension_id), None)
     if item is None or item.addressee != "human":
         return view

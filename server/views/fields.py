@@ -40,22 +40,22 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The name of the property in the schema; not for display."""
     key: str
-    """Names the input of a page; a hash of the name, because names are foreign text."""
+    """The name of the field's input on a page: a hash of `name`, because names are foreign text."""
     label: str
     kind: Kind
     schema: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """What the property's schema says, with its limits; a reference within the whole schema is followed once."""
+    """The property's schema; one reference to another part of the whole schema has been followed."""
     choices: tuple[JsonValue, ...] = ()
-    """For `choice` and `boolean`."""
+    """The values to choose from, if the kind is `choice` or `boolean`."""
     is_required: bool = False
     is_present: bool = False
-    """The property has an initial value."""
+    """Whether the property has an initial value."""
     value: JsonValue = None
     """The initial value."""
 
     @property
     def title(self) -> str:
-        """What the schema calls it, if that says more than its name; the schema's claim."""
+        """The property's title as the schema claims it; empty if it only repeats the name."""
         return escape_text(find_title(self.name, self.schema))
 
     @property
@@ -64,13 +64,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str:
-        """What the schema says of it, or calls it; not escaped."""
+        """The schema's description of the property, or else its title; not escaped."""
         text = self.schema.get("description", self.schema.get("title"))
         return text if isinstance(text, str) else ""
 
     @property
     def must_be_given(self) -> bool:
-        """The value is required, and the schema has no default."""
+        """Whether the value is required and the schema has no default."""
         return self.is_required and "default" not in self.schema
 
     @property
@@ -80,12 +80,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_text(self) -> bool:
-        """The text is the value, so an empty text is a value too."""
+        """Whether the text itself is the value, so that an empty text is a value too."""
         return self.kind in ("text", "lines")
 
     @property
     def can_be_left_out(self) -> bool:
-        """The field needs a checkbox to leave it out."""
+        """Whether the form needs a checkbox with which a person leaves the field out."""
         return self.is_present and not self.is_required and self.is_text
 
     def write(self, value: JsonValue) -> str:
@@ -128,7 +128,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tuple[Field, ...]:
-    """Return a field for each property of the schema and each other name in `values`, which has the initial values."""
+    """Return a field for each property, and for each other name in `values`. `values` are the initial values."""
     schema = schema or {}
     properties, required = schema.get("properties"), schema.get("required")
     properties = properties if isinstance(properties, dict) else {}
@@ -180,7 +180,7 @@ def read_inputs(inputs: JsonSchema | None, typed: Iterable[tuple[str, str]]) -> 
 
 
 def find_title(name: str, schema: JsonSchema) -> str:
-    """Return what the schema of a property calls it; empty for a title that only repeats the name."""
+    """Return the title in the schema of a property, cut if it is long; empty for a title that only repeats the name."""
     title = schema.get("title")
     says_more = isinstance(title, str) and title.replace(" ", "_").lower() != name.lower()
     return title[:MAX_TITLE_CHARS] if isinstance(title, str) and says_more else ""
@@ -260,12 +260,12 @@ def _follow(schema: JsonValue, root: JsonSchema) -> JsonSchema:
 
 
 def read_number(text: str) -> int | None:
-    """Return the number that a text of a few digits writes; None for every other text."""
+    """Return the number in a text of at most `MAX_DIGITS` digits; None for every other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def read_ranges(text: str, count: int) -> list[int] | None:
-    """Return the places of the rows that the text names, each once, in order; None if it names anything else."""
+    """Return the places, from 0, of the rows that the text names, each once, in order; None for any other text."""
     rows: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")

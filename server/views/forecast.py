@@ -39,7 +39,7 @@ class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fate(self) -> str:
-        """Whether it will run, in words and escaped; empty for a step that runs in any case."""
+        """Whether the step will run, in words and escaped; empty if it runs in any case."""
         if self.skipped_because is None:
             return "runs only if its condition holds" if self.is_conditional else ""
         if self.skipped_because == WHEN:
@@ -74,7 +74,7 @@ class Asking(_ForeseenCall, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """All of it in words, escaped."""
+        """All that is foreseen of the call, in words and escaped."""
         rows = ", one question for all rows:" if self.for_all_rows else ""
         names = ", ".join(cut_text(escape_text(name), NAME_CHARS) for name in self.confirms[:MAX_NAMES])
         covers = f"; the answer covers {names} too" if names else ""
@@ -147,9 +147,9 @@ def build_forecast(
     has_inputs: bool = True,
     warnings: Sequence[str] = (),
 ) -> Forecast:
-    """Return the forecast of an execution, which must be one that `foresee_skips` returned.
+    """Return the forecast of an execution that `foresee_skips` returned.
 
-    With `is_whole`, include what a view of an execution shows: the steps and their graph.
+    With `is_whole`, include the steps and their graph; a forecast inside the view of an execution leaves them out.
     """
     plan = execution.plan
     assert plan is not None

@@ -25,11 +25,11 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     """The goal, the saved plan's name, or the descriptions of the steps."""
     saved_plan: str | None = None
     host: str | None
-    """The program that asked for it, as it names itself."""
+    """The program that asked for the execution, as the program names itself."""
     step_count: int
     steps_done: int
     waits_for: str | None
-    """`human`, `caller` or `clock`: whose answer it waits for first."""
+    """Whom the execution waits for: the first of `human`, `caller` and `clock` that applies; None if for nobody."""
     suspension_id: str | None
     """The oldest open question to a person."""
     fault: str | None
@@ -129,10 +129,10 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     paused_at: datetime | None
     next_ticks: tuple[datetime, ...]
-    """The next ones; empty while it is paused."""
+    """The next ticks; empty while the schedule is paused."""
     queued_ticks: tuple[datetime, ...]
-    """Those that wait until the last run has ended."""
+    """The ticks that wait until the last run has ended."""
     last_thread_id: str | None
-    """Thread of the run that was started last."""
+    """Thread of the newest run in `recent`; None if none of those ticks started a run."""
     recent: tuple[TickView, ...]
     """The last ticks, newest first."""

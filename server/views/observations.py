@@ -81,7 +81,7 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
 
 
 def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
-    """Return the camelCase key of each name, in order, with its value or getter in `others`, or else a field getter."""
+    """Map each name, in camelCase without its path, to its value or getter in `others`, or else to a getter."""
     return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 

@@ -1,8 +1,8 @@
 """What a drawing of a plan shows: a row for each step, with its state in words, and the links between the rows.
 
 Everything that a plan, a tool or a model wrote is escaped here, so a writer of SVG or Mermaid only adds the escapes of
-its language. Mermaid text (https://mermaid.js.org/syntax/flowchart.html) shows it as letters, digits and character
-codes, so that it cannot add a node, a link or a line. In Mermaid, steps that ask a person are hexagons, and thick
+its language. In Mermaid (https://mermaid.js.org/syntax/flowchart.html), all but letters, digits and a few signs become
+character codes, so that no text can add a node, a link or a line. Steps that ask a person are hexagons there, and thick
 links carry values.
 """
 
@@ -24,7 +24,7 @@ MAX_ROWS = 500
 """The most steps that a drawing shows; for a longer plan it says how many more there are."""
 TEXT_CHARS = 120
 MAX_NAMES = 3
-"""Names of steps or tools in one row."""
+"""The most tools, and the most earlier steps, that one row names."""
 MAX_LABEL_CHARS = 80
 _ODD = re.compile(r"[^A-Za-z0-9 ._,-]")
 
@@ -49,21 +49,21 @@ class GraphRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphLink(msgspec.Struct, frozen=True):
-    """The row `target` starts after the row `source`."""
+    """A line between two rows: the step of the row `target` starts after the step of the row `source`."""
 
     source: int
     target: int
     carries_value: bool
-    """The target takes a value of the source."""
+    """Whether the target takes a value from the source."""
 
 
 class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows in the order in which they may start, so that every link leads down."""
+    """Rows in the order in which their steps may start, so that every link leads down."""
 
     rows: tuple[GraphRow, ...]
     links: tuple[GraphLink, ...]
     left_out: int = 0
-    """Steps beyond the last row."""
+    """The number of steps beyond the last row."""
 
     @property
     def summary(self) -> str:
@@ -101,7 +101,7 @@ def build_graph(
 
 
 def list_in_order(plan: Plan) -> list[PlanStep]:
-    """Return the steps, each after those that it needs, and otherwise in the order of the plan."""
+    """Return the steps in the order of the plan, sorted topologically if a step comes before its dependencies there."""
     steps = {step.step_id: step for step in plan.steps}
     position = {step_id: number for number, step_id in enumerate(steps)}
     if all(position[name] < position[step.step_id] for step in plan.steps for name in step.dependencies):

@@ -99,7 +99,7 @@ def describe_next_attempt(execution: ExecutionState) -> str | None:
 
 
 def describe_lost_patience(execution: ExecutionState) -> str | None:
-    """Return how often the provider was asked before the execution gave up, and the last error; None if it did not."""
+    """Return how often the provider was asked until the execution gave up, and the last error; None if it has not."""
     outages = list_outages(execution)
     if execution.exhausted != PATIENCE or not outages:
         return None

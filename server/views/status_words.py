@@ -12,7 +12,7 @@ Tone = Literal["good", "bad", "warn", "busy", "dim"]
 Mark = Literal[
     "none", "done", "partly", "busy", "asks", "waits", "failed", "unknown", "rejected", "skipped", "rehearsed", "note"
 ]
-"""Names the sign of a status; also the class of a step in a drawing."""
+"""The name of a status's sign; also the class of a step in a drawing."""
 Kind = Literal["execution", "step", "call", "row", "item", "question", "event", "tick", "check"]
 
 
@@ -21,7 +21,7 @@ class Sign(NamedTuple):
 
     text: str
     ascii: str
-    """Replaces `text` on a terminal without Unicode."""
+    """What is shown instead of `text` on a terminal without Unicode."""
     tone: Tone
 
 

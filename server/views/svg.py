@@ -7,8 +7,8 @@ those that end at the same step, so a hundred parallel steps need one lane, not 
 An HTML page gets the drawing in pieces of a few rows, one below the other: a printed page can break between two
 pieces, but would cut through a single tall drawing.
 
-The state is never said by colour alone. In an HTML page, the page's style sheet sets the colours, because the
-page's policy forbids styles from other origins; a drawing in its own file brings colours for light, dark and paper.
+The state is never shown by colour alone. In an HTML page, the page's style sheet sets the colours, because the
+page's policy forbids styles inside the page; a drawing in its own file brings colours for light, dark and paper.
 """
 
 from collections import Counter
@@ -24,14 +24,14 @@ from planwarden.server.views.plan_graph import GraphLink, GraphRow, PlanGraph, w
 from planwarden.server.views.status_words import SIGNS
 
 MAX_LANES = 10
-"""Links that find no free lane are not drawn; the row names the steps that it follows."""
+"""The most lanes; a link that finds no free lane is not drawn, but the row names the steps that it follows."""
 WIDTH = 760
-"""Pixels; longer texts are cut."""
+"""The width of the drawing in pixels; longer texts are cut."""
 ROW = 52
 MARGIN = 14
 LANE = 14
 PIECE = 5
-"""Rows of a piece of the drawing on a page."""
+"""The most rows in one piece of the drawing on a page."""
 RADIUS = 10
 CHARACTER = 7.4
 """Average width of a character, in pixels, at a font size of 14 pixels."""
@@ -41,11 +41,11 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """A line beside the steps, from its first row to its last."""
 
     column: int
-    """0 is next to the steps."""
+    """The place of the line, counted from 0, which is next to the steps."""
     sources: tuple[int, ...]
     """Rows at which a link enters the line."""
     targets: tuple[int, ...]
-    """Rows at which one leaves it."""
+    """Rows at which a link leaves the line."""
     carries_value: bool
 
 
@@ -99,7 +99,7 @@ def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
 
 @cache
 def read_rules(name: str = "graph.css") -> str:
-    """Return a style sheet, by default that of every graph, without font and colours, which `graph_alone.css` has."""
+    """Return a style sheet, by default the one of every graph. It sets no font and colours; `graph_alone.css` does."""
     return files("planwarden.server.views").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -164,7 +164,7 @@ def _draw_straight(link: GraphLink, x: int) -> Iterator[str]:
 
 
 def _draw_lane(lane: Lane, x: int, rows: range) -> Iterator[str]:
-    """Yield the lines of a lane: they leave a step below its middle and arrive above it, so that they never meet."""
+    """Yield the lines of a lane: each leaves a step below the middle and arrives above the middle, so none meet."""
     line = x - RADIUS - LANE * (lane.column + 1)
     weight, edge = _weight(lane.carries_value), x - RADIUS
     first, last = _middle(lane.sources[0]) + 5, _middle(lane.targets[-1]) - 5

@@ -158,7 +158,7 @@ _ASKS = {
     (False, True): "runs at once; asks nobody",
     (False, False): "a person is asked before it runs, unless a rule or a permit of theirs allows the call",
 }
-"""Says whether a person is asked. The key: whether the tool is blocking, and whether its risk is `read`."""
+"""Whether a person is asked, in words, by whether the tool is blocking and whether its risk is `read`."""
 
 
 def build_tool_call(call: Call) -> ToolCall:

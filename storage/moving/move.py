@@ -43,7 +43,7 @@ def move(source: StoreLocation, target: StoreLocation) -> MoveReport:
 
     Raises:
         InvalidArguments: both are the same store.
-        StoreError: one of them is in use, damaged or not reachable, or the target holds something.
+        StoreError: there is no source, a store is in use, damaged or not reachable, or the target holds something.
         UsageError: what PostgreSQL needs is not installed.
     """
     if not source.is_made:
@@ -92,7 +92,8 @@ def _open_side(location: StoreLocation) -> Generator[StoreSide]:
 
 
 def _prepare(old: StoreSide, new: StoreSide) -> None:
-    """Undo what an interrupted move left in both stores. Raises `StoreError` when the target holds anything else."""
+    """Undo what this move left when it was interrupted. Raises `StoreError` if another move marked a store, or the
+    target holds anything else."""
     moved, unfinished = old.read_mark(), new.read_mark()
     if moved is not None:
         if not moved.is_source or unfinished is None or unfinished.move_id != moved.move_id:

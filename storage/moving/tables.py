@@ -30,7 +30,7 @@ TABLES = {
 }
 """The tables, and what their rows are called, in the plural. `owners` does not move: no process runs during a move."""
 PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}
-"""The part of a table that moves, if not all of it does. Rows about running processes do not, nor secrets, which with
+"""The part of a table that moves, if not all of it does. Rows about running processes stay, as do secrets, which with
 SQLite are files of the home: open forms are asked again; people log in to servers and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
 """Tables of PostgreSQL only: for rows that go into `audit` later, and for the audit's highest number."""
@@ -56,7 +56,7 @@ class StoreSide(ABC):
 
     @abstractmethod
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement, if it has any."""
+        """Run a statement, and return its rows, if it has any."""
 
     def count(self, table: str) -> int:
         """Return the number of rows of the table that move."""
@@ -76,7 +76,7 @@ class StoreSide(ABC):
 
     @abstractmethod
     def write_mark(self, mark: MoveMark) -> None:
-        """Mark the store: it cannot be opened, and processes that have it open cannot write to it."""
+        """Mark the store, so that no process can open it, or write to it if it is open there already."""
 
     @abstractmethod
     def clear_mark(self) -> None: ...

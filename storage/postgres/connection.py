@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: how they are opened, what their errors mean, and the schema.
 
-A managed PostgreSQL offers everything that this needs. Only the control connection keeps state between transactions,
-so all others may go through a pooler such as PgBouncer.
+A managed PostgreSQL offers everything that planwarden needs. Only the control connection keeps state between
+transactions, so all others may go through a pooler such as PgBouncer.
 """
 
 import re
@@ -36,26 +36,26 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 Value = TypeVar("Value")
 
 OLDEST = 14
-"""The oldest major version of the server."""
+"""The oldest major version of PostgreSQL that works."""
 CONNECT_S = 10
 """Seconds to connect, shared by all servers that a URL names; each gets at least 2."""
 SILENT_S = 30.0
 """A server that owes an answer and sends nothing for so many seconds counts as gone."""
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
-"""The connection broke, or there is none; whether the last statement was committed is unknown."""
+"""Errors of a connection that broke or could not be made; whether its last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
-"""Nothing was done. A second try may succeed, or it sees the row of the rival that stood in the way of the first."""
+"""Errors after which nothing was done. A second try may succeed, or it sees the rival's row that stopped the first."""
 MIGRATING = 7_811_887_001
 """The advisory lock of the process that changes the schema."""
 IN_USE = 7_811_887_002
-"""The advisory lock that all processes with this store open share."""
+"""The advisory lock that is shared by all processes that have the store open."""
 _UNREADABLE = "PostgreSQL"
 """The name of a server whose URL cannot be read."""
 
 
 class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """Breaks when the server says nothing for `SILENT_S`. Without this, a frozen server would keep its user waiting for
-    hours, because its network stack still acknowledges what it is sent."""
+    """A connection that breaks when the server owes an answer and is silent for `SILENT_S`. Otherwise a frozen server
+    would keep its user waiting for hours, because its network stack still acknowledges what it is sent."""
 
     def wait(self, gen: Generator[Any, Any, Value], *args: Any, **limits: Any) -> Value:
         return super().wait(self._give_up(gen), *args, **limits)

@@ -36,9 +36,9 @@ PAUSE_S = 0.5
 REFUSED_S = 5.0
 """Seconds after which a statement that the server refused is tried again."""
 MAX_PAYLOAD = 7_000
-"""Bytes of a hint; PostgreSQL takes less than 8,000."""
+"""The most bytes of a hint; PostgreSQL accepts fewer than 8,000."""
 MAX_SEALED = 5_000
-"""Rows that one transaction seals."""
+"""The most rows that one transaction seals."""
 
 
 def seal(connection: Connection) -> None:
@@ -46,7 +46,7 @@ def seal(connection: Connection) -> None:
 
     If several processes do so at once, only one of them seals each row. Transactions do not chain their own rows,
     because all commits of all processes would then queue. The price: for half a second, a row is not tamper-evident.
-    Raises `StoreError` when a row is damaged, which then stays, with all that came with it.
+    Raises `StoreError` when a row is damaged; that row and those of the same batch then stay unsealed.
     """
     while run(connection, "is_unsealed").fetchone() is not None:
         with connection.transaction():
@@ -79,7 +79,7 @@ def lock_key(owner: str) -> int:
 
 
 def send_hint(connection: Connection, sender: str, hints: list[str]) -> None:
-    """Tell every process which executions have new commits. Use no transaction: a hint would slow it down."""
+    """Tell every process which executions have new commits. Do not call this in a transaction: a hint slows it down."""
     if hints:
         payload = "\n".join((sender, *dict.fromkeys(hints)))
         if len(payload.encode()) > MAX_PAYLOAD:
@@ -88,10 +88,10 @@ def send_hint(connection: Connection, sender: str, hints: list[str]) -> None:
 
 
 class Control:
-    """Starts with `start`, ends with `stop`; every other method may be called from any thread."""
+    """The control connection, from `start` to `stop`; all other public methods may be called from any thread."""
 
     def __init__(self, url: str, changed: Callable[[Changes], None]) -> None:
-        """Call `changed`, on the thread, for a hint of another process, or when anything may have changed."""
+        """`changed` is called on the thread, for hints of other processes and when anything may have changed."""
         self._url = url
         self.name = token_hex(8)
         """The name under which this process sends its own hints."""
@@ -103,7 +103,7 @@ class Control:
         """The database's time minus the steady seconds of this machine."""
         self._owners: list[str] = []
         self._recorded: set[str] = set()
-        """Owners with a row in the database; one without counts as dead, because an ending owner deletes it."""
+        """Owners with a row in the database; all others count as dead, because an ending owner deletes its row."""
         self._announced = 0
         """How many of `_owners` this connection has tried to lock."""
         self._unlocked: set[str] = set()
@@ -130,7 +130,7 @@ class Control:
         return owner in self._recorded
 
     def announce(self, owner: str) -> None:
-        """Wait until the lock of `owner` has been asked for; without a connection, give up after a while."""
+        """Request the lock of `owner` and wait until it has been tried; give up after a while without a connection."""
         with self._condition:
             if owner not in self._owners:
                 self._owners.append(owner)
@@ -189,7 +189,7 @@ class Control:
         self._lock_owners(connection)
 
     def _try_to_seal(self, connection: Connection) -> float:
-        """Return after how many seconds to seal again."""
+        """Seal, unless a row is damaged; return after how many seconds to seal again."""
         try:
             seal(connection)
         except StoreError as error:
@@ -222,7 +222,7 @@ class Control:
         self._try_locks(connection)
 
     def _try_locks(self, connection: Connection) -> None:
-        """Try, never wait: a check that an owner lives takes its lock briefly, and another store may hold it."""
+        """Try each missing lock, never wait: a check of its owner takes it briefly, and another store may hold it."""
         for owner in tuple(self._unlocked):
             if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
                 self._unlocked.discard(owner)
@@ -250,8 +250,8 @@ class Control:
         self._pause(PAUSE_S)
 
     def _pause(self, pause_s: float, *descriptors: int) -> None:
-        """Pause; return early if a descriptor has something to read, for `stop`, and for a new owner, because trying at
-        once does no harm."""
+        """Pause; return early if a descriptor has something to read, on `stop`, and on a new owner: even after a
+        failure, it does no harm to try again at once."""
         # `select.select` refuses descriptors from 1,024 on, which a process with many clients has.
         poll = select.poll()
         for descriptor in (self._wake_read, *descriptors):

@@ -12,7 +12,7 @@ import anyio
 from planwarden.agent.ports.store import Changes
 
 UNOWNED = "!"
-"""Precedes the id of an execution that may be running without an owner."""
+"""The mark before the id of an execution that may be running without an owner."""
 EVERYTHING = "*"
 """The hint that names no ids: any execution may have changed."""
 KEPT = 1_000
@@ -26,7 +26,7 @@ def write_hint(execution_id: str, *, is_unowned: bool) -> str:
 
 
 def read_hints(texts: Sequence[str]) -> Changes:
-    """Return what another process says that it committed; the number of the result, 0, means nothing."""
+    """Return what another process says it committed; the number of the result is 0 and means nothing."""
     if EVERYTHING in texts:
         return Changes(0)
     return Changes(
@@ -48,7 +48,7 @@ class Hints:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def add(self, hint: Changes) -> None:
-        """Add a hint, whose own number means nothing, and wake everybody who waits."""
+        """Add a hint, with a new number in place of its own, and wake everybody who waits."""
         with self._lock:
             self._number += 1
             self._kept.append(hint)

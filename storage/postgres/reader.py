@@ -22,7 +22,7 @@ CONNECTIONS = 2
 
 
 def may_be_stored(value: object) -> bool:
-    """Return False for a text with NUL too, which no row can contain here."""
+    """Return False for a text that no row can contain: one with a NUL or with half of a surrogate pair."""
     return is_unicode(value) and not (isinstance(value, str) and "\0" in value)
 
 

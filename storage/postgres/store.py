@@ -37,7 +37,7 @@ from planwarden.storage.sql.store import COUNTED, SqlStore
 GONE_S = 1.5
 """A process counts as dead when its lock has been free for this many seconds."""
 RESTARTED_S = 12.0
-"""Used instead if the database may have lost the lock: longer than a living process needs to take it again."""
+"""Replaces `GONE_S` if the database may have lost the lock: more than a living process needs to take it again."""
 
 
 class LockLiveness:
@@ -161,7 +161,7 @@ class PostgresStore(SqlStore):
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         await self._liveness.announce(owner)
         # The reader runs this, because it need not wait for the writer's commits, and often finds nothing to write.
-        # After a lost answer it is repeated and finds others; leases that this process took without knowing run out.
+        # After a lost answer, the statement runs again and finds other executions; leases taken unknowingly run out.
         rows = await self._reader.fetch("claim_many", (owner, self._find_times()[1], self._lease_s, [*skip], limit))
         rows.sort(key=lambda row: row[2])
         return tuple(Lease(str(row[0]), owner, int(row[1]), silent_s=row[3]) for row in rows)

@@ -57,7 +57,7 @@ MAX_GROUP_CHARS = 4 * 1024 * 1024
 PATIENCE_S = 20.0
 """Seconds during which a request is tried again while the database cannot be reached."""
 TRIES = 5
-"""If other transactions get in its way, a group is tried so often before each of its requests is tried alone."""
+"""How often a group is tried if other transactions are in its way; then each of its requests is tried alone."""
 PAUSE_S = 0.25
 SHUTDOWN = "57P"
 """The class of the errors with which a server ends a connection; libpq's own errors belong to no class."""
@@ -76,7 +76,7 @@ class _Request(Request[Result]):
         super().__init__()
         self.operation = operation
         self.append = append
-        """Given instead of an operation."""
+        """The append, if the request has no operation."""
         self.hint = hint
         """What other processes are told of the append."""
         self.asked_at = monotonic()
@@ -97,7 +97,7 @@ class PostgresWriter:
         committed: Callable[[Connection, list[str]], None],
         prepares: bool,
     ) -> None:
-        """`committed` is called with hints; `prepares` as in `connect`."""
+        """`committed` is called to send hints on the connection; `prepares` is as in `connect`."""
         self._url = url
         self._prepares = prepares
         self._times = times
@@ -105,19 +105,19 @@ class PostgresWriter:
         self._committed = committed
         self._connection: Connection | None = None
         self._failure: Exception | None = None
-        """Why the last group found no database."""
+        """Why the last group could not reach the database; None if it could."""
         self._hints: list[str] = []
         """Hints about commits that others were not told about yet."""
         self._hinted_at = 0.0
         self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._closed = False
         self._is_committing = False
-        """COMMIT was sent, or is about to be."""
+        """Whether the COMMIT or ROLLBACK of the group was sent, or is about to be."""
         self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
         self._thread.start()
 
     async def append(self, append: PreparedAppend, hint: str) -> Lease | None:
-        """Return the lease that the writer holds once the append is committed. Raises as `Store.append`."""
+        """Return the lease that the writer holds once the append is committed. Raises what `Store.append` raises."""
         return await self._put(_Request[Lease | None](append=append, hint=hint))
 
     async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:

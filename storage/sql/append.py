@@ -54,13 +54,13 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
     entries: Sequence[AuditEntry]
     holdings: Holdings | None
     token: int
-    """Identifies the append; the same when the append is sent a second time."""
+    """The number that identifies the append; it stays the same when the append is sent a second time."""
     is_repeated: bool = False
-    """It may be stored already: the answer to its commit was lost."""
+    """Whether the append may be stored already, because the answer to its commit was lost."""
 
     @property
     def locks(self) -> list[str]:
-        """The names to lock, for what has no row to lock, so that other appends that want the same wait."""
+        """The names to lock, for what may have no row to lock, so that other appends that want the same thing wait."""
         names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
         principal, start = self.append.execution.principal, self.append.start
         if start is not None and start.key is not None:
@@ -71,7 +71,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def subjects(self) -> set[str]:
-        """The names of everything that its conditions read and other appends may write."""
+        """The names of everything that the append's conditions read and other appends may write."""
         append = self.append
         return {
             f"execution {append.execution.execution_id}",
@@ -171,7 +171,7 @@ class _Inquiry:
     def conclude(
         self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float
     ) -> Outcome:
-        """Check everything, then write everything; if a check fails, return its error and write nothing."""
+        """Return the outcome. Write only if no check fails; if the append is already stored, do not check or write."""
         append = self.prepared.append
         row = executions.get(append.execution.execution_id)
         if row is not None and self._stored is not None and self._stored.fetchone() is not None:

@@ -45,7 +45,7 @@ class WantedKey(msgspec.Struct, frozen=True):
 
     row: HeldKey
     free: tuple[str, ...]
-    """The call may take the key from these holders: itself, and those that give it back in this append."""
+    """The holders from which the call may take the key: the call itself, and calls that give it back in this append."""
 
 
 class Holdings(msgspec.Struct, frozen=True):

@@ -109,7 +109,7 @@ class Writes(Protocol):
     """Transactions, each committed when its call returns."""
 
     async def run(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
-        """Return the operation's result. A large one may take long. Raises `StoreError` when the medium fails."""
+        """Return the operation's result; if `is_large`, it may take long. Raises `StoreError` when the medium fails."""
         ...
 
     async def close(self) -> None:
@@ -163,7 +163,7 @@ class Request(Generic[Result]):
 
 
 def deliver(requests: Iterable[Request[Any]], here: asyncio.AbstractEventLoop | None = None) -> None:
-    """Wake each event loop once for all of its requests; `here` is the running one."""
+    """Tell the callers their outcomes; wake each event loop only once for this. `here` is the running loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Request[Any]]] = {}
     for request in requests:
         by_loop.setdefault(request.loop, []).append(request)

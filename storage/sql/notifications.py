@@ -18,7 +18,7 @@ from planwarden.storage.sql.database import Database, SqlTransaction
 from planwarden.storage.sql.rows import name_values, read_object
 
 MAX_WAITING = 10_000
-"""The limit for all channels together. Beyond it the oldest are given up: people can still act on the newest."""
+"""The most waiting notifications of all channels; older ones are given up, as people can still act on the newest."""
 TOO_MANY = f"more than {MAX_WAITING} notifications were waiting"
 NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed or lacks its secret"
 
@@ -34,7 +34,7 @@ def add_notifications(transaction: SqlTransaction, notifications: Iterable[Notif
 
 
 class NotificationQueue:
-    """The waiting notifications. Laws:
+    """The waiting notifications. Guarantees:
 
     * Exactly one of several racing claims gets a notification, and no other claim gets it before the lease ends.
     * `postpone` and `give_up` change nothing for a claim that is no longer the newest.

@@ -27,7 +27,7 @@ class Columns(NamedTuple):
     kind: str
     id: str
     owner: str = ""
-    """Empty for a kind whose records have no owner."""
+    """The field that names the owner; empty for a kind whose records have no owner."""
     remedy: str = "restore a backup"
     """What a person does about a damaged row."""
 
@@ -37,7 +37,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     columns: ClassVar[Columns]
     version: int = 1
-    """Grows by one with each change."""
+    """The number of this state of the record; it grows by one with each change."""
 
     @property
     def due_at(self) -> float | None:
@@ -106,7 +106,7 @@ class HasRecords(Protocol):
 class RecordStore(Generic[R]):
     """The records of one kind. Every method raises `StoreError` when the medium fails or a row is damaged.
 
-    Rules: one `write` is stored as a whole or not at all, and is committed once it returns. Of several inserts that
+    Guarantees: a `write` is stored as a whole or not at all, and is committed once it returns. Of several inserts that
     race for one id, or changes that race for one version, exactly one succeeds.
     """
 

@@ -122,8 +122,8 @@ def read_audit_row(row: tuple[Any, ...], noun: str = "row") -> AuditRow:
 def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, AuditEntry, str]]) -> Rows:
     """Return the rows that continue the chain after `last`, the row of `last_audit`.
 
-    Each entry comes with its time and the digest of the policy under which it was decided, if any. If that differs from
-    the policy before, a row that names the new policy comes first. Every row has the beginning of its policy's digest.
+    Each entry comes with its time and the digest of the policy under which it was decided, if any. Where the policy
+    changes, a row that names the new one comes first. Rows decided under a policy have the beginning of its digest.
     """
     sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: Rows = []

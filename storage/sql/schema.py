@@ -52,11 +52,11 @@ PAGE = 200
 MAX_NAMED = 5
 
 Fetch = Callable[[str, Sequence[object]], Rows]
-"""Runs a named statement in the transaction of the upgrade."""
+"""A function that runs a named statement in the transaction of the upgrade."""
 
 
 def refuse_unreplayable(fetch: Fetch, store_name: str) -> None:
-    """Raise `StoreError` if the log of an execution that can go on does not replay; it names the first faults."""
+    """Raise `StoreError`, naming the first faults, if the log of an execution that can go on does not replay."""
     faults: list[str] = []
     after, page = "", fetch("walk", ("", PAGE))
     while page and len(faults) < MAX_NAMED:

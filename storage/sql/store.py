@@ -1,6 +1,6 @@
 """What both databases do in the same way, apart from appends: leases, grants, keys, the audit, pruning, records.
 
-Every law of the port is a condition in SQL, checked inside the transaction that relies on it.
+Every guarantee of the port is a condition in SQL, checked inside the transaction that relies on it.
 """
 
 import json
@@ -36,7 +36,7 @@ class SqlStore(SqlLookups, ABC):
         self._lease_s = lease_s
         self._liveness = liveness
         self._database = self.records = Database(reads, writes, clock, liveness)
-        """Stores tokens, sessions, keys and schedules, for their modules."""
+        """The database, in which other modules store tokens, sessions, keys and schedules."""
         self.notifications = NotificationQueue(self._database)
 
     @abstractmethod

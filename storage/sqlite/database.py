@@ -44,7 +44,7 @@ SQL: dict[str, str] = load_statements(Path(__file__).parent, DIALECT)
 
 APPLICATION_ID = 0x706C7764  # "plwd"
 WAL_RESET_FIXED = (3, 51, 3)
-"""SQLite versions before this can corrupt a WAL file that several processes write (https://sqlite.org/changes.html)."""
+"""The first SQLite version that cannot corrupt a WAL file with several writers (https://sqlite.org/changes.html)."""
 
 BUSY_TIMEOUT_MS = 10_000
 FAULTS = (sqlite3.Error, UnicodeError)
@@ -113,7 +113,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
 
 
 def leave_log(connection: sqlite3.Connection) -> None:
-    """Keep closing `connection` from moving the log into the database; before Python 3.12 this does nothing."""
+    """Ensure that closing `connection` does not move the log into the database; do nothing before Python 3.12."""
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
 
@@ -317,7 +317,7 @@ def _newer(path: Path, version: int, supported: int) -> StoreError:
 
 
 def _is_ours(folder: Path, path: Path) -> bool:
-    """Return whether the folder's mode may be tightened: it must hold nothing but our data."""
+    """Return whether the folder's mode may be tightened: it must be the user's own, and hold the store or nothing."""
     if folder.stat().st_uid != os.getuid():
         return False
     return path.exists() or not any(folder.iterdir())

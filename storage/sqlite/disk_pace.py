@@ -7,7 +7,7 @@ QUICK_S = 0.002
 """The longest average wait that is allowed on the loop; handing work to a thread and back costs almost as much."""
 WEIGHT = 1 / 8
 REST_S, MAX_REST_S = 0.1, 10.0
-"""How long only a thread uses a slow disk before the loop tries it again; the time doubles after each slow try."""
+"""The first and the longest time for which the loop leaves a slow disk to a thread; it doubles after each slow try."""
 MAX_THREAD_WAIT_S = 0.05
 """If the last wait of the thread was longer than this, the loop does not try the disk again yet."""
 

@@ -1,4 +1,4 @@
-"""Reads the file: quick lookups on the caller's own thread, and reads that may take long through aiosqlite.
+"""Reads the file: quick lookups on the caller's own thread, and possibly long reads through aiosqlite.
 
 A lookup in cached pages takes about 20 microseconds; handing it to a thread and back takes ten times as long. A long
 read opens a connection of its own, so that no thread stays behind and no other read waits for it.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 64
 """The most rows that the caller's own thread reads; a longer answer is read again from the start, as a long read."""
 READS_A_TURN = 16
-"""The event loop gets a turn after so many lookups of all callers together."""
+"""The number of lookups, of all callers together, after which the event loop gets a turn."""
 
 
 class Reader:
@@ -95,7 +95,7 @@ class Reader:
             return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Return the rows of several such reads, a list for each read, all as of one moment."""
+        """Return the rows of several reads that may take long, a list for each read, all as of one moment."""
         async with self._open() as connection:
             await connection.execute("BEGIN")
             return [
@@ -185,7 +185,7 @@ class DirectReader:
 
     def close_now(self) -> None:
         """Close the connection, and refuse later reads."""
-        # Closing the last connection moves the log, which is a write. The lock's holder has a connection too.
+        # The last connection to close moves the log, which is a write. If others hold the lock, ours is not the last.
         path = self._path.with_name(self._path.name + ".lock")
         with suppress(StoreError), closing(WriteLock(path)) as lock, lock.held_if_free() as is_free:
             if is_free:
@@ -196,7 +196,7 @@ class DirectReader:
 
 
 def open_lookups(path: Path) -> SqlLookups | None:
-    """Return lookups in a file, for a process that does nothing else at that time.
+    """Return lookups in a file, for a process that does nothing else while it reads.
 
     Return None if the file's schema is not the newest: opening the whole store then upgrades it, or explains why not.
 

@@ -27,7 +27,7 @@ from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024
-"""An append whose events have more characters than this is not written on the event loop's own thread."""
+"""The most characters in the events of an append that the event loop's own thread writes."""
 TICKER = "ticker-"
 """The prefix of the owner names of processes that start due schedules."""
 
@@ -142,7 +142,7 @@ class SqliteStore(SqlStore):
         copy = database.open_copy(target)
         try:
             await self._reader.copy_into(copy)
-        # Also when it is cancelled: half a copy would be in the way of the next one.
+        # Cancellation comes here too: half a copy would be in the way of the next backup.
         except BaseException:
             copy.close()
             with anyio.CancelScope(shield=True):

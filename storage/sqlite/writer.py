@@ -88,7 +88,7 @@ class Writer:
         self._held_if_free = lock.held_if_free if lock is not None else lambda: nullcontext(True)
         self.pace = Pace()
         self._requests: deque[_Request[Any]] = deque()
-        """In the order in which they arrived. Event loops append to it; the holder of `_using` takes from it."""
+        """Requests in the order in which they arrived. Event loops append them; the holder of `_using` takes them."""
         self._using = threading.Lock()
         """Held by the loop or the thread that uses the connection."""
         self._wakes: SimpleQueue[bool] = SimpleQueue()
@@ -98,9 +98,9 @@ class Writer:
         self._rows = 0
         """Rows that this connection has changed so far."""
         self._pages = 0
-        """An estimate of what this connection has added to the log since that was last moved into the database."""
+        """An estimate of the pages that this connection has added to the log since the last move into the database."""
         self._foreign_changes = 0
-        """As `_look_for_foreign_changes` last read it."""
+        """The number that `_look_for_foreign_changes` read last."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closed = False
@@ -108,7 +108,7 @@ class Writer:
         connection.execute("PRAGMA busy_timeout = 0")
 
     async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
-        """Return the operation's result once it is committed. A large one is always left to the thread.
+        """Return the result once the operation is committed. A large operation is always left to the thread.
 
         Raises:
             StoreError: the medium failed or the writer is closed; nothing of the operation is stored.
@@ -124,7 +124,7 @@ class Writer:
             try:
                 await asyncio.sleep(0)
             except BaseException:
-                # It gave up. What it and others asked for is committed all the same.
+                # The caller gave up. What it and others asked for is committed all the same.
                 request.future.cancel()
                 if not request.loop.is_closed():
                     request.loop.call_soon(self._end_turn, request.loop)
@@ -222,7 +222,7 @@ class Writer:
                 if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection moves the log, which is a write. Without the lock, the next opener moves it.
+        # Closing the last connection moves the log, which is a write. If the lock is taken, the next opener moves it.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -230,7 +230,7 @@ class Writer:
         self._connection.close()
 
     def _can_hand_back(self) -> bool:
-        """Return whether the loop can commit what is waiting now, which is quicker while the loop is busy."""
+        """Return whether the loop can commit what is waiting; while the loop is busy, the thread would be slower."""
         try:
             return self.pace.is_quick and not self._requests[0].loop.is_closed()
         except IndexError:
@@ -252,7 +252,7 @@ class Writer:
         return [self._requests.popleft() for _ in range(min(len(self._requests), MAX_GROUP))]
 
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
-        """Wait on the thread for other writers, and perform the batch. If the wait fails, all of its requests fail."""
+        """Wait on the thread for other writers, and perform the batch. If the wait fails, the whole batch fails."""
         try:
             with self._held(), self._patiently():
                 self._perform(batch, self.pace.note_thread_wait)
@@ -287,7 +287,7 @@ class Writer:
                 request.error = store_error(error, self._path)
 
     def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
-        """Return None if the transaction was committed, else why not; each request holds its operation's refusal."""
+        """Commit the batch in one transaction. Return None, or why it failed; each request holds its own refusal."""
         try:
             began = perf_counter()
             self._begin()
@@ -341,7 +341,7 @@ class MemoryWriter:
         self._path = path
 
     async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
-        """Return the operation's result once it is committed. Raises as `Writer.run`."""
+        """Return the operation's result once the operation is committed. Raises as `Writer.run`."""
         try:
             self._connection.execute("BEGIN")
             try:

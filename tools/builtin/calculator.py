@@ -28,7 +28,7 @@ MAX_EXPRESSION_CHARS = 1_000
 MAX_NESTING = 100
 """The largest depth of the syntax tree. Each level takes a few of the 1,000 frames that Python's stack may have."""
 MAX_MAGNITUDE = 10**308
-"""Every value stays below this. The largest double is above it, so every reader of the JSON gets a finite number."""
+"""The magnitude that no value may reach. The largest double is above it, so readers of the JSON get a finite number."""
 MAX_MAGNITUDE_BITS = 1_024
 MAX_COMBINATORIAL = 1_000
 """The largest argument of factorial, comb and perm."""
@@ -177,7 +177,7 @@ def _find_function(node: ast.Call) -> str:
 
 
 def _call(name: str, values: list[object]) -> Number:
-    """Return what the named function returns. Those in `LIST_FUNCTIONS` take one list or several numbers."""
+    """Return what the named function returns. The functions in `LIST_FUNCTIONS` take one list or separate numbers."""
     if name in LIST_FUNCTIONS:
         values = cast("list[object]", values[0]) if len(values) == 1 and isinstance(values[0], list) else values
         if not values:

@@ -49,7 +49,7 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         return self.connection.config.settings
 
     async def connect(self) -> None:
-        """Start the agent if necessary, and wait until it has listed its tools. Raises `AgentNotAsked` if it fails."""
+        """Start the agent if necessary, and wait until it has listed its tools. Raises `AgentNotAsked` on failure."""
         try:
             await self.connection.connect(self.settings.start_timeout_s)
         except ToolError as error:
@@ -72,7 +72,7 @@ class RemoteAgent(msgspec.Struct, frozen=True):
         Raises:
             AgentNotAsked: the request was certainly not sent.
             AgentUnreachable: the request may have been sent, and there is no usable answer.
-            AgentRefused: it refused, asked for what it was not offered, or asked `MAX_TRIES` times without a result.
+            AgentRefused: the agent refused, asked for what we do not offer, or gave no result in `MAX_TRIES` tries.
         """
         answers: dict[str, Answer] = {}
         state: str | None = None

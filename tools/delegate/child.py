@@ -26,7 +26,7 @@ MAX_REASON_CHARS = 300
 MAX_NAME_CHARS = 128
 MAX_CALLS = 20
 MAX_CALL_BYTES = 32 * 1024
-"""The limit for all calls that one question covers, taken together; the page shows them in full."""
+"""The most bytes of all calls that one question covers, taken together; the page shows them in full."""
 MAX_ADDRESS_CHARS = 300
 MAX_SUSPENSIONS = 100
 _KNOWN_RISKS: dict[str | None, Risk] = {risk: risk for risk in RISKS}
@@ -41,11 +41,11 @@ class DelegatedGoal(BaseModel):
     suspension_id: str | None = None
     """The agent's suspension that we have passed on to a person."""
     digest: str = ""
-    """Fingerprint of that suspension, as it was shown."""
+    """Fingerprint of the agent's suspension as it was shown."""
     is_whole: bool = True
     """Whether the question was shown in full; only then can it be approved here."""
     refused: bool = False
-    """The agent did not accept an approval from here."""
+    """Whether the agent did not accept an approval from here."""
     failures: int = 0
     """How many times in a row the agent could not be reached."""
 
@@ -77,14 +77,14 @@ class ChildQuestion(BaseModel):
     kind: str = ""
     message: str = ""
     found: JsonValue = None
-    """What the agent's own planwarden found about it."""
+    """What the agent's own planwarden found about the question."""
     toolCall: JsonValue = None
     confirms: JsonValue = None
     """Later calls that the same decision releases there."""
     releases: JsonValue = None
     """Calls that the decision releases at further agents, to which this agent delegated."""
     undecidable: JsonValue = None
-    """Why it cannot be approved at the agent."""
+    """Why the question cannot be approved at the agent."""
     risk: str | None = None
     needs: str | None = None
     digest: str = Field(default="", max_length=128)
@@ -141,7 +141,7 @@ class ChildQuestion(BaseModel):
             raise _NotShown(f"its words are longer than {MAX_MESSAGE_CHARS} characters")
 
     def _read_calls(self) -> tuple[RemoteCall, ...]:
-        """Return every call that an approval lets run there; raises `_NotShown` when one cannot be shown whole."""
+        """Return the calls that an approval lets run at the agent; raises `_NotShown` unless all can be shown whole."""
         calls = [] if self.toolCall is None else [self.toolCall]
         for more in (self.confirms, self.releases):
             if not isinstance(more, list | None):
@@ -195,7 +195,7 @@ class ChildView(BaseModel):
 
     @property
     def state(self) -> Literal["running", "asks", "thinks", "completed", "ended"]:
-        """What it is doing. `asks`: a person must answer. `thinks`: it wants us, its caller, to act as its model."""
+        """What the agent is doing. `asks`: a person must answer. `thinks`: we, its caller, are to act as its model."""
         if self.status == "completed":
             return "completed"
         if self.status not in ("running", "suspended"):
@@ -206,7 +206,7 @@ class ChildView(BaseModel):
 
     @classmethod
     def read(cls, structured: JsonValue) -> "ChildView":
-        """Return what an agent's answer says of an execution; an empty view if it is not about one."""
+        """Return what an agent's answer says about an execution; an empty view if it describes none."""
         try:
             return cls.model_validate(structured)
         except ValidationError:
@@ -223,7 +223,7 @@ class ChildView(BaseModel):
 
     @property
     def failure(self) -> str:
-        """How the execution ended, in one sentence."""
+        """How the execution ended, on one line."""
         status = one_line(self.status or "without a status", 64)
         return f"{status}: {one_line(self.error.message, 500)}" if self.error is not None else status
 

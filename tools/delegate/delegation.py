@@ -3,8 +3,8 @@
 The agent's handle (thread id) is stored at once, in a suspension with a timer. From then on, the process that runs the
 execution only polls the agent. If the agent got the goal but did not answer, the outcome is unknown, and planwarden
 never starts the goal again by itself. Approving our call approves nothing that the agent does: a person here answers
-its questions, asked in its name. The agent gets the decision as one from its caller, and gives it the weight
-that it gives to any caller.
+the agent's questions, which are asked in its name. The agent receives the decision from us, its caller, and gives it
+the same weight as any other caller's decision.
 """
 
 import logging
@@ -45,7 +45,7 @@ _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
 
 
 class DelegationTool:
-    """The tool, over all servers that the operator marked as agents."""
+    """The tool `delegate_to_agent`, over all servers that the operator marked as agents."""
 
     def __init__(self, servers: DownstreamServers) -> None:
         self._servers = servers
@@ -78,7 +78,7 @@ class DelegationTool:
         return Tool(define(definition), self.call, self.resume)
 
     async def call(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """Hand the goal to the agent. Return its answer, or a suspension that holds its handle and waits for it.
+        """Hand the goal to the agent. Return its answer, or a suspension that has its handle and waits for the agent.
 
         Raises:
             ToolError: the agent did not get the goal, or refused it.
@@ -113,7 +113,7 @@ class DelegationTool:
         return DelegatedGoal(agent=agent.name, thread_id=view.threadId).wait(STORED_WAIT_S)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> JsonValue | Suspend:
-        """Send the decision to the agent, then poll its execution.
+        """Send the decision to the agent, then poll its execution. Return the result, or what to wait for next.
 
         Raises:
             ToolError: the execution ended without success.
@@ -134,7 +134,7 @@ class DelegationTool:
     async def _view(self, child: DelegatedGoal, execution_id: str) -> ChildView:
         """Return the agent's execution as it is now. Raises `AgentUnreachable` or `AgentRefused`.
 
-        An answer that is not about the execution says nothing about it; the next one may.
+        An answer that does not describe the execution counts as `AgentUnreachable`: a later answer may describe it.
         """
         agent = self._find_agent(child.agent)
         answer = await agent.call(agent.settings.get_tool, {"threadId": child.thread_id}, execution_id)
@@ -144,7 +144,7 @@ class DelegationTool:
         return view
 
     async def watch(self, executions: Engine) -> None:
-        """Close each open suspension whose agent no longer asks it, every `WATCH_S` seconds, until cancelled."""
+        """Every `WATCH_S` seconds, close the open suspensions that their agents have settled. Run until cancelled."""
         while True:
             await anyio.sleep(WATCH_S)
             try:
@@ -181,7 +181,7 @@ class DelegationTool:
                 return
 
     async def cancel(self, execution: ExecutionState) -> None:
-        """Cancel what other agents do for a finished execution; logs agents that cannot be reached."""
+        """Cancel what other agents do for a finished execution; try each goal for `CANCEL_S`, and log errors."""
         for child in find_open_goals(execution):
             try:
                 with anyio.move_on_after(CANCEL_S, shield=True):
@@ -190,7 +190,7 @@ class DelegationTool:
                 logger.warning("thread %r was not cancelled: %s", child.thread_id, error.message)
 
     async def _send_decision(self, child: DelegatedGoal, decision: JsonValue, context: CallContext) -> Suspend | None:
-        """Send the agent the decision on its question. Returns the question again when the decision did not count."""
+        """Send the agent the decision on its question. Return the question again if the decision did not count."""
         question = (await self._view(child, context.execution_id)).find(child.suspension_id)
         if question is None or not isinstance(decision, dict) or "approved" not in decision:
             return None
@@ -221,7 +221,7 @@ class DelegationTool:
         return None if again is None else again.suspend(child.model_copy(update={"refused": approved}))
 
     async def _poll(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
-        """Poll until the agent asks or ends; after `POLL_S`, return another wait to be stored instead."""
+        """Poll until the agent asks or its execution ends; if `POLL_S` seconds pass first, return a wait to store."""
         pause_s, until = FIRST_PAUSE_S, time.monotonic() + POLL_S
         goal = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
         while True:
@@ -257,7 +257,7 @@ class DelegationTool:
     def _build_arguments(self, agent: RemoteAgent, goal: str, context: CallContext) -> dict[str, JsonValue]:
         """Return the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
 
-        If the agent is a planwarden, it also gets the call's key, so that a repeated call finds what the first started.
+        If the agent is a planwarden, it also gets the call's key, so that a repeated call finds the first execution.
         """
         names, caps = self._servers.list_arguments(agent.name, agent.settings.run_tool), context.left
         arguments: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in names), "goal"): goal}
@@ -277,7 +277,7 @@ def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
-    """Fill in a form that has a `decision` field, because it asks the caller's person; cancel any other question."""
+    """Fill in a form that has a `decision` field, which asks the person behind the caller; cancel other questions."""
     properties = (elicitation.form or {}).get("properties")
     if not isinstance(properties, dict) or "decision" not in properties:
         return CANCEL

@@ -47,7 +47,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
                 if size > self._max_bytes:
                     raise httpx2.StreamError(f"the answer is larger than {self._max_bytes} bytes")
                 if self._counter.feed(data):
-                    # After another error in a stream of events, the SDK may reconnect instead of failing the request.
+                    # After any other error in a stream of events, the SDK may reconnect instead of failing the request.
                     kind = httpx2.SSEError if isinstance(self._counter, EventCounter) else httpx2.StreamError
                     raise kind(f"the answer has more than {MAX_VALUES} values")
                 yield data
@@ -75,7 +75,7 @@ def bound_body(response: httpx2.Response, max_bytes: int) -> None:
 
 
 def bound_events(response: httpx2.Response) -> None:
-    """Limit the values of each event of an answer. Reading an event that has more raises `SSEError`.
+    """Limit the values of each event of an answer. Reading an event with too many raises `SSEError`.
 
     Raises:
         StreamError: the answer has an encoding that we do not accept.

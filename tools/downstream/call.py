@@ -1,8 +1,8 @@
 """One call of a downstream tool: checks the definition, sends the call, and says what each failure means.
 
 A call that was certainly not sent ends in a plain error. If a call was sent, got no answer and may have changed
-something, its outcome is unknown. The SDK's validation of results is bypassed, because it runs patterns that can
-backtrack on the event loop and may list the tools again; `agent/common/schema.py` checks `outputSchema` instead.
+something, its outcome is unknown. The SDK's validation of results is bypassed, because it may list the tools again,
+and runs patterns that can backtrack on the event loop; `agent/common/schema.py` checks `outputSchema` instead.
 
 When the server asks a question, a person gets it as a suspension. The answer goes into the call, which stayed open; or,
 since protocol revision 2026-07-28, the same call is made again with the same key. In that revision
@@ -142,7 +142,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._send(call_round, context)
 
     async def _send(self, call_round: CallRound, context: CallContext) -> Outcome:
-        """Send one round of the call, with the answers to what the server asked before."""
+        """Send one round of the call, with the answers to what the server asked before, and return the outcome."""
         name, server, limit_s = self.tool.definition.name, self.connection.config.name, self.tool.definition.timeout_s
         start_s = self.connection.config.settings.start_timeout_s
         await self.connection.connect(start_s if limit_s is None else min(start_s, limit_s * START_SHARE))
@@ -166,7 +166,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._wait_for_outcome(call, call_round, context)
 
     async def _wait_for_outcome(self, call: InFlightCall, call_round: CallRound, context: CallContext) -> Outcome:
-        """Return the call's result, or a question; then the call is held open for the answer, or made again with it."""
+        """Return the result or a question; the call is held open for the answer, or is made again with the answer."""
         while (question := await call.next_elicitation()) is not None:
             hold_id = token_hex(16)
             if self.connection.calls.hold(hold_id, call):
@@ -184,7 +184,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             raise ToolError(f"{self.tool.definition.name} was not run: {error}") from None
 
     def _translate_error(self, error: Exception) -> Exception:
-        """Return what an error of the request means for the call."""
+        """Return the exception that says what an error of the request means for the call."""
         if isinstance(error, ValidationError):
             return self._unknown_outcome("answered with something that is not a tool's result")
         if not isinstance(error, mcp.MCPError):
@@ -204,7 +204,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return ToolError(f"{name} was refused by server {server!r}: {reason}")
 
     def _unknown_outcome(self, what: str) -> ToolError:
-        """Return the error for a call that was sent; it is a plain one when the tool has no effect."""
+        """Return the error for a sent call: `OutcomeUnknown`, or a plain `ToolError` if the call may be repeated."""
         text = f"{self.tool.definition.name} was sent to server {self.connection.config.name!r}, which {what}"
         return OutcomeUnknown(text) if self.tool.definition.effect == "effect" else ToolError(text)
 

@@ -34,18 +34,20 @@ class LoginSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
-    """Id of the client that the operator registered; without it, planwarden asks the authorization server for one."""
+    """Id of the client that the operator registered. Without it, the id is `client_metadata_url` where the
+    authorization server accepts that; otherwise planwarden registers a client there."""
     client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable that holds the client's secret."""
     client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     """How the secret is sent."""
     client_metadata_url: str | None = Field(default=None, pattern=r"^https://[^/\s]+/\S+$", max_length=2_000)
-    """Address of a document that describes the client; it is the client's id where the server accepts that."""
+    """Address of a document that describes the client; the address is the client's id where the server accepts that."""
     issuer: str | None = Field(default=None, pattern=r"^https?://[^/\s]+\S*$", max_length=2_000)
-    """The authorization server that the client is registered with; the client and its secret go to no other. If
-    it is not set, this is the authorization server of the first login."""
+    """The authorization server with which `client_id` is registered; the client and its secret go to no other. By
+    default, the authorization server of the first login."""
     redirect_port: int | None = Field(default=None, ge=1, le=65_535)
-    """The port on this machine to which the browser returns; any free port unless it is set."""
+    """The port on this machine to which the browser returns. By default, the port with which the stored client was
+    registered, if that port is free; otherwise any free port."""
 
 
 class ServerSettings(BaseModel):
@@ -53,17 +55,17 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     trusted: bool = False
-    """The server's hints may lower the risk of its tools."""
+    """Whether the server's hints may lower the risk of its tools."""
     start: StartMode = "lazy"
-    """`lazy` starts the server with the first call of one of its tools, `eager` at once."""
+    """When the server starts: with `eager` at once, with `lazy` only when one of its tools or its listing is needed."""
     start_timeout_s: float = Field(default=START_TIMEOUT_S, gt=0, le=600)
-    """Seconds that its start may take."""
+    """Seconds that the server's start may take."""
     timeout_s: float = Field(default=CALL_TIMEOUT_S, gt=0, le=MAX_WAIT_S)
-    """Seconds that a call of one of its tools may take."""
+    """Seconds that a call of one of the server's tools may take."""
     login: LoginSettings = Field(default_factory=LoginSettings, repr=False)
     """The OAuth client that a person logs in with."""
     agent: bool = False
-    """The server runs goals for us; plans then have `delegate_to_agent`."""
+    """Whether the server runs goals for us; if it does, plans have `delegate_to_agent`."""
     run_tool: str = Field(default="run_goal", min_length=1, max_length=128)
     """The agent's tool that takes a goal."""
     get_tool: str = Field(default="get_execution", min_length=1, max_length=128)
@@ -79,7 +81,7 @@ class ServerConfig:
     """One downstream server."""
 
     name: str
-    """As in the file."""
+    """The server's key in `planwarden.json`, or the name under which the gate wraps it."""
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -90,9 +92,9 @@ class ServerConfig:
     client_secret: str | None = field(default=None, repr=False)
     """Secret of the OAuth client that a person logs in with."""
     login_name: str | None = None
-    """The server whose login it uses; None for its own."""
+    """The name of the server whose login this server uses; None if it has its own."""
     is_gated: bool = False
-    """A host's own server, which the gate wraps: the arguments and results of its tools pass through unchanged."""
+    """Whether this is a host's own server behind the gate; if so, its tools' arguments and results stay unchanged."""
     is_disabled: bool = False
     problem: str | None = None
     """Why the server cannot start, as far as the configuration tells."""
@@ -138,7 +140,7 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        """The only address that the tokens are sent to."""
+        """The server's address; the access token is sent only to this address and others of its origin."""
         return self.config.url or ""
 
     async def version(self) -> str | None:

@@ -40,21 +40,21 @@ class ServerEntry(BaseModel):
     command: str | None = Field(default=None, min_length=1)
     """Program of a local server that speaks MCP over its standard input and output; set either this or `url`."""
     args: list[str] = Field(default_factory=list[str])
-    """Its arguments."""
+    """The program's arguments."""
     env: dict[str, str] = Field(default_factory=dict[str, str])
-    """Its environment variables, in addition to the few that every local server gets."""
+    """The program's environment variables, in addition to the few that every local server gets."""
     cwd: str | None = None
-    """Folder in which it runs, relative to the folder of this file."""
+    """Folder in which the program runs, relative to the folder of this file."""
     url: str | None = None
     """Address of a server that speaks Streamable HTTP."""
     headers: dict[str, str] = Field(default_factory=dict[str, str])
-    """Sent with every request to `url`, such as `Authorization`."""
+    """HTTP headers that are sent with every request to `url`, such as `Authorization`."""
     type: str | None = None
     """`stdio` with a command, `http` with a url; not required."""
     transport: str | None = None
     """The same as `type`, as some hosts write it."""
     disabled: bool = False
-    """Leave the server out."""
+    """Whether to leave the server out."""
     enabled: bool = True
     """The opposite of `disabled`, as some hosts write it."""
 
@@ -148,7 +148,7 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server with its references replaced. If one has no value, set `problem` and omit args, env etc."""
+    """Return the server with replaced references. If a reference has no value, set `problem` and omit args, env etc."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(

@@ -1,6 +1,6 @@
 """The connection to one downstream server: started when it is needed, listed, kept, and restarted when it is lost.
 
-One task owns the SDK's client, because the task that enters a task group must leave it; calls come from other tasks.
+One task owns the SDK's client, as the task that enters a task group must also leave it; calls come from other tasks.
 After a loss the first restart follows at once, and each further one waits twice as long as the last, up to a minute.
 During a start, callers wait. After a failed start, callers get the reason at once.
 
@@ -38,7 +38,7 @@ DEBOUNCE_S = 0.2
 RELIST_S = 0.6
 """The shortest wait between listings, however often the server says that its tools changed."""
 STABLE_S = 30.0
-"""When a connection that lasted longer is lost, the count of failures starts again."""
+"""How long a connection must have lasted for the count of failures to start again after its loss."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """The wait before a start after one failure, and after many in a row."""
 RESUBSCRIBE_S = 5.0
@@ -89,7 +89,7 @@ class ServerConnection:
         self._client: mcp.Client | None = None
         self.calls = InFlightCalls(config.name)
         self.gated_calls: dict[str, GatedCall] = {}
-        """For each thread, the function that makes a host's calls over that host's own connection."""
+        """By thread id, the function that makes a host's calls over that host's own connection."""
         self._call_tasks: TaskGroup | None = None
 
     def reset(self) -> None:
@@ -99,7 +99,7 @@ class ServerConnection:
         self._set_state("idle")
 
     def start(self) -> None:
-        """Start the server if it is not running; returns at once."""
+        """Start the server if it is not running. Do not wait for it."""
         self._start_requested.set()
 
     async def connect(self, within_s: float) -> None:
@@ -146,7 +146,7 @@ class ServerConnection:
         state: str | None,
         check: SendCheck | None = None,
     ) -> None:
-        """Send the call of a tool; `call` records how it goes. `check` runs immediately before it is sent.
+        """Start sending the call of a tool; `call` records what becomes of it. `check` runs just before the request.
 
         Raises `ToolError`: the connection was closed; nothing was sent.
         """
@@ -175,7 +175,7 @@ class ServerConnection:
         self._call_tasks.start_soon(self.calls.run, call, send)
 
     async def run(self) -> None:
-        """Keep the connection from the first `start` until cancelled."""
+        """Maintain the connection from the first `start` until cancelled."""
         async with anyio.create_task_group() as self._call_tasks:
             try:
                 await self._maintain()
@@ -210,14 +210,14 @@ class ServerConnection:
             self._set_state("closed")
 
     async def _wait_before_restart(self, seconds: float) -> None:
-        """Wait, but no longer than until a person has logged in."""
+        """Wait for `seconds`, but only until the stored login changes: a person may have logged in."""
         login = await self._find_login_version()
         while seconds > 0 and await self._find_login_version() == login:
             await anyio.sleep(min(seconds, LOGIN_POLL_S))
             seconds -= LOGIN_POLL_S
 
     async def _find_login_version(self) -> str | None:
-        """Return a value that differs after every login; None if there is none."""
+        """Return a value that differs after every change of the login; None if there is none or it cannot be read."""
         if self._login is None:
             return None
         try:
@@ -288,14 +288,14 @@ class ServerConnection:
         """List the tools again whenever they changed, until the connection is lost."""
         while True:
             await self._wake.wait()
-            # A burst of changes counts as one; a change during the listing leads to another one.
+            # A burst of changes causes only one listing; a change during that listing causes one more.
             if await self._is_lost_within(DEBOUNCE_S):
                 return
             self._wake = anyio.Event()
             try:
                 with anyio.fail_after(self.config.settings.start_timeout_s):
                     tools, note = await read_listing(client)
-            # The known tools stay; the server itself refuses a call of one that it no longer has.
+            # The known tools stay; the server itself refuses a call of a tool that it no longer has.
             except (mcp.MCPError, ValidationError, ToolError, TimeoutError) as error:
                 logger.warning("server %r could not be listed again: %s", self.config.name, _describe(error))
             else:
@@ -329,7 +329,7 @@ def choose_pause_s(failures: int) -> float:
 
 
 def _describe(error: BaseException) -> str:
-    """Return one sentence about an error, or about the first one of a group."""
+    """Return one line about an error, or about the first error of a group."""
     if isinstance(error, BaseExceptionGroup):
         return _describe(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     if isinstance(error, PlanwardenError):

@@ -44,7 +44,7 @@ class ServerElicitation(msgspec.Struct, frozen=True):
     message: str
     """One line of limited length, with invisible characters escaped."""
     form: dict[str, JsonValue] | None = None
-    """None when the person has nothing to fill in."""
+    """The JSON Schema of the answer; None when the person has nothing to fill in."""
     url: str | None = None
     """The address to open, in URL mode."""
 

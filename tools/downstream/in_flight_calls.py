@@ -1,7 +1,7 @@
 """Calls in flight to a downstream server: the last check before a call is sent, and the server's questions during it.
 
 A call that waited for its turn may no longer be ours to send. The task that sends a request sets `send_check`; the
-transport calls it immediately before it writes.
+transport calls that check immediately before it writes the request.
 
 Before 2026-07-28 a server asks while a call is open and waits for the answer there, so the call must stay open. It runs
 in a task of its own, and a caller waits until it ends or asks. After a question the caller stops waiting, but the call
@@ -23,18 +23,18 @@ from planwarden.tools.downstream.sdk import mcp
 logger = logging.getLogger(__name__)
 
 SendCheck = Callable[[], Coroutine[object, object, None]]
-"""Raises `LeaseLost` when the request must not be sent."""
+"""A function that raises `LeaseLost` when the request must not be sent."""
 Answer = dict[str, JsonValue]
 """An `mcp.types.ElicitResult` as JSON."""
 
 NOT_SENT = -32096
-"""Our code for a request that did not reach the server, or that it refused unread."""
+"""Our code for a request that did not reach the server, or that the server refused unread."""
 LOST = -32095
 """Our code for a request that was sent and not answered."""
 TOO_LARGE = -32097
 """Our code for an answer that was too large to be read."""
 MAX_HELD = 16
-"""Calls of one server that may wait for an answer; the questions of further ones are cancelled."""
+"""The most calls of one server that may wait for an answer; the questions of further calls are cancelled."""
 CANCEL_S = 2.0
 CANCEL: Answer = {"action": "cancel"}
 
@@ -49,7 +49,7 @@ class InFlightCall:
     label: str = ""
     """The tool's name in the catalogue, if it is there."""
     answer_at_once: Callable[[ServerElicitation], Answer | None] = lambda elicitation: None
-    """Answers a question without a person, or returns None to ask one."""
+    """A function that answers a question without a person, or returns None so that a person is asked."""
     elicitation: ServerElicitation | None = None
     """The open question."""
     result: Any = None
@@ -65,7 +65,7 @@ class InFlightCall:
         try:
             with self.scope:
                 self.result = await send()
-        # The caller that waits for the call raises it.
+        # The caller that waits for the call raises this error.
         except Exception as error:
             logger.debug("a call ended with an error", exc_info=True)
             self.error = error

@@ -1,7 +1,7 @@
 """Reads which tools downstream servers list, and caches that: a process knows the tools before it starts a server.
 
 Each server has one file in the home, which counts as outside input: limited in size, checked, and ignored if invalid.
-A wrong or old listing costs one question at most, because a call compares its definition with the server's.
+A wrong or old listing causes one needless question at most, because a call compares its definition with the server's.
 """
 
 import logging

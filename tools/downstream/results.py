@@ -47,7 +47,7 @@ def build_result(content: Sequence[Mapping[str, JsonValue]], structured: JsonVal
 def read_whole_result(name: str, result: dict[str, JsonValue]) -> JsonValue:
     """Return the result of a gated call as its server sent it.
 
-    Raises `ToolError`: it is not a tool's result, or reports a failure; the latter error has it unless it is large.
+    Raises `ToolError`: it is not a tool's result, or reports a failure; the error then holds it, unless it is large.
     """
     content = result.get("content")
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
@@ -102,7 +102,7 @@ def _limit_blob(holder: dict[str, JsonValue], key: str, chars_left: int) -> int:
 
 
 def _repeats(block: Mapping[str, JsonValue], structured: JsonValue) -> bool:
-    """Return True for a text that only repeats the structured content, for clients that do not know such content."""
+    """Return whether the block only repeats the structured content as text, as servers do for older clients."""
     text = block.get("text")
     if block["type"] != "text" or not isinstance(text, str):
         return False

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LISTING_WAIT_S = 30.0
-"""How long a plan or a search waits for servers that were never listed."""
+"""How long a plan or a search waits for servers to list their tools."""
 REASON_S = 5.0
 """Added to the time that a start may take, so that a failed start can report its own reason."""
 
@@ -54,14 +54,14 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     health: Health
-    """`idle` means not started yet: the first call starts it."""
+    """`idle` means that the server does not run, and starts when it is needed."""
     tools: int
     """Number of its tools in the catalogue."""
     trusted: bool
     reason: str | None
-    """Why it is down, or what was left out of its listing."""
+    """Why the server is down, or what was left out of its listing."""
     log: str | None
-    """The file with what it wrote to its standard error."""
+    """The file with what the server wrote to its standard error."""
 
 
 class Agents(Protocol):
@@ -72,14 +72,14 @@ class Agents(Protocol):
         ...
 
     async def watch(self, executions: "Engine") -> None:
-        """Close each open suspension whose agent no longer asks it. Runs until cancelled."""
+        """Close open suspensions that their agents have settled. Run until cancelled."""
         ...
 
 
 class DownstreamServers:
     """The servers, and their tools in a registry. The tools are there at once; calling them needs `async with`.
 
-    Entering it again starts the servers again.
+    The object can be entered again after it was left; its servers can then start again.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class DownstreamServers:
         self._registry = registry
         self._apply_settings = apply_settings
         self.secrets: SecretStore | None = None
-        """Keeps logins; set before the servers start."""
+        """The store of logins; set before the servers start."""
         self.agents: Agents | None = None
         """Set if any server is an agent."""
         self._program = program
@@ -110,7 +110,7 @@ class DownstreamServers:
         self._listed: set[str] = set()
         """Servers whose tools are in the catalogue, from a listing of this or of an earlier process."""
         self._listed_here: set[str] = set()
-        """Those that listed their tools to this process."""
+        """Servers that listed their tools to this process."""
         self._state_changed = anyio.Event()
         """Set and replaced whenever the state of a connection changes."""
         self._tasks: TaskGroup | None = None
@@ -218,9 +218,9 @@ class DownstreamServers:
         return is_waiting and connection.config.can_start and connection.config.name not in self._listed_here
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
-        """Wait until the servers of the named tools have listed them, for `LISTING_WAIT_S` at most.
+        """Wait until the servers of the named tools have listed their tools, for `LISTING_WAIT_S` at most.
 
-        Known tools need no wait. An unknown one may be newer than the cached listing, so its server lists once more.
+        Known tools need no wait. An unknown tool may be newer than the cached listing, so its server lists again.
         """
         servers = {self._server_of(name) for name in names if self._registry.get(name) is None}
         await self._wait_for_listings(name for name in self._connections if name in servers)

@@ -143,7 +143,7 @@ def _build_hashed_name(slug: str, remote_name: str) -> str:
 
 
 def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
-    """Return the catalogue names that a person may mean by `name`: itself, or those of the server's tool `name`."""
+    """Return the catalogue names that a person may mean by `name`: that name itself, or a name of the server's tool."""
     return name, f"{slug}_{_replace_special(name)}", _build_hashed_name(slug, name)
 
 
@@ -182,7 +182,7 @@ def _build_definition(
 
 
 def _classify(hints: _Hints, *, is_trusted: bool) -> tuple[Risk, Effect]:
-    """Return the tool's risk and effect. Each tool of a server without trust is dangerous and has an effect."""
+    """Return the tool's risk and effect. Each tool of an untrusted server is dangerous and has an effect."""
     if not is_trusted:
         return "dangerous", "effect"
     if hints.readOnlyHint and not hints.destructiveHint:

@@ -8,9 +8,9 @@ values, and then nothing else runs for several seconds.
 import re
 
 MAX_VALUES = 50_000
-"""The most values in a message. Parsing and checking so many blocks the event loop for 50 ms on an ordinary machine."""
+"""The most values in a message. Parsing and checking that many takes 50 ms of the event loop on an ordinary machine."""
 SLICE_BYTES = 64 * 1024
-"""A slice of this length is short enough to be counted without a pause."""
+"""The length of a slice that is short enough to be counted without a pause."""
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
@@ -21,7 +21,7 @@ class ValueCounter:
         self.start()
 
     def start(self) -> None:
-        """Forget the text so far, and begin with another one."""
+        """Forget the text so far, and begin a new one."""
         self._is_in_string = self._is_escaped = False
         self.count = 0
 
@@ -59,7 +59,7 @@ class EventCounter(ValueCounter):
                 if self._line_is_empty:
                     self.start()
                 self._line_is_empty = True
-                # No string of JSON goes on in the next line, and a quote in a comment begins none.
+                # No string of JSON goes on in the next line, and a quote in a comment begins no string.
                 self._is_in_string = self._is_escaped = False
             self._line_is_empty &= not part
             if super().feed(part):

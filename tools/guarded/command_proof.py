@@ -14,7 +14,7 @@ from itertools import pairwise
 from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, read_commands
 
 NOT_THERE = ""
-"""The reason that means that no part of the line is the wanted command."""
+"""The reason when no part of the line is the wanted command."""
 MAX_DEPTH = 4
 """The most levels of shells (as in `bash -c`) and groups inside each other."""
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
@@ -68,7 +68,7 @@ _RUNS_NOTHING = (
 )
 """Options that keep a program from running what it is asked to, or from failing."""
 _FLAGS = r"-[abd-jlqs-zA-VX-Z]*"
-"""The beginning of a word in which an option of pytest may stand behind others that take no value."""
+"""The beginning of a word in which an option of pytest follows others that take no value."""
 _OVERRIDES = rf"(?:{_FLAGS}o[ =]?|--override-ini[ =])(?!(?:log|junit|verbosity)_)[A-Za-z_]+ *=.*"
 """What gives pytest a setting that may keep it from running tests."""
 _PROGRAM_VARIABLE = r"(?i:(?P<tool>\w*(?:PYTEST|PYTHON|NPM|CARGO)|PY|GO|UV)|\w*(?:_CMD|COMMAND|RUNNER)|CMD)[:?+!]*"
@@ -118,8 +118,8 @@ _OTHER_PLACE = r"(?:-c|-C|--(?:rootdir|confcutdir|config-file|directory|project|
 
 
 def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bool]) -> str | None:
-    """Return why a line that ended with 0 in `folder` does not prove that a command that `fits` succeeded in `root` or
-    below. Return None if it proves that, and `NOT_THERE` if no command of the line fits."""
+    """Return why a line that ended with 0 in `folder` does not prove that a command accepted by `fits` succeeded in
+    `root` or below. Return None if the line proves that, and `NOT_THERE` if `fits` accepts no command of the line."""
     return _explain(line, frozenset({os.path.normpath(folder)}), os.path.normpath(root), fits, 0)
 
 

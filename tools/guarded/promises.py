@@ -28,20 +28,20 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that a host reported as made."""
 
     tool: str
-    """As rules name it: `claude-code/Bash`, `planwarden/files_write`."""
+    """The tool's name as in rules: `claude-code/Bash`, `planwarden/files_write`."""
     at: float
     """Unix seconds."""
     succeeded: bool | None
-    """As the host reported; None if it did not say."""
+    """Whether the call succeeded, as the host reported; None if the host did not say."""
     folder: str
     arguments: dict[str, JsonValue] = {}
     """What conditions can see: short values only."""
     paths: tuple[str, ...]
-    """The files that it writes, for conditions on `file_path`."""
+    """The files that the call writes, for conditions on `file_path`."""
     line: str | None
-    """Its command line; None for a tool that runs none."""
+    """The command line of the call; None for a tool that runs none."""
     is_background: bool = False
-    """The host answered before the command had ended."""
+    """Whether the host answered before the command had ended."""
     digest: str = ""
     """Digest of all arguments."""
     execution: str = ""
@@ -62,7 +62,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     when: CallPattern
-    """The promise is owed after one of these calls, unless that call failed."""
+    """The calls after which the promise is owed; a failed call does not count."""
     requires: CallPattern
     """The later calls that prove it."""
     after: Literal["last", "first"] = "last"
@@ -71,7 +71,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 2
     because: str = ""
     source: str = ""
-    """The folder whose file it comes from; empty for a promise of planwarden.toml."""
+    """The folder whose file the promise comes from; empty for a promise of planwarden.toml."""
 
     @property
     def full_name(self) -> str:
@@ -84,7 +84,7 @@ class OwedPromise(msgspec.Struct, frozen=True, kw_only=True):
 
     promise: Promise
     reason: str
-    """One sentence that a model and a person read."""
+    """What is missing, in words that a model and a person read."""
 
 
 class ProvenPromise(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def judge_promises(
     `root` is the folder of the session.
 
     Raises:
-        PathsNeeded: `paths` lacks some that conditions need.
+        PathsNeeded: `paths` lacks some paths that conditions need.
     """
     owed: list[OwedPromise] = []
     proven: list[ProvenPromise] = []
@@ -141,7 +141,7 @@ class _Pattern:
         self._names_command = COMMAND in pattern.matches
 
     def is_owed_after(self, call: RecordedCall) -> bool:
-        """Return whether the call, or a part of its command line, owes a promise."""
+        """Return whether the promise is owed after the call, for the call itself or for a part of its command line."""
         if not self._is_tool(call.tool):
             return False
         lines = InnerCommands(call.line).list_lines() if call.line and self._names_command else ()
@@ -149,7 +149,7 @@ class _Pattern:
         return any(self._is_meant(each, is_strict=True) for each in (call, *parts))
 
     def explain_unproven(self, call: RecordedCall) -> str | None:
-        """Return why the call proves nothing; None if it proves something, `NOT_THERE` if it is not meant."""
+        """Return why the call proves nothing; None if it is a proof, `NOT_THERE` if the pattern does not mean it."""
         if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, is_strict=False)):
             return NOT_THERE
         if call.line is None:

@@ -1,4 +1,4 @@
-"""Reads what a command line runs, with a small grammar. A person is asked about lines that the grammar cannot read.
+"""Reads what a command line runs, with a small grammar. A person decides on lines that the grammar cannot read.
 
 A rule names one command, such as `npm test`, but `npm test; rm -rf ~` is two. So rules let a command line pass only if
 they let each of its commands pass, and only if this grammar reads the whole line. The grammar lists what may occur, and
@@ -20,7 +20,7 @@ RESERVED = frozenset(
         *("function", "time", "coproc", "repeat", "foreach", "end", "nocorrect", "noglob", "always", "{", "}", "!"),
     }
 )
-"""At the beginning of a command, these are words of the shell's own language (sh, bash or zsh)."""
+"""Words that belong to the shell's own language (sh, bash or zsh) at the beginning of a command."""
 
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"
 # A backslash continues the line only after a blank that separates words; after `\ ` the shell joins two words.

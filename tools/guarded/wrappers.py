@@ -20,7 +20,7 @@ MAX_INNER = 100
 MAX_DEPTH = 8
 """The most levels of wrappers inside each other."""
 MAX_READ_CHARS = 16 * MAX_CHARS
-"""The most characters that are read for one line; those of a command inside of others are read once for each."""
+"""The most characters that are read for one line; a command inside of others is read again for each of those."""
 
 
 class Wrapper(msgspec.Struct, frozen=True):
@@ -128,7 +128,7 @@ _SETTING_THAT_RUNS = re.compile(
     r"|[\w.-]+\.(?:\w*editor|\w*command|pager|external|helper|textconv|fsmonitor|program|askpass|gitproxy|cmd|driver"
     r"|difffilter)(?:=.*)?))"
 )
-"""Matches a setting of git by which other words get the meaning of a denied command, or a command runs."""
+"""Matches a setting of git that runs a command, or that gives other words the meaning of a denied command."""
 _READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list")
 _VARIABLE_THAT_RUNS = re.compile(
     rf"(?s)(?!\w*(?:EDITOR|PAGER){_HARMLESS}\Z)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER)=.*"
@@ -211,7 +211,7 @@ class InnerCommands:
         self._commands[words] = self._is_sure or self._commands.get(words, False)
 
     def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int, *, is_guess: bool = False) -> None:
-        """Read each place where a command begins. If that is a guess, it is sure only right behind the options."""
+        """Read each place where a command begins. Guesses are sure only up to the first word behind the options."""
         is_sure, has_begun = self._is_sure, False
         for start in starts:
             if self._is_too_much(depth + 1):
@@ -219,7 +219,7 @@ class InnerCommands:
             word, is_value = words[start], words[start - 1] in _NO_COMMAND
             self._is_sure = is_sure and not (is_guess and (has_begun or is_value))
             self._read(words[start:], depth + 1)
-            # Some take a whole command line in one word.
+            # Some of these programs take a whole command line in one word.
             for part in list_words(word) if is_guess and " " in word and not is_value else ():
                 self._read(part, depth + 1)
             has_begun |= not is_value and not word.startswith("-")
@@ -242,7 +242,7 @@ class InnerCommands:
     def _unwrap(self, name: str, words: Sequence[str], depth: int) -> None:
         wrapper = WRAPPERS[name]
         if name == "command" and re.match("-p?[vV]", "".join(words[:1])):
-            # It only says what would run.
+            # With this option, `command` only says what would run.
             return
         rest = self._pass_options(wrapper, words, depth)
         # Without a command, `env` shows variables. Most other wrappers then read commands from their input, or fail.

@@ -99,14 +99,14 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return host, port
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
-        """Return the parsed addresses. Raises `ToolError` when any is not public: a name that mixes both is a trap."""
+        """Return the parsed addresses. Raises `ToolError` unless all are public: a name with both kinds is a trap."""
         parsed = [ipaddress.ip_address(address) for address in addresses]
         if (host, port) in self.allowed_endpoints:
             return parsed
         for address in parsed:
             kind = special_range(address)
             if kind is not None and not any(address in network for network in self.allowed_networks):
-                # Names the kind and not the address, which belongs to a private network.
+                # The error names the kind and not the address, which belongs to a private network.
                 raise ToolError(f"{host!r} is at an address that may not be reached ({kind}); use a public host")
         return parsed
 
@@ -119,7 +119,7 @@ class WebLimits(msgspec.Struct, frozen=True, kw_only=True):
     connect_s: float = 5.0
     """Seconds for connecting to one address."""
     body_bytes: int = 4 * 1024 * 1024
-    """Size of the body after decompression."""
+    """The most bytes of the body after decompression."""
     redirects: int = 5
 
 
@@ -151,4 +151,4 @@ class WebReply(msgspec.Struct, frozen=True, kw_only=True):
     """In lower case without parameters; empty when the host sent none."""
     charset: str | None
     body: bytes
-    """Decompressed."""
+    """The body after decompression."""

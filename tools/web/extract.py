@@ -117,7 +117,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
         max_chars = int(cast("float", arguments.get("max_chars", DEFAULT_MAX_CHARS)))
         reply = await fetch(str(arguments["url"]), access, accept=_check_page, headers={"Accept": _ACCEPT})
         await free_threads.acquire()
-        # Whatever ends the wait for it, a thread counts until it ends.
+        # A thread counts until it ends, whatever ends the wait for it.
         extraction = asyncio.get_running_loop().run_in_executor(None, extract_text, reply)
         extraction.add_done_callback(end_extraction)
         ended, _ = await asyncio.wait([extraction], timeout=extraction_s)

@@ -15,9 +15,9 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import read_own_words
 
 MAX_CHARS = 2_000
-"""A longer text is not a placeholder, whatever it begins with."""
+"""The most characters of a text that can be a placeholder as a whole."""
 MAX_TEXT_CHARS = 10_000
-"""A longer text is not searched."""
+"""The most characters of a text that is searched."""
 MAX_VALUES = 10_000
 """The most texts that one search looks at."""
 MAX_SEARCHED_CHARS = 60_000
@@ -74,8 +74,8 @@ _YOURS = r"your[._-]?(?:e-?mail|name|address)?[\w.-]{0,20}(?<!yours)(?<!yourself
 _EXAMPLE_HOST = r"(?:[\w-]+\.)*example\.(?:com|org|net)\.?"
 _ADDRESS = r"[^@<>,;\s]+@[^@<>,;\s]+"
 _RECIPIENT = rf"""(?:\s*{_ADDRESS}|(?:\s*"[^"]*"\s*|[^@<>,;"?!]{{0,60}})<{_ADDRESS}>)\s*"""
-"""An address, perhaps with the name of a person. No two parts next to each other match the same characters, and a
-pattern looks for the example only after it has seen that all is a list: else the time would grow as the square."""
+"""An address, perhaps with a person's name. No two adjacent parts match the same characters, and `WHOLE` checks
+that a value is a list of addresses before it looks for the example: else the time would grow as the length squared."""
 _IS_A_VALUE = "is {}, not a value"
 _IS_A_PLACEHOLDER = "is the placeholder {}"
 _IS_AN_EXAMPLE = "is {}, an example address, not a real one"
@@ -141,16 +141,16 @@ _CODE_NAMES = (
 )
 _CODE = r"(?m)[{}<>=\\|`^~]|;\s*$|\b[fFrRbB]{1,2}[\"']|^[^\S\n]*(?:import|def|return|echo|export|SELECT)\b"
 _PROSE_NAMES = r"(?i)(?:^|_)(?:body|message|subject|e?mail|action|comment|greeting)$"
-"""Names of arguments for people: markup in them does not count as code."""
+"""Names of arguments whose text is for people: markup in such text does not count as code."""
 _MARKUP = r"(?i)</?(?:a|b|body|br|div|em|h[1-6]|html|i|img|li|ol|p|span|strong|table|t[dhr]|u|ul)\b[^<>{}]*>"
 _URL = r"\b[a-z][a-z\d+.-]{0,30}://\S+"
 _GREETING = r"(?i)(?:dear|hello|hi)\b"
 _ORDINARY = r"[\w.+-]{1,64}@[\w.-]+|\d+/\d+(?:/\d+)?|\[\d{1,3}\]|\"[\w ,.!?'-]{1,80}\""
-"""Addresses, dates, notes and quoted words: parts of a sentence that `_NO_SENTENCE` would match."""
+"""Addresses, dates, footnote marks and quoted words: parts of a sentence that `_NO_SENTENCE` would match."""
 _NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
 _SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
 _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"
-"""A text without a match has no placeholder. Most texts have no match, so they are not searched further."""
+"""Matches every text that has a placeholder. Most texts do not match, so they are not searched further."""
 
 
 def find_placeholders(arguments: JsonValue, goal_and_inputs: JsonValue = None) -> Iterator[str]:

@@ -37,7 +37,7 @@ class PartAddress(msgspec.Struct, frozen=True):
     parse: str = ""
     """As in `Reference`."""
     may_be_list: bool = False
-    """The part is read before a step begins, so it may be the list of a loop: see `find_list_fault` for its limits."""
+    """Whether the part is read before a step begins, so that it may be a loop's list: see `find_list_fault`."""
 
 
 class ArtifactPart(msgspec.Struct, frozen=True):

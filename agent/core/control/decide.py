@@ -141,7 +141,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 
 
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
-    """Return whether the step `name`, which this step needs, lets it start."""
+    """Return whether the step `name`, on which this step depends, lets this step start."""
     dependency = execution.steps[name]
     if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
         return True

@@ -1,6 +1,6 @@
 """Check whether a log replays: it folds, and `decide` would allow every decision in it at its place.
 
-Facts from outside (results, replies, answers, commands) only have to be legal where they stand. The actions of
+Facts from outside (results, replies, answers, commands) only have to be legal at their places. The actions of
 `decide` are compared by what they do, not by the words of their messages, which a later version may choose better.
 
 One transaction may hold the results of several calls of `decide`, and all events of a transaction have one time. So a
@@ -39,7 +39,7 @@ _WORDS = ("message", "reason")
 
 
 class ReplayFault(msgspec.Struct, frozen=True, kw_only=True):
-    """The first event of a log that does not replay."""
+    """Where and why a log does not replay: its first event that fails."""
 
     sequence: int | None
     """None when the log does not say where its events belong."""

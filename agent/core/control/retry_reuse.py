@@ -1,4 +1,4 @@
-"""Retry and fork: what a new execution of a thread takes over from the log of its last one, and what runs again.
+"""Retry and fork: what a new execution takes over from the log of the thread's last one, and what runs again.
 
 A step is taken over when the log proves it. Of a step that did not complete, calls that succeeded are taken over. If
 nobody knows whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that
@@ -38,7 +38,7 @@ def take_over(
 
     Raises:
         InvalidArguments: the plan has no such step.
-        NotRetryable: something that was done would run again although nobody asked for that.
+        NotRetryable: a step would repeat, unasked, something that was done or may have been done.
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, inputs)
@@ -86,7 +86,7 @@ def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
 def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
     """Yield what a person who is asked about a call of the step should know of earlier executions.
 
-    The first question to a person names all steps that run again and all that do not; later ones name their own.
+    The first question to a person names all steps that run again and all that do not; later questions name their own.
     """
     if execution.retry_of is None:
         return
@@ -110,7 +110,7 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
 
 
 def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
-    """Return the step and everything that depends on it, directly or not."""
+    """Return the step and all steps that depend on it, directly or not; none for None. Raises `InvalidArguments`."""
     if from_step is None:
         return frozenset()
     ids = [step.step_id for step in plan.steps]

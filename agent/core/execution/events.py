@@ -64,13 +64,13 @@ class Options(StoredStruct):
     model_patience_s: float = 86_400.0
     """How long a prompt waits for a provider that fails or is out of reach; 0 gives up at once."""
     rehearse: bool = False
-    """Call only what reads, and record what every other call would have done; no later execution inherits it."""
+    """Whether only calls that read are made, and all others are just recorded; no later execution inherits it."""
     review: Reviewer | None = None
     """Who approves the plan before its first step; no later execution inherits it."""
     is_literal: bool = False
-    """Its arguments are as a host sent them, and nothing in them is a binding; no later execution inherits it."""
+    """Whether its arguments are as a host sent them, without bindings; no later execution inherits it."""
     asks_because: str | None = None
-    """Why its calls are asked about, whatever a rule or a grant says; no later execution inherits it."""
+    """Why a person is asked about every call, even if a rule or a grant allows it; no later execution inherits it."""
     note: str | None = None
     """What a person who is asked about its calls should know; no later execution inherits it."""
 
@@ -110,9 +110,9 @@ class ThreadEffect(StoredStruct):
     summary: str
     """The beginning of its arguments as JSON."""
     is_unknown: bool = False
-    """Nobody knows whether it happened."""
+    """Whether it is unknown if the call happened."""
     is_approved: bool = False
-    """A person was asked, and let it run."""
+    """Whether a person was asked and let the call run."""
 
 
 class CreationFacts(StoredStruct):
@@ -121,7 +121,7 @@ class CreationFacts(StoredStruct):
     goal: str | None = None
     options: Options = msgspec.field(default_factory=Options)
     plan_only: bool = False
-    """Stop at `planned` instead of running the plan."""
+    """Whether to stop at `planned` instead of running the plan."""
     context: str | None = None
     """What the thread's earlier executions did, for planning."""
     client_id: str | None = None
@@ -142,7 +142,7 @@ class CreationFacts(StoredStruct):
     thread_effects: tuple[ThreadEffect, ...] = ()
     """The newest effects of the thread's earlier executions, oldest first."""
     is_operators: bool = False
-    """The plan is the operator's own, sent at a terminal: its words are not an agent's."""
+    """Whether the plan is the operator's own, sent at a terminal, so that its words are not an agent's."""
 
 
 class ExecutionCreated(CreationFacts, Event, tag="EC"):
@@ -182,7 +182,7 @@ class CallFacts(StoredStruct):
     beside: JsonValue = None
     """What a server sent in addition to its structured value: text, images."""
     is_confirmation: bool = False
-    """It was taken over, and its result is the answer of a person who was asked whether to go on."""
+    """Whether it was taken over and its result is the answer of a person who was asked whether to go on."""
 
     @property
     def step_id(self) -> str:
@@ -209,7 +209,7 @@ class TakenStep(StoredStruct):
     """The execution whose log proves it."""
     calls: tuple[TakenCall, ...] = ()
     is_completed: bool = False
-    """False if the step did not complete: these calls are taken over, and it goes on after them."""
+    """False if the step did not complete: its calls here are taken over, and the step goes on after them."""
     text: str | None = None
     """The model's text that is the result of a completed step without calls."""
     validation: ValidationStatus | None = None
@@ -234,7 +234,7 @@ class StepsTakenOver(Event, tag="ST"):
     rejected: tuple[str, ...] = ()
     """Steps that were rejected there; a new question about one of them says so."""
     rejecters: tuple[Assurance | None, ...] = ()
-    """For each of `rejected`, how sure it is who rejected it; empty in older logs."""
+    """For each step in `rejected`, the assurance of the answer that rejected it; empty in older logs."""
 
 
 class PlanRefused(Event, tag="PR"):
@@ -266,7 +266,7 @@ class RevisionRefused(Event, tag="PX"):
     step_id: str
     message: str
     asks_again: bool = False
-    """A text does not complete the step yet: its model first learns of the refusal. False in older logs."""
+    """Whether text alone completes the step only after its model learned of the refusal; False in older logs."""
 
 
 class ExecutionStarted(Event, tag="ES"):
@@ -286,7 +286,7 @@ class StepStarted(Event, tag="SB"):
 
 
 class LoopBegan(Event, tag="SL"):
-    """The items of the step's loop are known: its calls are made once for each."""
+    """The items of the step's loop are known: its calls are made once for each item."""
 
     step_id: str
     items: tuple[JsonValue, ...]
@@ -329,7 +329,7 @@ class BudgetShare(StoredStruct):
     """What a call takes of a rule's budget when the rule lets it pass."""
 
     budget: str
-    """Digest that names the budget: the rule and which of its budgets."""
+    """Digest that identifies one budget of one rule."""
     amount: float
     """Never negative; 1 for a budget that counts calls."""
     limit: float
@@ -385,7 +385,7 @@ class ToolFailed(Event, tag="TF"):
     code: str
     message: str
     nothing_happened: bool = False
-    """The tool said so; the store then gives back what the intent took of budgets, and releases its key."""
+    """Whether the call surely did nothing; the store then gives back its shares of budgets, and releases its key."""
     rule: MatchedRule | None = None
     """The operator's rule that denied it."""
     beside: JsonValue = None
@@ -399,7 +399,7 @@ class CallAttemptFailed(Event, tag="TA"):
     code: str
     message: str
     nothing_happened: bool = False
-    """As in `ToolFailed`; the next intent takes all of it again."""
+    """As in `ToolFailed`; the next intent takes the shares and the key again."""
 
 
 class CallRejected(Event, tag="TX"):
@@ -428,7 +428,7 @@ class CallReportedLate(Event, tag="TL"):
 
 
 class CallRehearsed(Event, tag="TH"):
-    """A rehearsal reached a call that it does not make. This is exactly what would have run, and its needs.
+    """A rehearsal reached a call that it does not make. The event has exactly what would have run, and its needs.
 
     Nothing was dispatched, and nobody was asked.
     """
@@ -521,7 +521,7 @@ class SuspensionWithdrawn(Event, tag="QW"):
 
 
 class ValidationFailed(Event, tag="VF"):
-    """The log does not prove the step: required tools without a recorded, successful result."""
+    """The log does not prove the step: required tools have no recorded, successful result."""
 
     step_id: str
     missing: tuple[str, ...]

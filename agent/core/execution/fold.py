@@ -1,7 +1,7 @@
 """How the log becomes the state: `apply` one event, `fold` many.
 
 `apply` is pure, and the tables of `state` cover every event. An event type has at most one function in `folds`, which
-returns the fields that it changes; an event without one changes only the status, the version and the times.
+returns the fields that it changes; an event without such a function changes only the status, the version and the times.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,12 +1,12 @@
-"""Notifications, which tell people and programs outside about a question, by push or webhook; and alarms.
+"""Notifications, which tell people and programs outside about a question by push or webhook, and alarms.
 
 The store saves a notification in the transaction of its event, so that none is lost and none reports what did not
-happen. Each has ids, names and facts such as the risk: no arguments, no agent's text, nothing that lets anyone decide.
+happen. A notification has ids, names and facts such as the risk: no arguments, no agent's text, no means to decide.
 
-An alarm reminds a person of an open question, or escalates it to others, by the operator's schedule. The times of the
+By the operator's schedule, an alarm reminds a person of an open question, or escalates the question. The times of the
 alarms are stored with the question, so that all processes see the same ones even after a change of policy. An alarm
 fires once, as an event, while the suspension is open and not expired. If several are due because no process ran for a
-while, one event covers them all: it is the escalation if that is due, else the newest alarm.
+while, one event covers them all: that of the escalation if it is due, else that of the newest alarm.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     """One message for one channel."""
 
     notification_id: str
-    """The same for every attempt to deliver it; letters, digits and `_` only."""
+    """The same for every attempt to deliver the notification; only letters, digits and `_`."""
     channel: str
     """The name of the channel in the operator's file."""
     kind: NotificationKind
@@ -37,15 +37,15 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     suspension_id: str
     facts: dict[str, JsonValue]
     created_at: float
-    """When it happened, in Unix seconds."""
+    """When the reported event happened, in Unix seconds."""
     attempts: int = 0
-    """How often a sender has claimed it for delivery; distinguishes one claim from the next."""
+    """How often a sender has claimed the notification for delivery; the number tells one claim from the next."""
 
 
 def find_notifiable(
     recorded: Sequence[ev.Recorded], execution: ExecutionState
 ) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
-    """Yield each event about a question to a person that a notification may report, with its kind and suspension.
+    """Yield each event to report about a question to a person, with the notification's kind and the suspension.
 
     `execution` is the state after the events.
     """
@@ -71,10 +71,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """The operator's alarms for the questions about one tool."""
 
     remind_after_s: tuple[float, ...] = ()
-    """Seconds after the question was asked."""
+    """When to remind, in seconds after the question was asked."""
     escalate_after_s: float | None = None
     escalate_to: tuple[str, ...] = ()
-    """Who is notified then; this gives them no right to decide."""
+    """The people whom an escalation notifies; it gives them no right to decide."""
 
 
 NO_ALARMS = Schedule()
@@ -96,7 +96,7 @@ def find_next_alarm_at(suspension: SuspensionState) -> float | None:
 
 
 def find_due_alarm(suspension: SuspensionState, now: float) -> ev.SuspensionReminded | None:
-    """Return one event for all alarms that are due; None when none is, or the suspension is closed or expired."""
+    """Return one event for all alarms that are due; None if no alarm is, or the suspension is closed or expired."""
     question = suspension.question
     if not suspension.is_open or (question.expires_at is not None and question.expires_at <= now):
         return None

@@ -1,4 +1,4 @@
-"""Questions: a table of their kinds, what each one asks, which rules decide whether an answer counts, and the answer.
+"""Questions: the table of their kinds, what a question asks, what an answer needs in order to count, and the answer.
 
 `KINDS` alone says what is true of all questions of a kind. Code looks that up in `question.traits`, and mentions a
 kind by name only where it treats that one kind differently.
@@ -47,17 +47,17 @@ class Kind(FrozenStruct):
     """What an approval lets run: the question's own call, its rows, the lost call a second time, the later calls that
     the question names, or the planned calls that it names (only if the answer says so)."""
     purpose: Purpose | None = None
-    """Which prompt the caller answers in place of a model; this also determines the form of the answer."""
+    """Which prompt the caller answers in place of a model; the prompt also determines the form of the answer."""
     resumes_tool: bool = False
-    """A tool asked this in the middle of its call; the answer goes back to that tool."""
+    """Whether a tool may ask such a question in the middle of its call; the answer then goes back to that tool."""
     is_in_words: bool = False
-    """The message already shows the arguments of its call word for word, so they are not shown a second time."""
+    """Whether the message already shows the call's arguments word for word, so that they are not shown again."""
     public_name: SuspensionKind | None = None
-    """What callers see instead of its own name."""
+    """The name of the kind that callers see; None if they see the kind's own name."""
 
     @property
     def is_about_calls(self) -> bool:
-        """It asks whether calls run, exactly as shown; what is said about them decides nothing."""
+        """Whether the question asks if calls may run exactly as shown; any other words in it decide nothing."""
         return self.releases in ("call", "rows")
 
 
@@ -84,15 +84,15 @@ class MatchedRule(StoredStruct):
     """A rule of the operator that decided about a call."""
 
     number: int
-    """Its place in the operator's file, from 1."""
+    """The place of the rule in the operator's file, from 1."""
     words: str
-    """What it says, in one line."""
+    """What the rule says, in one line."""
     matched: tuple[str, ...] = ()
-    """The values that matched, such as `amount = 80`; or why it could not be evaluated, so that a person is asked."""
+    """The values that matched, such as `amount = 80`; or why the rule could not be evaluated and a person is asked."""
 
 
 class CoveredCall(StoredStruct):
-    """A later call, with exactly these arguments, that the answer to a question decides too."""
+    """A call, with exactly these arguments, that an answer decides: a row of the question, or a later call."""
 
     step_id: str
     tool_name: str
@@ -102,7 +102,7 @@ class CoveredCall(StoredStruct):
     """Id of the call, if it is one of a loop; empty for every other call."""
 
     def is_about(self, step_id: str, tool_name: str, call_id: str) -> bool:
-        """Return whether it has this step and tool, and either this call's id or no call id at all."""
+        """Return whether this entry has the given step and tool, and either the given call id or no call id at all."""
         return (self.step_id, self.tool_name) == (step_id, tool_name) and self.call_id in ("", call_id)
 
 
@@ -115,11 +115,11 @@ class ArgumentEdit(StoredStruct):
     channel: str
     assurance: Assurance
     arguments: tuple[str, ...]
-    """Names of the changed arguments; if an argument is edited twice, only the later edit names it."""
+    """Names of the changed arguments, `ROW/NAME` in a batch; of two edits of an argument, only the later names it."""
 
 
 class Alarm(StoredStruct):
-    """A moment at which people are reminded of a question that is still open."""
+    """A moment at which people are told again of a question that is still open: a reminder or an escalation."""
 
     kind: AlarmKind
     at: float
@@ -134,7 +134,7 @@ class Question(StoredStruct):
     suspension_id: str
     kind: SuspensionKind
     message: str
-    """Only the words of the agent, the tool or the `asker` that asks. What planwarden says is in `found`."""
+    """For a person: only the words of the agent, tool or `asker` that asks; what planwarden says is then in `found`."""
     step_id: str | None = None
     call_id: str | None = None
     tool_name: str | None = None
@@ -164,7 +164,7 @@ class Question(StoredStruct):
     alarms: tuple[Alarm, ...] = ()
     """Earliest first; fixed when the question is asked, and the same for all of its revisions."""
     asker: str = ""
-    """The server or agent that really asks, if it is not planwarden. It receives every decision, rejections too."""
+    """The server or agent that really asks; empty if planwarden does. An asker receives rejections too."""
     edits: tuple[ArgumentEdit, ...] = ()
     """Oldest first; empty as long as nobody has changed the original arguments."""
     releases: tuple[RemoteCall, ...] = ()
@@ -172,7 +172,7 @@ class Question(StoredStruct):
     undecidable: str = ""
     """As in `Suspend`."""
     found: tuple[str, ...] = ()
-    """What planwarden found about it, in sentences, oldest first: a tool that changed, a retry, a new policy."""
+    """What planwarden or the tool found out, in sentences, oldest first: a tool that changed, a retry, a new policy."""
     instructions: str = ""
     """For the caller: how to answer this question; usually the same for all questions of a kind."""
     rule: MatchedRule | None = None
@@ -190,7 +190,7 @@ class Question(StoredStruct):
 
     @property
     def public_kind(self) -> SuspensionKind:
-        """The name of its kind that callers see."""
+        """The name that callers see for the kind of the question."""
         return self.traits.public_name or self.kind
 
     @property
@@ -199,7 +199,7 @@ class Question(StoredStruct):
         return self.covers if self.kind == "batch" else ()
 
     def choose_rows(self, content: JsonValue) -> list[int]:
-        """Return the indexes, from 0, of the rows that the content of an approval selects; all rows if None."""
+        """Return the indexes, from 0, of the rows that an approval selects; all rows if its content is None."""
         if content is None:
             return list(range(len(self.rows)))
         items = content.get("items") if isinstance(content, dict) else None

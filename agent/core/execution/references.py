@@ -2,7 +2,7 @@
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
 If the log holds only a stand-in, the value is in an artifact: `resolve` raises `PartsNeeded`; a caller with access to
-the store reads those parts and calls it again. Values from earlier executions are already in the log.
+the store reads those parts and calls `resolve` again. Values from earlier executions are already in the log.
 
 A short plan can refer to a large value many times, so the total size is checked before any result is built.
 """
@@ -59,10 +59,10 @@ class BindingSources(msgspec.Struct, frozen=True):
     item_calls: Sequence[Call] = ()
     """The calls of the current `item`."""
     takes_lists: bool = False
-    """A value may be the list of a loop, for which the limits are larger than for arguments."""
+    """Whether a value may be the list of a loop, for which the limits are larger than for arguments."""
 
     def find_step(self, reference: Reference) -> StepState | None:
-        """Return the step whose result is referred to; if it is one call of the item, the step reduced to that call."""
+        """Return the step that has the result, reduced to one call if the reference has a `call`; None if absent."""
         if reference.call is None:
             return None if reference.step_id in self.own else self.steps.get(reference.step_id)
         call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None
@@ -95,7 +95,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
     Raises:
         InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
             resolved arguments would be larger than `MAX_ARGUMENT_BYTES`.
-        AbsentValue: there is no value at the pointer, and the binding has no default.
+        AbsentValue: a binding without default points to nothing, or to a step that was skipped or rejected.
         PartsNeeded: a binding leads into an artifact, and the sources do not have its value.
     """
     bindings = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))

@@ -21,4 +21,4 @@ class Requester(FrozenStruct, frozen=True, kw_only=False):
     starter: Starter | None = None
     """The person who asks, in a channel of the operator; None when a program asks."""
     is_operator: bool = False
-    """The operator sends a plan of their own from a terminal."""
+    """Whether the operator sends a plan of their own from a terminal."""

@@ -159,15 +159,15 @@ class Call(ev.CallFacts, array_like=False):
     consumed: tuple[str, ...] = ()
     """Suspensions whose answers have been used to dispatch the call; each answer allows one dispatch."""
     attempts: int = 0
-    """How often it was dispatched."""
+    """How often the call was dispatched."""
     nothing_happened: bool = False
-    """It failed, and its tool or planwarden said that nothing was done."""
+    """Whether the call failed and its tool or planwarden said that nothing was done."""
     intended_at: float | None = None
-    """When it was last dispatched, Unix seconds by the store's clock."""
+    """When the call was last dispatched, in Unix seconds by the store's clock."""
     grant_id: str | None = None
-    """The standing grant that let it through."""
+    """The standing grant that let the call through."""
     rule: ev.MatchedRule | None = None
-    """The operator's rule that let it through, or denied it."""
+    """The operator's rule that let the call through, or denied it."""
     once: ev.OnceKey | None = None
     """The business key that the store reserves for the call."""
     shares: tuple[ev.BudgetShare, ...] = ()
@@ -188,20 +188,20 @@ class ModelTurn(FrozenStruct):
     enforced: bool
     """True when the reply answered an enforcement prompt."""
     revision_refused: bool = False
-    """The reply's revision of the plan was refused, and the model is asked again before the step completes."""
+    """Whether the reply's revision of the plan was refused; the model is asked again before the step completes."""
 
 
 class ModelOutage(FrozenStruct):
-    """An outage of a provider: its failures to answer one prompt, from the first one until it answers."""
+    """An outage of a provider: its failures to answer one prompt, from the first failure until an answer."""
 
     attempts: int
     """How many attempts failed."""
     since: float
-    """When the first one failed, Unix seconds."""
+    """When the first attempt failed, in Unix seconds."""
     failed_at: float
-    """When the last one failed."""
+    """When the last attempt failed, in Unix seconds."""
     message: str
-    """Why the last one failed."""
+    """Why the last attempt failed."""
     asked_s: float | None = None
     """As in the last `ModelFailed`."""
     suspension_id: str | None = None
@@ -217,22 +217,22 @@ class StepState(FrozenStruct):
     retries: int = 0
     """How many enforcement prompts were used."""
     enforcing: bool = False
-    """The next prompt is an enforcement prompt."""
+    """Whether the next prompt is an enforcement prompt."""
     revision_refused: str | None = None
     """Why the last revision of the plan that the step's model sent was refused; None if it was not."""
     warned: bool = False
-    """The step is advisory, and its missing tools have been recorded as a warning."""
+    """Whether the step is advisory and its missing tools have been recorded as a warning."""
     validation: ev.ValidationStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
-    """Why it failed, was rejected, or was skipped because of its own condition."""
+    """Why the step failed, was rejected, or was skipped because of its own condition."""
     rejected_by: str | None = None
     """The suspension whose answer rejected the step."""
     outage: ModelOutage | None = None
     skipped_by: str | None = None
     """Why the step was skipped: what `StepSkipped.because` says."""
     is_passed_over: bool = False
-    """It was skipped because a condition did not hold, its own or that of a step it needs; later steps may go on."""
+    """Whether a condition of the step, or of a step it needs, did not hold, so it was skipped; later ones may go on."""
     items: tuple[JsonValue, ...] | None = None
     """The items of the step's loop, once known; `calls` holds all calls of the first item, then of the second, etc."""
     item_order: ItemOrder = ItemOrder()
@@ -243,7 +243,7 @@ class StepState(FrozenStruct):
     """How many items, counted from the first without a gap, have no call left to make in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
-    """If the step was taken over as completed: the earlier execution, whose log proves that."""
+    """The earlier execution whose log proves the step, if the step was taken over as completed; None otherwise."""
     waits_for: tuple[str, ...] = ()
     """Unfinished steps on which this step depends only indirectly, through steps that were taken over: if a
     confirmation is asked again, everything after it has to wait."""
@@ -258,7 +258,7 @@ class StepState(FrozenStruct):
     def find_next_call(self, index: int) -> Call | None:
         """Return the next call of the item that this wave still has to make or settle; None if there is none.
 
-        No call follows a failed or rejected one, and none needs a result that only a real run would produce.
+        None, too, if a call failed or was rejected, or if the next call takes a result that only a real run would give.
         """
         order, calls = self.item_order, self.list_item_calls(index)
         if any(call.status in ("failed", "rejected") for call in calls):
@@ -276,7 +276,7 @@ class StepState(FrozenStruct):
         return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
 
     def list_known_calls(self) -> Sequence[Call]:
-        """Return the calls; of a step that was taken over, only those with a result: the earlier log has the others."""
+        """Return the calls; for a step that was taken over, only those with a result: the earlier log has the rest."""
         return self.calls if self.taken_from is None else tuple(call for call in self.calls if call.origin)
 
     def find_item(self, call: Call) -> tuple[JsonValue, int] | None:
@@ -287,7 +287,7 @@ class StepState(FrozenStruct):
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
-        """Yield every call that may be running or waiting for an answer, perhaps others too, but not a whole long loop.
+        """Yield every call that may be running or waiting for an answer, and perhaps others, but not a whole long loop.
 
         Items begin in order, so no call is running after the first item that has not begun.
         """
@@ -306,12 +306,12 @@ class StepState(FrozenStruct):
 
     @property
     def is_done(self) -> bool:
-        """It is completed, was only rehearsed, or is not needed because its condition did not hold."""
+        """Whether the step is completed, was only rehearsed, or was passed over because a condition did not hold."""
         return self.status in ("completed", "rehearsed") or (self.status == "skipped" and self.is_passed_over)
 
     @property
     def has_begun(self) -> bool:
-        """It has begun, or calls were taken over for it; no revision of the plan may drop those calls."""
+        """Whether the step has begun, or calls were taken over for it, which no revision of the plan may drop."""
         return self.status != "pending" or self.reuse is not None or any(call.origin for call in self.calls)
 
     @property
@@ -320,7 +320,7 @@ class StepState(FrozenStruct):
 
     @property
     def result(self) -> JsonValue:
-        """What other steps can bind to: the value of its only call, the list of values of several, or the model's text.
+        """What other steps can bind to: its only call's value, a list of the values of several, or the model's text.
 
         For a loop, it is the list of the results of its items, with null for items that failed or were rejected.
         """
@@ -346,7 +346,7 @@ class EndorsementState(FrozenStruct):
     channel: str
     at: float
     content: JsonValue = None
-    """The answer that it gives, if the question asks for one."""
+    """The answer that comes with the approval, if the question asks for one."""
 
 
 class SuspensionState(FrozenStruct):
@@ -365,7 +365,7 @@ class SuspensionState(FrozenStruct):
     first: ev.Question | None = None
     """The revision that was asked first; None while it is the only one."""
     endorsements: tuple[EndorsementState, ...] = ()
-    """Approvals of this revision so far, one for each person."""
+    """Approvals of this revision so far, at most one for each principal."""
     alarmed: int = 0
     """How many alarms are past: they fired, or were missed because no process was running."""
 
@@ -374,14 +374,14 @@ class SuspensionState(FrozenStruct):
         return self.status == "pending"
 
     def releases(self, call: Call) -> bool:
-        """Return whether the answer lets the call run: it approves or covers it, or is any answer to an `asker`."""
+        """Return whether the answer lets the call run: it approves or covers the call, or is for an `asker`."""
         if self.question.call_id == call.call_id:
             return self.decision is not None and (self.decision.approved or bool(self.question.asker))
         return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
 
     @property
     def covered(self) -> tuple[ev.CoveredCall, ...]:
-        """The other calls that its approval lets run: the later calls that it names, the selected rows, or, only if the
+        """The other calls that an approval lets run: later calls that the question names, selected rows or, only if the
         answer says so, the calls of a plan."""
         if self.decision is None or not self.decision.approved:
             return ()
@@ -434,7 +434,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     revisions: tuple[tuple[str, JsonValue], ...] = ()
     """Patches of the plan that have yet to be judged, each with the id of the step whose reply proposed it."""
     is_reviewed: bool = False
-    """A person approved the plan as it is now, before it started."""
+    """Whether a person approved the plan as it is now, before it started."""
     synthesis: str | None = None
     usage: Usage = msgspec.field(default_factory=Usage)
     sources: frozenset[str] = frozenset()
@@ -454,13 +454,13 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     active_s: float = 0.0
     """Seconds spent in status `running`, as far as the log shows."""
     client_ids: frozenset[str] = frozenset()
-    """OAuth clients that created or started it; none of them may confirm that a person made a decision."""
+    """OAuth clients that created or started the execution; none of them may confirm that a person made a decision."""
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
     rejected_before: Mapping[str, ev.Assurance | None] = {}
-    """Steps that were rejected in the execution that this one continues; None if the log does not say how."""
+    """The steps rejected in the execution that this one continues, and by what assurance; None if the log has none."""
     is_revised: bool = False
-    """Somebody changed the plan after it was accepted, so it no longer matches `saved_plan`."""
+    """Whether the plan was changed after it was accepted, so that it no longer matches `saved_plan`."""
 
     @property
     def is_finished(self) -> bool:
@@ -468,12 +468,12 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def goal_and_inputs(self) -> JsonValue:
-        """What its requester wrote; a value that is in it word for word does not count as a placeholder."""
+        """What the requester wrote; a value that occurs in it word for word does not count as a placeholder."""
         return [self.goal, dict(self.inputs)]
 
     @property
     def is_as_saved(self) -> bool:
-        """It runs a saved plan from the beginning, and nobody changed the plan or the arguments of one of its calls."""
+        """Whether a saved plan runs from the beginning, and nobody changed the plan or the arguments of a call."""
         return (
             self.saved_plan is not None
             and self.plan is not None
@@ -505,7 +505,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         )
 
     def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
-        """Return those of one kind, oldest first."""
+        """Return the suspensions of one kind, oldest first."""
         return [suspension for suspension in self.suspensions.values() if suspension.question.kind == kind]
 
     @property

@@ -1,6 +1,6 @@
 """The synopsis of an execution: what a list shows and searches, so that it need not read the log.
 
-`describe_edits` says which arguments people changed between a question and its answer: the planner of the call must be
+`describe_edits` says which arguments people changed between a question and its answer: the author of the call must be
 told, and a report must say what was really done.
 
 The texts are in the words of the author of the goal or the plan: cut, but not escaped. NUL and lone surrogates, which a
@@ -28,7 +28,7 @@ _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 MAX_WORDS = 5
 MAX_WORD_CHARS = 200
 MAX_EDITS = 10
-"""The most edits to report for one execution: the newest."""
+"""The most edits to report for one execution; the newest are reported."""
 MAX_VALUE_CHARS = 80
 _BUDGETS = {
     "modelTokens": "the budget of model tokens is used up",
@@ -42,13 +42,13 @@ class Synopsis(FrozenStruct):
     title: str
     """The goal; without a goal, the saved plan's name; without both, the descriptions of the steps."""
     is_goal: bool
-    """The title is the goal, in the words of its author."""
+    """Whether the title is the goal, in the words of the goal's author."""
     host: str
     """The name of the program that asked for the execution, as in `Requester`; empty if there is none."""
     saved_plan: str
     """The name of the saved plan that the execution runs; empty when it runs none."""
     tools: tuple[str, ...]
-    """The names of the tools that the plan names, and of those that a model called in addition, sorted."""
+    """The names of the tools that the plan names or a model called, sorted; at most `MAX_TOOLS`."""
     search: str
     """Folded text in which a list searches for the result of `fold_words`."""
 

@@ -1,7 +1,7 @@
-"""The effects of a thread: calls that changed something, or may have. A question about the same call tells of them.
+"""The effects of a thread: calls that changed something, or may have. A question about the same call mentions them.
 
-Every execution of a thread begins with the newest effects of all executions before it, so that they are not forgotten
-after a retry, a cancelled plan or a new one. Two calls are the same if their tool and arguments are the same.
+Every execution of a thread begins with the newest effects of all earlier executions, so that these are not forgotten
+after a retry, a cancelled plan or a new plan. Two calls are the same if their tool and arguments are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from planwarden.agent.core.tool import is_of_host
 MAX_EFFECTS = 1_000
 """The most effects of its thread that an execution knows; those that a person let run are kept before all others."""
 MAX_SUMMARIES = 100
-"""The most effects, the newest, whose arguments can be shown; of the others only the digest is kept."""
+"""The most effects whose arguments can be shown, the newest; older effects keep only a digest of their arguments."""
 MAX_SHOWN_CHARS = 80
 """The most characters of an effect's arguments to show."""
 MAX_TOLD = 5
@@ -97,7 +97,7 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
-    """Yield, for each call that an approval lets run, how a sentence names it, its tool and its arguments."""
+    """Yield, for each call that an approval lets run, how a sentence names the call, its tool and its arguments."""
     if question.traits.releases == "call":
         yield "", question.tool_name or "", question.arguments
     for index, row in enumerate(question.covers):
@@ -106,7 +106,7 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
 
 
 def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
-    """Return a line of a prompt for each of the last `limit` effects, and one that says how many came before these."""
+    """Return a line of a prompt for each of the last `limit` effects, and a line about how many came before them."""
     lines = [f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:]]
     return "\n".join([*lines, *([f"and {count_older(effects, limit)}"] if len(effects) > limit else [])])
 

@@ -1,11 +1,11 @@
 """Finds the required tools of a step that no call has proven yet; `control/decide.py` uses this to complete steps.
 
-Only recorded, successful results count, over the whole history of the step. What a model wrote about a tool does not.
+Only recorded, successful results count, over the whole history of the step. A model's words about a tool do not count.
 Names and rules are those of the Tool-Aware Execution Framework (TAEF), described in docs/concepts.md.
 
-A rehearsal makes only calls that read. The result of a step with any other call stays unknown. A later step still runs
-if it only has to wait for that step. It is skipped if it takes the unknown result, or if a model writes its calls,
-because the model would write them from that result.
+A rehearsal makes only calls that read. The result of a step with any other call stays unknown. A later step that
+only has to wait for that step still runs. A later step that takes the unknown result is skipped, and so is one whose
+calls a model writes, because the model would write them from that result.
 """
 
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, StepState
@@ -40,7 +40,7 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first step whose result this step takes and only a real run can produce; None if there is none."""
+    """Return the id of the first step whose result this step takes and only a real run can produce, or None."""
     unknown = (name for name in state.needs if is_unknown_in_rehearsal(execution, execution.steps[name]))
     return next((name for name in unknown if needs_result(state.step, name)), None)
 

@@ -45,7 +45,8 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
     Some clients send null for an absent input and JSON as text; both are undone where the input's schema refuses them.
 
     Raises:
-        InvalidArguments: the inputs have faults; `details.problems` has at most `schema.MAX_FAULTS` of them.
+        InvalidArguments: the inputs are too large, the plan takes none, or they do not fit the schema (then
+            `details.problems` has at most `schema.MAX_FAULTS` faults).
         LimitExceeded: the inputs are nested too deeply.
     """
     values = dict(inputs or {})
@@ -71,7 +72,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
 
 
 def _tidy(schema: Mapping[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the inputs, without null and with text read as JSON where the `type` of an input's schema has neither."""
+    """Yield the inputs; drop null, and read text as JSON, where the `type` in an input's schema does not allow it."""
     properties = read_properties(schema)
     for name, value in inputs.items():
         part = properties.get(name)
@@ -81,5 +82,5 @@ def _tidy(schema: Mapping[str, JsonValue], inputs: Mapping[str, JsonValue]) -> I
 
 
 def close_schema(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the schema, which then refuses undeclared properties unless its `additionalProperties` allows them."""
+    """Return a copy of the schema that refuses undeclared properties, unless `additionalProperties` allows them."""
     return {"type": "object", "additionalProperties": False, **schema}

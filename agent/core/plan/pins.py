@@ -1,7 +1,7 @@
 """Pins: the tool definitions that a plan was accepted with, and the difference between two definitions in words.
 
 When a tool changes after somebody relied on it, planwarden asks again and shows the difference. A pin is the beginning
-of a definition's digest. Pins are stored without tool names, in a tenth of the space of names and whole digests.
+of a definition's digest. Pins are stored without tool names: names and whole digests would take ten times the space.
 """
 
 import json
@@ -22,7 +22,7 @@ _NAMES = 5
 
 
 def list_tool_names(plan: Plan) -> tuple[str, ...]:
-    """Return the tools that the plan requires or calls, each once, sorted."""
+    """Return the names of the tools that the plan requires or calls, each once, sorted."""
     return tuple(sorted({name for step in plan.steps for name in list_step_tools(step)}))
 
 

@@ -52,13 +52,13 @@ class ToolFacts(msgspec.Struct, frozen=True):
     digest: str = ""
     """Digest of the tool's definition; an accepted plan pins it."""
     check: ArgumentCheck | None = None
-    """Checks arguments against the tool's schema; None if it is unknown."""
+    """Checks arguments against the tool's schema; None if the schema is unknown."""
     may_ask: bool = True
     """Whether a person may have to approve calls because of the tool's own risk."""
     returns: dict[str, JsonValue] | None = None
     """JSON Schema of what the tool returns; None where that is not known."""
     is_gated: bool = False
-    """Only hosts call the tool, through the gate."""
+    """Whether only hosts call the tool, through the gate."""
     only_reads: bool = False
     """Whether calls of the tool change nothing."""
 
@@ -100,7 +100,7 @@ class RetryPolicy(StoredStruct):
     max_delay_s: float
 
     def find_delay_s(self, attempts: int) -> float:
-        """Return seconds to wait after that many attempts."""
+        """Return the seconds to wait after that many attempts."""
         return min(self.max_delay_s, self.delay_s * self.factor ** (attempts - 1))
 
 
@@ -120,7 +120,7 @@ class PlanStep(StoredStruct):
     expected_outcome: str | None = None
     tool_validation_mode: ValidationMode = "strict"
     dependencies: tuple[str, ...] = ()
-    """Every step that must finish first, including those that bindings refer to and those that confirm this one."""
+    """Every step that must finish first, including steps that bindings refer to and steps that confirm this one."""
     tool_calls: tuple[PlannedCall, ...] = ()
     confirms: tuple[str, ...] = ()
     on_reject: OnReject = "skip"
@@ -184,7 +184,7 @@ def list_step_tools(step: PlanStep) -> tuple[str, ...]:
 
 
 def find_steps_before(steps: Iterable[PlanStep], step_id: str) -> set[str]:
-    """Return every step that the step depends on, directly or not."""
+    """Return the ids of all steps that the step depends on, directly or not."""
     needs = {step.step_id: step.dependencies for step in steps}
     before, waiting = set[str](), [*needs[step_id]]
     while waiting:
@@ -203,7 +203,7 @@ def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
 
 
 def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
-    """Return the results that the plan takes from earlier executions; it must have been checked with this `earlier`."""
+    """Return the results that the plan, which was checked with this `earlier`, takes from earlier executions."""
     if not earlier:
         return ()
     results = (earlier.get(reference) for reference in list_foreign_references(plan))

@@ -70,7 +70,7 @@ from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInpu
 MAX_NAMED = 100_000
 """The most steps of an unchecked plan in which to look for the names of tools."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
-"""The largest plan that is parsed without a thread, which takes about 10 ms."""
+"""The largest plan, in values and characters, that is parsed without a thread; parsing it takes about 10 ms."""
 
 Parsed = tuple[Plan, tuple[str, ...]]
 
@@ -95,8 +95,8 @@ def parse_plan(
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
-        InvalidPlan: the plan has any other fault; `details.problems` lists them all, and `details.unknownTools` and
-            `details.availableTools` are set if the name of a tool is wrong.
+        InvalidPlan: the plan has any other fault; `details.problems` lists at most `MAX_LISTED` faults. If all steps
+            are well-formed and one names an unknown tool, `details.unknownTools` and `details.availableTools` are set.
         EarlierNeeded: there are bindings whose values `earlier` lacks.
     """
     check_depth(document)
@@ -153,7 +153,7 @@ def parse_plan(
 def _parse_steps(
     document: JsonValue, entries: list[JsonValue], inputs: JsonValue, author: Author
 ) -> tuple[list[StepInput], list[str], list[str]]:
-    """Return the steps that can be read, the faults that each step has by itself, and warnings about dropped keys."""
+    """Return the steps that can be read, the faults of the inputs and single steps, and warnings about dropped keys."""
     problems, warnings = check_keys(document, entries, author)
     if isinstance(inputs, dict):
         problems.extend(find_inputs_faults(inputs))
@@ -257,7 +257,7 @@ def _read_control(entry: StepInput) -> StepControl | None:
 
 
 def _list_literal_loops(steps: Iterable[PlanStep]) -> list[WrittenCall]:
-    """Return the literal lists of loops as if they were calls, because they may contain placeholders too."""
+    """Return the literal lists of loops as if they were calls, because such lists may contain placeholders too."""
     loops = ((step.step_id, step.loop.items) for step in steps if step.loop is not None)
     return [WrittenCall(step_id, "forEach", {"items": items}) for step_id, items in loops if isinstance(items, list)]
 

@@ -172,7 +172,7 @@ def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> froz
 
 
 def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str]:
-    """Map each step that a begun confirmation covers, and each step on which that one depends, to the covered step.
+    """Map each step that a begun confirmation covers, and each that the covered step depends on, to the covered step.
 
     The person was asked about all of these: earlier steps decide the conditions and loops of the covered step.
     """

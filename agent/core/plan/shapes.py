@@ -23,7 +23,7 @@ _ELSEWHERE = frozenset({"$ref", "$dynamicRef", "anyOf", "oneOf", "allOf", "if", 
 
 
 _ANSWER: JsonSchema = {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "modifiedArgs": {}}
-"""What a decision has beside its `content`."""
+"""The properties that a decision has in addition to its `content`."""
 
 
 class Shape(NamedTuple):
@@ -105,7 +105,7 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
 
 
 def _list_names(schema: JsonSchema, token: str) -> str:
-    """Return the names in the schema, and where one level deeper `token` is."""
+    """Return the names in the schema and, if one of these properties has a property `token`, the pointer to that."""
     properties = read_properties(schema)
     deeper = next((f"; write '/{name}/{token}'" for name, part in properties.items() if _has_name(part, token)), "")
     return (name_keys(properties) or "nothing") + deeper

@@ -1,7 +1,7 @@
 """Turns a provider's response into a reply of bounded size, in which all arguments are JSON.
 
-If a call's arguments are not a JSON object, that call and the following ones are dropped, because the following ones
-may depend on it. If nothing usable remains, the answer has a fault, in words that the model can act on, and
+If a call's arguments are not a JSON object, that call and all later calls are dropped, because the later ones may
+depend on it. If nothing usable remains, the answer has a fault, in words that the model can act on, and
 `ProviderModel` asks once more.
 """
 
@@ -22,7 +22,7 @@ from planwarden.agent.core.replies import CALLS_KEY, MARKER_START, MAX_CONTENT_C
 from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
-"""What happened to everything in a response, by the response's finish reason."""
+"""What happened to a response that is not whole, by its finish reason."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
     """Why the reply cannot be used, or None."""
     is_refusal: bool = False
-    """The provider stopped the answer; asking again would not help."""
+    """Whether the provider stopped the answer, so that asking again would not help."""
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
         """Return this answer with the earlier answer's tokens added, and with its `revise` if this one has none."""

@@ -35,7 +35,7 @@ MAX_ANSWER_BYTES = 4_000_000
 """The most bytes of an answer, far more than any model writes: 64,000 tokens are about 300,000 bytes."""
 
 MAX_STREAM_BYTES = 20_000_000
-"""The most bytes of such an answer as server-sent events, which add some hundred bytes per word that are not kept."""
+"""The most bytes of an answer in server-sent events, which add several hundred bytes per word; these are not kept."""
 
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")
@@ -72,7 +72,7 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def close_connections() -> AsyncGenerator[None]:
-    """Close every connection that was opened inside the block when the block ends."""
+    """When the block ends, close every connection that was opened inside it."""
     opened: list[_BoundedBody] = []
     token = _open_bodies.set(opened)
     try:

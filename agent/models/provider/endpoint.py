@@ -53,9 +53,9 @@ class _Provider(msgspec.Struct, frozen=True):
     url: str
     url_variable: str
     keys: tuple[str, ...]
-    """Variables that may hold the key; messages name the first."""
+    """Variables that may hold the key; the first one that is set counts."""
     is_local: bool = False
-    """The operator runs this server, so it needs no key."""
+    """Whether the operator runs this server, so that it needs no key."""
 
     @property
     def sdk(self) -> str:
@@ -97,7 +97,7 @@ class Endpoint:
     extra: str
     sdk: str
     is_own: bool
-    """The address is the provider's own."""
+    """Whether the address is the provider's own."""
     mode: Mode = "tools"
     timeout_s: float = TIMEOUT_S
 

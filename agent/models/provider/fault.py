@@ -51,7 +51,7 @@ class CannotForce(Exception):
 
 
 def is_refusal_to_force(error: Exception) -> bool:
-    """Return whether the model, or its provider, refuses a request because it forces the model to call a tool."""
+    """Return whether the model, or its provider, refuses a request because the request forces a tool call."""
     if isinstance(error, UserError):
         return "tool_choice" in str(error)
     return (
@@ -62,7 +62,7 @@ def is_refusal_to_force(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
-    """Return the failure with its sentence, and whether the same request may succeed in a moment, or in hours."""
+    """Return the failure: its sentence, and whether the same request may succeed in a moment or only in hours."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""

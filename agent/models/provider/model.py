@@ -29,7 +29,7 @@ from planwarden.agent.models.provider.retry import Retries
 
 OnText = Callable[[str], None] | None
 STREAM_STEP_CHARS = 80
-"""A listener is called each time this many more characters have arrived: about a line, not every fragment."""
+"""How many characters must arrive before a listener is called again: about a line, not just a fragment."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class ProviderModel:
         self._client: Client = build_client(endpoint)
         self._retries = retries or Retries()
         self._can_force = True
-        """Whether requests may force the model to call a tool; False once it refused that and then answered without."""
+        """Whether requests may force the model to call a tool; False once it refused force, then answered without."""
 
     def __repr__(self) -> str:
         return f"ProviderModel({self._endpoint.name!r})"

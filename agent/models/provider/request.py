@@ -1,7 +1,7 @@
 """Builds the request to a provider from a prompt: instructions, text, tools, and the tools that the model must call.
 
 With tool calling, the model must call one of a step's missing tools, so that it cannot answer in prose when a call is
-due. A plan is the argument of one tool that it must call. Schemas are sent unchanged and not in a provider's strict
+due. A plan is the argument of one tool, which must be called. Schemas are sent unchanged and not in a provider's strict
 mode, which forbids the open objects in a plan's arguments. In text mode the schemas are in the user part, and the model
 has to put its answer between two markers.
 
@@ -60,7 +60,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tools: tuple[SentTool, ...] = ()
     forced: tuple[str, ...] = ()
-    """The model must call one of these tools; they have the names that are sent."""
+    """Tools, by the names that are sent; the model must call one of them. Empty if it need not call any."""
     names: Mapping[str, str]
     """The tools' own names, by the names that are sent."""
     can_revise: bool = False

@@ -55,7 +55,7 @@ class Retries:
     """The most seconds for all attempts and waits of one request together."""
     first_wait_s: float = 0.5
     longest_wait_s: float = 30.0
-    """Also the longest wait that a provider may ask for."""
+    """The longest wait between two attempts; if the provider asks for a longer one, there is no further attempt."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
     clock: Callable[[], float] = anyio.current_time
     random_fraction: Callable[[], float] = random.random

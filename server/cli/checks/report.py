@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.settings.configuration import Settings
 
 MAX_NAMED = 5
-"""How many problems a message names."""
+"""The most problems that a message names."""
 CheckStatus = Literal["ok", "off", "warning", "broken"]
 
 
@@ -37,7 +37,7 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_check(
     name: str, check: Callable[[Settings], HealthCheck | None], settings: Settings, *, needs: str | None = None
 ) -> HealthCheck | None:
-    """Run the check, or skip it if `needs` gives a reason, because it would then check defaults that do not apply."""
+    """Run the check. Skip it if `needs` says what is broken: the check would look at defaults that do not apply."""
     if needs is not None:
         return HealthCheck(name, "off", f"not checked, because {needs}")
     try:

@@ -1,4 +1,4 @@
-"""The checks of `doctor` on the store: its integrity, secrets and processes, and the executions that wait for one.
+"""The checks of `doctor` on the store: its integrity, secrets and processes, and executions that wait for a process.
 
 `doctor --replay` also checks whether this version can continue the stored executions.
 """
@@ -27,16 +27,16 @@ from planwarden.storage.sql.processes import ProcessFacts, registry_of
 
 PAGE = 200
 MAX_FAULTS = 20
-"""How many logs that do not replay are listed; the others are only counted."""
+"""The most logs with faults that are listed; the others are only counted."""
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
-"""A living process seals audit rows every half second; if a row stays unsealed for longer than this, none does."""
+"""The age of an unsealed audit row that shows that no process seals rows; a living one does so every half second."""
 Replay = Literal["unfinished", "all"]
 """Which logs are checked."""
 MAX_NAMED = 3
-"""How many logs that do not replay the sentence names; the facts list up to `MAX_FAULTS`."""
+"""The most logs with faults that the message names; the facts list up to `MAX_FAULTS`."""
 MAX_WAITING = 20
-"""How many executions without an owner are checked."""
+"""The most executions without an owner that are checked."""
 SHOWN_DIGITS = 12
 
 
@@ -163,7 +163,7 @@ def check_secrets(settings: Settings) -> HealthCheck | None:
 
 
 def check_processes(settings: Settings) -> HealthCheck | None:
-    """Say which processes live and which executions wait for one; None for a store that only one machine uses."""
+    """Say which processes live and which executions wait for a process; None for a store that only one machine uses."""
     if settings.store.path is not None:
         return None
 

@@ -21,7 +21,7 @@ from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
 UNFINISHED: tuple[ExecutionStatus, ...] = ("suspended", "running", "planned")
-"""In the order in which they are listed."""
+"""The statuses of unfinished executions, in the order in which the executions are listed."""
 GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Completed, and not undone": ("completed",),
     "Failed or rejected": ("failed", "rejected"),

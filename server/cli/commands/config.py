@@ -23,7 +23,7 @@ from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
-"""The block has those that are set, because a host starts planwarden without the environment of this shell."""
+"""Variables that the block has if they are set, because a host starts planwarden without this shell's environment."""
 
 
 def add_config(parser: CommandParser) -> None:

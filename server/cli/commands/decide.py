@@ -108,7 +108,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         try:
             execution, is_recorded = approve(session, last)
         except PlanwardenError as error:
-            # Somebody else may have decided it in the meantime; the others are asked anyway.
+            # Somebody else may have decided this question in the meantime; ask about the others anyway.
             session.terminal.say(TerminalLine((name_commands(error.message), "warn"), mark="note"))
             continue
         if is_recorded:
@@ -134,7 +134,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
 
     Raises:
         UsageError: nobody can be asked here, or the question cannot be answered at a terminal.
-        AlreadyDecided: it was decided differently before.
+        AlreadyDecided: the question was decided differently before.
     """
     execution, question_state, owner = _read_suspension(session.home, beginning)
     suspension_id = question_state.question.suspension_id
@@ -167,7 +167,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     Where the execution's tools are not known, the rejection is recorded and a process that has the tools continues.
 
     Raises:
-        AlreadyDecided: it was decided differently before.
+        AlreadyDecided: the question was decided differently before.
     """
     execution, question_state, _ = _read_suspension(session.home, beginning)
     if not question_state.is_open:

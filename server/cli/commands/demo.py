@@ -1,8 +1,8 @@
 """The command `demo`: shows planwarden's main job on one screen, with real tool calls and a process that is killed.
 
 A second process runs the plan. It is killed with SIGKILL while the question waits, and this process continues from the
-database: the same steps and the same question, and no call runs twice. It needs no key and no network; a script plays
-the model.
+database: the same steps and the same question, and no call runs twice. The demo needs no key and no network; a script
+plays the model.
 """
 
 import json

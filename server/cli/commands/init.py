@@ -75,7 +75,7 @@ def create_home(home: Path) -> list[Path]:
         is_ours = not home.exists() or not any(home.iterdir())
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_ours and sys.platform != "win32":
-            # The umask may have reduced the mode of `mkdir`, and a folder that existed, empty, may have another mode.
+            # The umask may have reduced the mode of `mkdir`, and an empty folder that existed may have another mode.
             home.chmod(0o700)
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():

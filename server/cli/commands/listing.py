@@ -1,6 +1,6 @@
 """The command `list`, which only reads: open questions, or executions, the newest activity first.
 
-The operator sees those of every principal. Executions are listed without reading their logs, unless `--calls` is given.
+Entries of all principals are shown. Executions are listed without reading their logs, unless `--calls` is given.
 """
 
 from argparse import Namespace
@@ -74,7 +74,7 @@ def handle_list(arguments: Namespace) -> int:
 async def _list_questions(
     home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups
 ) -> SuspensionPage:
-    """Return open questions, oldest first. If there is a terminal, draw them there, and the newest executions."""
+    """Return open questions, oldest first. If there is a terminal, draw them and the newest executions."""
     # JSON has the definitions of the tools that a question offers to a caller; a terminal does not show them.
     tools = home.definitions if terminal is None else None
     page = await list_open_suspensions(

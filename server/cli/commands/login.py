@@ -1,8 +1,8 @@
 """The command `login`: a person at this terminal logs in to a downstream server, in the browser.
 
-The authorization server redirects the browser to an address of this machine. The command listens there while it runs
-and accepts one request: the one with the login's own `state`. The command needs a terminal, so that a person runs it
-and no plan starts it.
+The authorization server redirects the browser to an address of this machine. The command listens there while it runs.
+For each visit of the browser it accepts one redirect: the one with the `state` of that visit. A login needs a terminal,
+so that a person starts it and not a plan.
 """
 
 import hmac
@@ -38,9 +38,9 @@ from planwarden.tools.downstream.login.tokens import HOST, PATH, StoredLogin, re
 from planwarden.tools.downstream.servers import DownstreamServers
 
 WAIT_S = 600.0
-"""How long the person may take in the browser."""
+"""How many seconds a login may take, including the time that the person needs in the browser."""
 MAX_CHARS = 4_096
-"""Longer query parameters of a redirect are ignored."""
+"""The longest value of a query parameter of a redirect; parameters with longer values are ignored."""
 
 OpenUrl = Callable[[str], Awaitable[None]]
 
@@ -65,7 +65,8 @@ def handle_login(arguments: Namespace) -> int:
 
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
-    """Log in to the server. Return False if it asks for none. Raises `ToolError`; only new tokens change a login."""
+    """Log in to the server. Return False if the server asks for no login. A stored login changes only when new tokens
+    arrive. Raises `UsageError` without a terminal, `InvalidArguments` as `find_login`, `ToolError` on failure."""
     find_login(home.downstream, name)
     if not terminal.can_ask:
         raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
@@ -79,7 +80,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> 
 
     async def work() -> bool:
         async with open_secrets(home.settings) as secrets:
-            # Otherwise a person would learn only after the login in the browser that it cannot be stored.
+            # Without this check, a person would learn only after logging in that the login cannot be stored.
             await secrets.check()
             home.downstream.secrets = secrets
             return await log_in_with_browser(find_login(home.downstream, name), show)
@@ -102,7 +103,7 @@ def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
     """Return where the login to the named server is stored.
 
     Raises:
-        InvalidArguments: there is no such server, or it takes no logins.
+        InvalidArguments: there is no such server, or the server cannot be used or takes no logins.
     """
     config = downstream.find_config(name)
     location = downstream.login_location(config)
@@ -118,10 +119,10 @@ def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
 
 
 async def log_in_with_browser(login: LoginLocation, open_url: OpenUrl) -> bool:
-    """Log in with the browser that `open_url` opens. Return False when the server asks for no login.
+    """Log in through a browser; `open_url` opens or prints an address. Return False if the server asks for no login.
 
     Raises:
-        ToolError: the login failed, or the person did not finish it within `WAIT_S`.
+        ToolError: the configured port cannot be used, or the login failed or was not finished within `WAIT_S`.
     """
     config = login.config
     with _create_listener(
@@ -166,7 +167,7 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=values["code"], state=values.get("state"), iss=values.get("iss"))
 
     async def receive(self, request: Request) -> PlainTextResponse:
-        """Handle a redirect. Any program can call this address; only the login's own `state` is accepted, once."""
+        """Handle a redirect. Any program can call this address, so only the `state` of a visit counts, once."""
         values = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
         state = self._state
         if not state or not hmac.compare_digest(values.get("state", "").encode(), state.encode()):
@@ -190,8 +191,8 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
-    """Listen at the configured port; without one, at the one that the client registered, if it is free; else at any.
-    Raise `ToolError` if the configured port cannot be used: the browser comes back to no other one.
+    """Listen at the configured port. If none is configured, listen at the registered client's port if it is free,
+    otherwise at any free port. Raise `ToolError` if the configured port cannot be used: the browser returns only there.
     """
     try:
         return socket.create_server((HOST, configured or registered or 0))

@@ -1,4 +1,4 @@
-"""The command `notify test`: sends a test notification to every channel and shows the replies."""
+"""The command `notify test`: sends a test notification to every channel, or to one, and shows the replies."""
 
 import secrets
 from argparse import Namespace
@@ -63,7 +63,7 @@ async def _send_tests(channels: Sequence[NotificationChannel]) -> list[tuple[Not
 
 
 async def _send_test(channel: NotificationChannel) -> DeliveryReceipt:
-    """Send a test to the channel once. Store nothing."""
+    """Send one test to the channel and return the receipt; to a channel with a problem, send nothing. Store nothing."""
     if channel.problem is not None:
         return DeliveryReceipt(is_delivered=False, description=channel.problem)
     now = SystemClock().now()

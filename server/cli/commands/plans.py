@@ -1,4 +1,4 @@
-"""The commands `plans`, for plans that people keep in files, and `check`: what is known of a plan before it runs."""
+"""The commands `plans`, for plans in files, and `check`, which says what is known about a plan before it runs."""
 
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -203,7 +203,7 @@ def _summarize(plan: SavedPlan) -> dict[str, JsonValue]:
 
 
 def forecast_lines(forecast: Forecast) -> Iterator[TerminalLine]:
-    """Yield the steps in order with what is known of each, then the graph."""
+    """Yield the steps in order with what is known about each step, then the warnings, then the graph."""
     for step in forecast.steps:
         yield from _step_lines(step, forecast)
     for warning in forecast.warnings:

@@ -98,7 +98,7 @@ def handle_receipt(arguments: Namespace) -> int:
 
 
 def trust_folder(arguments: Namespace) -> int:
-    """Show the promises of the working directory, ask at the terminal, and store their text."""
+    """Show the promises of the working directory, and store their text if the person at the terminal agrees."""
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
         raise UsageError("only a person at a terminal trusts a folder")

@@ -62,7 +62,7 @@ _WOULD = {"allow": "would run without a question", "ask": "would be asked about"
 
 
 class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say about one call: each rule for its tool up to the one that decides, and the outcome."""
+    """What the rules say about one call: each rule for the call's tool up to the rule that decides, and the outcome."""
 
     tool_name: str
     arguments: dict[str, JsonValue]

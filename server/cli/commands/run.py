@@ -67,7 +67,7 @@ def handle_run(arguments: Namespace) -> int:
 
 def handle_run_goal(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
-        # With `CallerModel` the calling model makes the plan, and here no model calls: a person does.
+        # With `CallerModel` the calling model makes the plan, but here the caller is a person and not a model.
         if isinstance(session.home.model, CallerModel):
             raise UsageError(f"a goal needs a model that makes the plan. {MODEL_ADVICE}")
 
@@ -94,7 +94,7 @@ def run_plan(
 ) -> ExecutionState:
     """Run a plan until it ends or a question stays open. If `key` has started a run before, go on with that run.
 
-    `read_inputs` returns the inputs with the types that a plan declares.
+    `read_inputs` gets the plan and returns the inputs with the types that the plan declares.
     """
 
     async def start(service: Service) -> ExecutionState:
@@ -123,7 +123,7 @@ def run_plan(
 
 
 async def _retry(session: CliSession, service: Service, arguments: Namespace, other: JsonValue) -> ExecutionState:
-    """Retry from the thread's last execution, with the plan `other` unless it is None."""
+    """Retry the thread's last execution, with the plan `other` if given. Raise `UsageError` if the thread is busy."""
     last = (await session.home.find_thread(service.store, arguments.thread))[-1]
     source = await service.find(last.execution_id)
     inputs = read_given_inputs(arguments, _take_declaration(source) if other is None else other)
@@ -144,12 +144,12 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
 
 
 def _take_declaration(execution: ExecutionState) -> JsonValue:
-    """Return what the plan of the execution declares of its inputs, as a plan does."""
+    """Return the inputs that the plan of the execution declares, in the form of a plan; None without a plan."""
     return None if execution.plan is None else {"inputs": execution.plan.inputs}
 
 
 async def _find_start(service: Service, key: str | None, principal: str = LOCAL) -> StartedExecution | None:
-    """Return what the key has started before."""
+    """Return what the key has started before; None if there is no key, or if it has started nothing."""
     if key is None:
         return None
     check_key(key)
@@ -159,7 +159,7 @@ async def _find_start(service: Service, key: str | None, principal: str = LOCAL)
 def _report_start(
     session: CliSession, earlier: StartedExecution | None, execution: ExecutionState, key: str | None
 ) -> ExecutionState:
-    """Return the execution; if its key has started it before, tell the person that nothing new starts."""
+    """Return the execution. If the key had started one `earlier`, tell the person that nothing new was started."""
     if earlier is not None:
         text = f"Key {key!r} has started this before; nothing new was started."
         session.terminal.say(TerminalLine((text, "dim")))

@@ -136,7 +136,7 @@ def handle_run_now(arguments: Namespace) -> int:
 
 
 class _NothingStarted(Exception):
-    """Raised when no run starts now. Its arguments are `queued` or the outcome of the tick, and a sentence."""
+    """Raised when no run starts now. It has two arguments: `queued` or the outcome of the tick, and a sentence."""
 
 
 def build_book(service: Service) -> ScheduleBook:

@@ -108,7 +108,7 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
 
 
 def describe_addresses(url: str, public_url: str | None) -> str:
-    """Return the line that says where clients reach the server at `url`; behind a proxy, that is `public_url`."""
+    """Return the line with the addresses of the server at `url` and of its inbox; behind a proxy, use `public_url`."""
     origin = (public_url or url.removesuffix("/mcp")).rstrip("/")
     reached = "" if public_url is None else f", for clients {origin}/mcp"
     return f"planwarden listens on {url}{reached}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in"

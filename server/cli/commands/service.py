@@ -18,7 +18,7 @@ from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.server.settings.configuration import find_home, find_operator
 
 DEPLOYED = Path("/opt/planwarden/bin/planwarden"), Path("/var/lib/planwarden"), "planwarden"
-"""The program, the home and the user in `planwarden.service`; `docs/operators/systemd.md` has the same ones."""
+"""The program, the home and the user in `planwarden.service`; `docs/operators/systemd.md` has the same three."""
 _PERSONAL = (Path("/home"), Path("/root"), Path("/run/user"))
 _PLAIN = re.compile(r"[\w./:=@+,-]+", re.ASCII)
 

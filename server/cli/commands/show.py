@@ -94,7 +94,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread whose id starts with `beginning`, or of the newest thread if that is None."""
+    """Return the id of the thread whose id starts with `beginning`; if `beginning` is None, of the newest thread."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)
@@ -106,7 +106,7 @@ async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> 
 async def _read_thread(
     home: Home, store: Lookups, arguments: Namespace
 ) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
-    """Return the thread's headers and its newest execution as it is now; with --at, as it was then, and that moment."""
+    """Return the thread's headers, its newest execution, and None; with --at, the past execution and that moment."""
     thread_id = await _find_thread_id(home, store, arguments.thread)
     headers = await home.find_thread(store, thread_id)
     header = headers[-1]
@@ -127,9 +127,9 @@ def _describe_moment(moment: Moment) -> str:
 
 
 async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups) -> dict[str, JsonValue]:
-    """Return the document for --json, and draw the same on the terminal unless that is None.
+    """Return the document for --json, and draw the same on `terminal` unless `terminal` is None.
 
-    With --at, the document has `at`; otherwise `waitsFor`, if the execution waits for a process of a shared store.
+    With --at, the document has `at`; without, it has `waitsFor` if the execution waits for a process of a shared store.
     """
     headers, execution, moment = await _read_thread(home, store, arguments)
     observations = None

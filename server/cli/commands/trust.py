@@ -1,8 +1,8 @@
 """The command `trust`: lets tools of a downstream server run without asking, if the server says that they only read.
 
-A person confirms the list of tools. For each, the command writes `risk`, and `effect` if it is missing, into
-`planwarden.toml`, where the operator sees them. It never lowers the risk of a tool for which the server makes no
-such claim, even if the command line names the tool: only the operator lowers it.
+A person confirms the list of tools, or gives --yes. For each tool, the command writes `risk`, and `effect` if that is
+missing, into `planwarden.toml`, where the operator sees both. If the server makes no such claim for a tool, the command
+never lowers the tool's risk, even if the command line names the tool: only the operator can.
 """
 
 from argparse import Namespace
@@ -71,7 +71,7 @@ def handle_trust(arguments: Namespace) -> int:
 
 
 async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition, ...]:
-    """Start the server, and return the tools that it lists now."""
+    """Start the server, and return the tools that it lists now. Raise `UsageError` if the server cannot be used."""
     if not config.can_start:
         raise UsageError(f"server {config.name!r} cannot be used: {config.problem or 'it is disabled'}")
     async with home.downstream as downstream:
@@ -82,8 +82,8 @@ async def _list_tools(home: Home, config: ServerConfig) -> tuple[ToolDefinition,
 def _choose_tools(
     settings: Settings, config: ServerConfig, definitions: Sequence[ToolDefinition], names: Sequence[str]
 ) -> list[ToolDefinition]:
-    """Return the tools to allow, among those in `names` or, if that is empty, among all: tools that ask now although
-    their server says that they only read. Raise `UsageError` for a tool in `names` that must not be allowed.
+    """Return the tools to allow: the tools in `names` (all if it is empty) that ask now although their server says
+    that they only read. Raise `UsageError` for a tool in `names` that is unknown or must not be allowed.
     """
     selection = [_find_tool(config, definitions, name) for name in names] if names else list(definitions)
     allowed: dict[str, ToolDefinition] = {}

@@ -1,7 +1,7 @@
-"""Asks a person for values: at a prompt for each field of a form if its JSON Schema is flat, otherwise as JSON.
+"""Asks a person for values: with a prompt for each field if the form's JSON Schema is flat, otherwise as JSON.
 
 A person edits JSON in the editor that VISUAL or EDITOR names, or without an editor at prompts of the terminal. Each
-answer is checked against the schema of its field at once, and the content against the form. The engine checks it again.
+answer is checked at once against its field's schema, and then all answers against the form. The engine checks again.
 """
 
 import json
@@ -25,7 +25,7 @@ from planwarden.server.views.fields import Field, read_flat_fields
 MAX_FAULTS = 3
 
 FaultFinder = Callable[[str, dict[str, JsonValue]], tuple[str, ...]]
-"""Returns why the arguments do not fit the tool with that name: nothing if they fit, or if the tool is not known."""
+"""A function that returns why arguments do not fit the named tool: nothing if they fit, or if the tool is not known."""
 
 
 def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
@@ -49,7 +49,7 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
 
 
 def ask_for_json(terminal: Terminal, prompt: str) -> tuple[bool, JsonValue]:
-    """Return whether the person typed something usable, and its value. An empty line is None; text needs no quotes."""
+    """Return whether the person typed a usable value, and the value. An empty line means None; text needs no quotes."""
     typed = terminal.ask(prompt)
     if not typed:
         return typed is not None, None
@@ -111,7 +111,7 @@ def _report(terminal: Terminal, fault: str) -> None:
 
 
 def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
-    """Return the edited value; None if nothing was typed. If it is not JSON, tell the person and return None."""
+    """Return the edited value; None if nothing was typed. If the text is not JSON, tell the person and return None."""
     editor = _find_editor()
     if editor:
         text = _edit_in_editor(editor, value)
@@ -141,7 +141,7 @@ def edit_arguments(
 def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
     """Return the arguments as the person edited them; None if they typed nothing usable.
 
-    Without an editor each argument has a prompt. The first, unless it is an object, also takes all as one JSON line.
+    Without an editor, each argument has a prompt. The first prompt also takes all as JSON, unless it is for an object.
     """
     if _find_editor() is not None or not arguments:
         return edit_json(terminal, arguments)
@@ -164,7 +164,7 @@ def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> J
 
 
 def _read_field(terminal: Terminal, value: JsonValue, typed: str) -> tuple[JsonValue] | None:
-    """Return the replacement in a tuple: text if the value is text (`""` is empty), else JSON; None if not JSON."""
+    """Return the new value in a tuple: text if `value` is text (`""` means empty), else JSON; None if invalid."""
     if isinstance(value, str):
         return ("" if typed == '""' else typed,)
     try:

@@ -38,11 +38,11 @@ MAX_LISTED = 20
 ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 QUOTE_CHARS = 160
-"""The longest quotation of a model's answer or a person's reason."""
+"""How many characters of a model's answer are quoted."""
 ONCE_CHARS = 80
-"""The longest business key."""
+"""How many characters of a business key are shown."""
 STREAM_CHARS = 400
-"""The longest end of an answer that is shown while a model is still writing it."""
+"""How many characters are shown of the end of an answer that a model is still writing."""
 
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
@@ -86,7 +86,7 @@ class TerminalLine:
 
 
 def indent_fact(fact: str) -> TerminalLine:
-    """Return a fact of a question. Its leading spaces indent all of its rows: only planwarden writes at the margin."""
+    """Return the line for a fact. The fact's leading spaces indent all rows: only planwarden writes at the margin."""
     text = fact.lstrip(" ")
     return TerminalLine(text, indent=(len(fact) - len(text)) // 2)
 
@@ -98,7 +98,7 @@ def write_in_set(text: str, *, is_ascii: bool) -> str:
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Return lines for the step, prose that did not count, calls, a wait for a provider, and an error."""
+    """Return lines for the step itself, prose in place of calls, the calls, a wait for a provider, and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -211,7 +211,7 @@ def _only_waited(execution: ExecutionState, call: Call) -> bool:
 
 
 def _describe_rejected(execution: ExecutionState, call: Call) -> str:
-    """Return who rejected the call, and why. For a row of a question, leave out why: its step shows that."""
+    """Return who rejected the call, and why. If the call is a row of a question, only the step shows the reason."""
     suspension = find_decided(execution, call)
     is_row = suspension is not None and bool(suspension.question.rows)
     return describe_decision(suspension, is_left_out=True, has_reason=not is_row) or "rejected"

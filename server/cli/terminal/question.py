@@ -1,7 +1,7 @@
 """A question in the terminal: what planwarden found, the facts, what the agent says, then the prompt.
 
 Nobody approves by accident: only a typed `y`, `yes` or, for a plan, `c` approves, and an empty line leaves the question
-open. The caller sends the digest of the shown question with the decision, which is refused if the question has changed.
+open. The decision is sent with the digest of the shown question. If the question has changed, the decision is refused.
 """
 
 import json
@@ -23,7 +23,7 @@ from planwarden.server.views.question_text import format_call, format_facts, is_
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12
-"""How many characters of its digest identify a question. They are shown only with a question that is not cut."""
+"""How many characters of a digest identify the question. They are shown only if the question is not cut."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 ROWS_PER_PAGE = 20
@@ -51,7 +51,7 @@ def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool 
 
 
 def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | None:
-    """Return the decision that the person typed; None when the question stays open."""
+    """Ask the person, and return the decision that they typed; None if the question stays open."""
     whole = Choice(("v",), "v view all", lambda: _show_whole(terminal, card))
     viewing = [] if is_whole(card) else [whole]
     match card.answer_kind:
@@ -202,7 +202,7 @@ class RowTable:
         ]
 
     def show(self, *, is_cut: bool = True) -> None:
-        """Draw the page of rows."""
+        """Draw the current page of rows, and remember that the person has seen them."""
         first = self._page * ROWS_PER_PAGE
         rows = range(first, min(first + ROWS_PER_PAGE, len(self._calls)))
         limit = VALUE_CHARS if is_cut else None
@@ -218,7 +218,7 @@ class RowTable:
         self._seen.update(rows)
 
     def turn(self, step: int) -> None:
-        """Go to a later or an earlier page, if there is one, and draw it."""
+        """Go `step` pages on, or back if `step` is negative, as far as there are pages, and draw the page."""
         self._page = min(max(self._page + step, 0), self._pages - 1)
         self.show()
 

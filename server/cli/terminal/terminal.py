@@ -1,4 +1,4 @@
-"""The terminal of a person: lines, a frame, a live list of steps, and questions typed at the keyboard.
+"""The terminal of a person: lines, a frame, a live list of steps, and questions answered at the keyboard.
 
 On a real terminal, rich (https://rich.readthedocs.io) draws colours, frames and rows that fit. A pipe, a log or a dumb
 terminal gets plain lines, which appear as steps settle. Questions are asked only where somebody can both read and
@@ -40,22 +40,22 @@ YES, NO = ("y", "yes"), ("n", "no")
 DROPPED = "Whatever was typed before this question could be read was dropped."
 THEME = Theme({"good": "green", "bad": "red", "warn": "yellow", "busy": "cyan", "plain": "none"})
 MAX_WIDTH = 110
-"""The widest frame around a question."""
+"""The widest frame, in columns."""
 FRAMES_A_SECOND = 10
 
 
 ScreenUpdate = Callable[[ExecutionState, str], None]
-"""Shows the execution and, while a model is still writing its answer, the end of what it has written."""
+"""A function that shows an execution and, while a model is still writing an answer, the end of that answer."""
 
 
 class Choice(NamedTuple):
     """What a person can choose at a question."""
 
     keys: tuple[str, ...]
-    """What they type."""
+    """The words that the person can type for this choice."""
     label: str
     act: Callable[[], Decision | None]
-    """Returns the decision; None when the question is asked again."""
+    """A function that acts on the choice, and returns the decision; None if the question is asked again."""
 
 
 class Terminal:
@@ -112,7 +112,7 @@ class Terminal:
 
     @contextmanager
     def live(self) -> Generator[ScreenUpdate]:
-        """Yield a function that draws the execution it is given; what it drew last stays on the screen."""
+        """Yield a function that draws an execution; the last drawing stays on the screen."""
         if not self.console.is_terminal:
             yield self._print_changes
             return
@@ -134,7 +134,7 @@ class Terminal:
             self.settled |= {(latest.execution_id, name) for name in settled}
 
     def ask(self, prompt: str) -> str | None:
-        """Return what was typed after the prompt, without surrounding spaces; None at the end of input."""
+        """Discard earlier input, and return what is typed after the prompt, stripped; None at the end of input."""
         if self._discard_typed_input():
             self.say(TerminalLine((DROPPED, "warn"), mark="note"))
         self.say_unbroken(prompt, end="")
@@ -165,7 +165,7 @@ class Terminal:
         return write_in_set(text, is_ascii=self.console.options.ascii_only)
 
     def _print_changes(self, execution: ExecutionState, _: str) -> None:
-        """Print each step once when it settles and once for each question: printed lines cannot be taken back."""
+        """Print a step when it settles, and before that once per question: printed lines cannot be taken back."""
         execution_id, questions = execution.execution_id, len(execution.suspensions)
         for step_id, state in execution.steps.items():
             if (execution_id, step_id) in self.settled:

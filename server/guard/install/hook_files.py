@@ -1,9 +1,9 @@
-"""The file of each host that makes it ask planwarden, and what it contains.
+"""The files that make each host ask planwarden before a call, and what planwarden writes into them.
 
-Each form blocks when planwarden gives no answer. Claude Code: an `mcp_tool` hook with `onFailure: block`. Codex and
-Gemini CLI run a call after a hook that crashed, said nothing or took too long, and after exit code 2 without a reason;
-so the shell around the command checks its output, gives a reason itself, and ends the command before the host would.
-opencode: a plugin that throws. Cursor: `failClosed`.
+Each host needs its own way to block a call when planwarden gives no answer. Claude Code: an `mcp_tool` hook with
+`onFailure: block`. Codex and Gemini CLI run a call after a hook that crashed, said nothing or took too long, and after
+exit code 2 without a reason; so the shell around planwarden's command checks the output, gives a reason itself, and
+ends the command before the host would. opencode: a plugin that throws. Cursor: `failClosed`.
 """
 
 import json
@@ -29,18 +29,18 @@ from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
 HOST_LIMIT_S = 60
-"""How long a host waits for its hook, where the host blocks the call after that."""
+"""How long a host waits for a hook, where the host then blocks the call or the hook only reports what was done."""
 ENDLESS_S = 86_400
-"""How long Codex and Gemini CLI wait before they run the call all the same; the hook has ended long before that."""
+"""How long Codex and Gemini CLI wait for a hook before they run the call anyway; the hook ends long before that."""
 SHELL_LIMIT_S = 30
-"""After this time the shell's `timeout` ends planwarden, which ends itself before that."""
+"""The time after which the shell's `timeout`, if there is one, kills planwarden, which ends itself before that."""
 SERVER = "planwarden"
 PLUGIN_FILE = "planwarden-guard.js"
 FLOOR = ("bash", "edit", "webfetch")
 """Permissions of opencode that are set to ask unless they have a setting, in case the plugin cannot be loaded."""
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 _CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
-"""The setting of planwarden that the shell looks for."""
+"""The pattern of the line in planwarden.toml that the shell searches for."""
 _KEYS: Mapping[HostName, tuple[str, ...]] = {
     "claude-code": ("hooks", "PreToolUse"),
     "codex": ("hooks", "PreToolUse"),
@@ -53,18 +53,18 @@ DONE_HOOKS: Mapping[HostName, tuple[str, ...]] = {
     "codex": ("Stop",),
     "gemini": ("AfterTool", "AfterAgent"),
 }
-"""Events that report what the host did, to check promises. Codex itself records how its commands ended."""
+"""Events whose hooks report what the host did, to check promises. Codex itself records how its commands ended."""
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
-    """Return the plugin that runs the command, and remembers which permissions were added with it."""
+    """Return the text of a plugin that runs the command and lists the permissions that were added with the plugin."""
     source = (files("planwarden.server.guard.install") / "opencode_plugin.js").read_text(encoding="utf-8")
     source = source.replace('["ADDED"]', json.dumps(list(added)))
     return source.replace('["COMMAND"]', json.dumps(list(command), ensure_ascii=True))
 
 
 def read_added(text: str) -> tuple[str, ...]:
-    """Return the permissions that were added with the plugin; none if the text does not say."""
+    """Return the permissions that the plugin's text says were added with it; none if the text does not say."""
     match = re.search(r"^const ADDED = (\[[^\n]*\])$", text, re.MULTILINE)
     try:
         names = read_json(match[1]) if match is not None else []
@@ -74,16 +74,16 @@ def read_added(text: str) -> tuple[str, ...]:
 
 
 class HookFile(msgspec.Struct, frozen=True):
-    """One file of a host, and how it is changed."""
+    """One file of a host, and how planwarden changes it."""
 
     host: HostName
     path: Path
     kind: Literal["json", "toml", "plugin", "floor"]
     added: tuple[str, ...] = ()
-    """Of opencode: the permissions that planwarden adds, or has added."""
+    """For opencode: the permissions that planwarden adds, or has added; empty for other hosts."""
 
     def add(self, text: str, program: tuple[str, ...]) -> str:
-        """Return the text with planwarden's part; the same text if it has that. Raises `InvalidArguments`."""
+        """Return the text with planwarden's part; unchanged if it has exactly that part. Raises `InvalidArguments`."""
         if self.kind == "plugin":
             return build_plugin((*program, "guard", "hook", self.host), self.added)
         if self.kind == "toml":
@@ -114,12 +114,12 @@ class HookFile(msgspec.Struct, frozen=True):
         return text
 
     def is_outdated(self, text: str, program: tuple[str, ...]) -> bool:
-        """Return whether planwarden's part differs from what `add` would write: it may have the command of another
-        installation."""
+        """Return whether the text has a part of planwarden's that differs from what `add` would write, such as the
+        command of another installation. Always False for the kind `floor`."""
         return self.kind != "floor" and self.is_in(text) and text != self.add(text, program)
 
     def is_in(self, text: str) -> bool:
-        """Return whether planwarden's part is there. Raises `InvalidArguments` for a text that cannot be read."""
+        """Return whether the text has planwarden's part. Raises `InvalidArguments` for a text that cannot be read."""
         if self.kind == "plugin":
             return PLUGIN_MARK in text
         if self.kind == "toml":
@@ -131,7 +131,7 @@ class HookFile(msgspec.Struct, frozen=True):
 
 
 def _list_own(text: str, keys: tuple[str, ...], host: HostName) -> list[tuple[int, JsonValue]]:
-    """Return planwarden's entries in a list of hooks, and where they are in it."""
+    """Return planwarden's entries in the list of hooks at `keys`, each with its index in the list."""
     entries = find_value(text, keys)
     return [pair for pair in enumerate(entries if isinstance(entries, list) else []) if _is_ours(pair[1], host)]
 
@@ -143,7 +143,7 @@ def _remove_own(text: str, keys: tuple[str, ...], host: HostName) -> str:
 
 
 def find_hook_files(host: HostName, environment: Mapping[str, str], project: Path | None) -> tuple[HookFile, ...]:
-    """Return the files of the host: the project's, or this user's if there is no project."""
+    """Return the files of the host that planwarden changes: the project's, or the user's if `project` is None."""
     home = Path(environment.get("HOME") or Path.home())
     base = project or home
     match host:
@@ -171,7 +171,7 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Return what the installed plugin says was added; without one, the permissions that no setting mentions yet."""
+    """Return the permissions that the installed plugin lists; without a plugin, those of `FLOOR` without a setting."""
     with suppress(OSError, ValueError):
         return read_added(plugin.read_text(encoding="utf-8"))
     try:
@@ -192,7 +192,7 @@ def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, .
 
 
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
-    """Return the entry of the hook that asks before a call."""
+    """Return the entry of the hook that asks planwarden before a call."""
     if host == "claude-code":
         entry: dict[str, JsonValue] = {
             "host": host,
@@ -219,8 +219,8 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
 
 
 def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> JsonValue:
-    """Return a hook that reports what the host did. If planwarden fails, only a stop is blocked, once, and only with
-    `[guard] stop = "closed"`; if planwarden was killed or took too long, the shell blocks it."""
+    """Return the entry of a hook that reports what the host did. A failure of planwarden blocks at most a stop, once,
+    and only with `[guard] stop = "closed"`; the shell blocks the stop if planwarden was killed or took too long."""
     limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
     script = f'answer=$({words}) && echo "$answer" || exit 0'

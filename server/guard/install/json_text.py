@@ -35,10 +35,10 @@ class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_json_text(text: str) -> JsonNode:
-    """Return the value of the text; an empty text counts as an empty object.
+    """Return the value of the text; a text of only blanks and comments counts as an empty object.
 
     Raises:
-        InvalidArguments: it is not JSON with comments, an object has a key twice, or it is too large or too deep.
+        InvalidArguments: the text is not JSON with comments, has a key twice in an object, or is too large or deep.
     """
     if len(text) > MAX_CHARS:
         raise InvalidArguments("it is larger than 4 MiB")
@@ -59,7 +59,7 @@ def find_value(text: str, keys: Sequence[str]) -> JsonValue:
 
 
 def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
-    """Add the item to the end of the array at that path of keys, and return the text; create what the path lacks.
+    """Return the text with the item at the end of the array at that path of keys; create what the path lacks.
 
     Raises:
         InvalidArguments: another kind of value is in the way, or the text cannot be read.
@@ -119,7 +119,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _is_from_before(container: JsonNode) -> bool:
-    """Return whether `_insert` has put the first member into a container that was there, which it marks by no blank."""
+    """Return whether the container was there before `_insert`, as the missing blank before its first member shows."""
     return container.children[0][1] == container.start + 1
 
 

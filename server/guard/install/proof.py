@@ -1,4 +1,4 @@
-"""Proves that a hook blocks if planwarden gives no answer: runs its command with planwarden and with broken programs.
+"""Proves that hooks block if planwarden gives no answer: runs their commands with planwarden and broken programs.
 
 What a host does with the outcome was measured with real hosts, see docs/guard.md. What only the host itself can tell,
 such as whether it trusts the hook, is reported as unknown.
@@ -63,7 +63,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     blocks: bool
     expected: bool
-    """Whether it should block."""
+    """Whether the hook should block the call."""
     output: str
 
     @property
@@ -180,7 +180,7 @@ def _find_codex_switch(path: Path, file: HookFile) -> str:
     profile = _get_table(config, "profiles", str(config.get("profile")))
     for table in (config, profile):
         features = _get_table(table, "features")
-        # The second is its old name, which still works.
+        # `codex_hooks` is the feature's old name, which still works.
         if features.get("hooks", features.get("codex_hooks")) is False:
             return f"{path} has features.hooks = false"
     states = _get_table(config, "hooks", "state")

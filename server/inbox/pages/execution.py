@@ -36,16 +36,16 @@ MAX_ENTRIES = 500
 MAX_RELATIVES = 20
 DETAIL_CHARS = 200
 VALUE_CHARS = 8_000
-"""The page does not show larger arguments and results; a person can download them as a file."""
+"""The largest arguments or result that the page shows; a person can download larger ones as a file."""
 PAGE_CHARS = 400_000
 """The limit for all values on the page together."""
 MAX_POINTS = 5
 MAX_CALLS = 50
-"""How many calls of one step the page shows; calls that did not succeed come first."""
+"""The most calls of one step that the page shows; calls that did not succeed come first."""
 _CAN_STOP: frozenset[str] = frozenset({"running", "suspended", "planned", "incomplete"})
 
 _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
-"""Fields that a person does not need, or finds behind the link."""
+"""Fields of a log entry that a person does not need, or finds behind the entry's link."""
 
 _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
 """The words for log entries about a wait, in which nobody was asked."""

@@ -1,8 +1,8 @@
-"""The pages of standing grants: a person makes one while approving calls, and ends one with a button.
+"""The pages of standing grants: a person makes a grant while approving calls, and ends a grant with a button.
 
-A grant allows calls like the one in the question, or the calls of a step of a saved plan. The latter is what
-`planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE` makes, for the plan as it was
-when this run began.
+A grant allows calls like the one in the question, or the calls of a step of a saved plan. A grant of the second kind is
+like those of `planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the plan
+as it was when this run began.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ from planwarden.server.views.instants import to_utc
 DURATIONS: Mapping[str, str] = {"15": "15 minutes", "60": "1 hour", "240": "4 hours", str(MAX_HOURS * 60): "8 hours"}
 DEFAULT_USES, DEFAULT_STEP_USES = 10, 5
 MAX_OVER = 50
-"""How many ended grants the page shows: the newest."""
+"""The most ended grants that the page shows; it shows the newest."""
 MAX_CALLS = 20
-"""How many calls of a step are shown one by one."""
+"""The most calls of a step that are shown one by one."""
 FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and choose how long."
 STEP_FAULT = f"Enter a number of calls from 1 to {MAX_USES}, and a day that is at most {MAX_STEP_DAYS} days away."
 

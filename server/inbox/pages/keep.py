@@ -96,7 +96,7 @@ async def keep_plan(request: InboxRequest) -> Response:
     try:
         await anyio.to_thread.run_sync(write_plan, folder, draft.name, draft.document, draft.comment)
     except PlanwardenError as error:
-        # If the form came twice at the same time, the other one has already written the same file.
+        # If the form came twice at the same time, the other request has already written the same file.
         if draft.is_kept(await request.service.look_at_plans()):
             return request.redirect(f"/saved/{draft.name}")
         return _render(request, execution, draft, describe_refusal(error, "Nothing was written."))

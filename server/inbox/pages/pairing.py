@@ -19,7 +19,7 @@ from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render
 
 _OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
-"""A login may redirect only to these pages, which are those of the inbox."""
+"""The pages to which a login may redirect: only those of the inbox."""
 
 _ROUTES = PageRoutes()
 

@@ -3,8 +3,8 @@
 Each action does what the command line does, for the owner of the execution. A form has the key with which its page was
 made, so a form that is sent twice starts one run.
 
-An optional input that the form leaves out is taken back. A completed step that took a changed value runs again only if
-the person chose that step, or one before it. Otherwise nothing starts, and the page says why.
+An optional input that the form leaves out is no longer given. If a completed step took a value that the person changes,
+the person must run again from that step or one that it depends on; otherwise nothing starts, and the page says why.
 """
 
 from collections.abc import Mapping
@@ -48,12 +48,12 @@ async def retry_execution(request: InboxRequest) -> Response:
 
 @ROUTES.form("/executions/{execution_id}/fork")
 async def fork_execution(request: InboxRequest) -> Response:
-    """Run again from the chosen step on."""
+    """Run the chosen step again, with every step that depends on it."""
     return await _go_on_or_explain(request, request.form_value("from"))
 
 
 async def _go_on_or_explain(request: InboxRequest, from_step: str | None) -> Response:
-    """Return the answer of `_go_on`; to a form of a page from before a later run, the page of the run as it is now."""
+    """Return the answer of `_go_on`. If it refuses and a later run exists, return the page of this run as it is now."""
     try:
         return await _go_on(request, from_step)
     except UsageError as error:

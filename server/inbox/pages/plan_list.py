@@ -29,7 +29,7 @@ TITLE_CHARS = 160
 RESULT_CHARS = 200
 LARGE = "large; the page of the call has it"
 MAX_OPTIONS = 500
-"""How many values a filter offers; a person can write a value that it leaves out into the address."""
+"""The most values that a filter offers; a person can write any other value into the address."""
 MAX_NEXT_RUNS = 3
 
 ROUTES = PageRoutes()
@@ -101,7 +101,7 @@ async def _build_choices(request: InboxRequest, selection: Mapping[str, str]) ->
 
 
 def _read_filter(request: InboxRequest) -> dict[str, str]:
-    """Return the filter in the address as it was written, but cut. Raises `BadForm` for an unknown state."""
+    """Return the filter that the address holds, with long values cut. Raises `BadForm` for an unknown state."""
     selection = {"q": request.query("q").strip()[:MAX_WORD_CHARS], "state": request.query("state")}
     selection |= {name: request.query(name)[:NAME_CHARS] for name in ("host", "tool", "plan", "server")}
     if selection["state"] not in ("", *STATUSES):
@@ -110,7 +110,7 @@ def _read_filter(request: InboxRequest) -> dict[str, str]:
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return each value once, sorted, with the text that the page shows for it; of too many, the first ones given."""
+    """Return each value once, sorted, with the text that the page shows for it; keep only the first `MAX_OPTIONS`."""
     offered = [*dict.fromkeys(filter(None, values))][:MAX_OPTIONS]
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(offered))
 
@@ -159,8 +159,8 @@ async def _add_call(request: InboxRequest, row: Values) -> Values:
 
 
 async def _list_next_runs(request: InboxRequest) -> list[Values]:
-    """Return the next runs of schedules, earliest first; none if the schedules cannot be read. That must not hide the
-    plans, and the page of saved plans says what is wrong."""
+    """Return the next runs of schedules, earliest first; none if the schedules cannot be read. Such a fault must not
+    hide the plans, and the page of saved plans says what is wrong."""
     schedules, _ = await list_schedules(request.service)
     waiting = sorted((schedule.next_at, schedule.plan) for schedule in schedules if schedule.paused_at is None)
     return [

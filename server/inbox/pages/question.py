@@ -128,7 +128,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
 
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
-    """Return the arguments from the fields of the form, or those that the page with the difference sends."""
+    """Return the edit of the arguments, from the fields of the form or from the page that showed the difference."""
     before, fields = record.question.arguments or {}, build_fields(request, record)
     edited = request.form_value("edited")
     if edited:

@@ -19,7 +19,7 @@ from planwarden.storage.schedules import PlanSchedule
 
 PAGE_SIZE = 25
 SHOWN_SCHEDULES = 3
-"""How many schedules of each plan the list shows; the page of the plan shows more."""
+"""The most schedules of each plan that the list shows; the page of the plan shows more."""
 MAX_FAULTS = 50
 MAX_LOST = 25
 VERSION_DIGITS = 12

@@ -1,4 +1,4 @@
-"""The form that adds a schedule to a saved plan. Enter in a field shows the next times; a button adds the schedule."""
+"""The form that adds a schedule to a saved plan. Pressing Enter shows the next times; a button adds the schedule."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -93,7 +93,7 @@ async def _render_schedule(request: InboxRequest, remark: Remark | None = None) 
 
 
 def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
-    """Return what the button did that led to this address; None if the schedule is not in that state now."""
+    """Return what the button that led to this address did; None if that is no longer true of the schedule."""
     did, is_paused = request.query("did"), card["paused_at"] is not None
     if did == "queued" and card["queued"]:
         return Remark("The last run is not finished; this one starts after it.", tone="plain")
@@ -104,13 +104,13 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
-    """Return the store's schedules, for the person of this session. Raises `UsageError` if it cannot keep any."""
+    """Return the store's schedules, for this session's person. Raises `UsageError` if the store cannot keep any."""
     service = request.service
     return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and a fault if they cannot be read. A store that cannot keep any has none."""
+    """Return all schedules, oldest first, and a fault if they cannot be read; none if the store cannot keep any."""
     store = service.store
     if not isinstance(store, HasRecords):
         return (), ""
@@ -127,7 +127,7 @@ async def build_schedule_cards(request: InboxRequest, schedules: Sequence[PlanSc
 
 async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanSchedule, shown_runs: int) -> Values:
     """Return the schedule in escaped words, with its `shown_runs` newest ticks; if none of them started a run, add the
-    newest one that did."""
+    newest tick that did."""
     card: Values = {
         "schedule_id": schedule.schedule_id,
         "plan": escape_text(schedule.plan),

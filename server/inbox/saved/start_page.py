@@ -1,4 +1,4 @@
-"""The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start one.
+"""The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start a run.
 
 The form carries the version that the page showed and a key of its own. The version is compared again when the run is
 created, so a file that has changed since then starts nothing. The key is stored with the run, so the same form sent
@@ -48,7 +48,7 @@ SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
-"""If the same form comes again within this time, the button was pressed twice; later, the person wants another run."""
+"""How soon a form must come again to count as a button pressed twice; later, the person wants another run."""
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 ROUTES = PageRoutes()

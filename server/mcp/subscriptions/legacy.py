@@ -1,9 +1,9 @@
-"""Tells clients of older protocol revisions, over their connection, which of the resources that they subscribed to have
-changed, and, if they asked for a list, that lists have changed.
+"""Notifies clients of older protocol revisions, over their connection, of changes to the resources that they subscribed
+to, and of changes to lists if they asked for a list.
 
 Clients may also subscribe to resources that planwarden does not change, and get the SDK's events about these. Lists
-change when the file of a saved plan changes. Nothing announces that, so once a client has asked for a list or for
-changes, one task looks every few seconds. Clients of protocol 2026-07-28 hear of it on `subscriptions/listen`.
+change when the file of a saved plan changes. No event announces such a change, so once a client has asked for a list
+or for changes, one task looks every few seconds. Clients of protocol 2026-07-28 are told on `subscriptions/listen`.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """
@@ -39,7 +39,7 @@ from planwarden.server.plans.plan_file import SavedPlan
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""The pause after a failure."""
+"""The pause before sending is tried again after a failure."""
 LOOK_S = 3.0
 MAX_CONNECTIONS = 1_024
 LISTS = frozenset({"tools/list", "prompts/list", "resources/list"})
@@ -48,7 +48,7 @@ METHODS = LISTS | {"subscriptions/listen", "resources/subscribe"}
 
 
 def _find_connection(ctx: ServiceContext) -> Connection:
-    """Return the connection of a request; the subscriptions made on it must end with it."""
+    """Return the connection of a request; subscriptions made on a connection must end with that connection."""
     # SDK 2.3 has no public way from a request to its connection.
     return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
 
@@ -83,7 +83,7 @@ class LegacySubscriptions:
     def __init__(self, bus: SubscriptionBus) -> None:
         self._bus = bus
         self._subscribers: dict[int, _Subscriber] = {}
-        """By the `id` of the connection; removed when the connection closes."""
+        """The subscribers by the `id` of their connection; each is removed when its connection closes."""
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
         """Subscribe to a resource; subscribing twice is one subscription."""
@@ -139,7 +139,7 @@ class _Subscriber:
 
 
 class PlanListWatch:
-    """Watches the saved plans for the clients of one server. This middleware sees who wants to hear of changes."""
+    """Middleware that watches the saved plans for one server, and sees which clients want to hear of changes."""
 
     def __init__(self, list_plans: Callable[[], Awaitable[tuple[SavedPlan, ...]]], bus: SubscriptionBus) -> None:
         self._list_plans = list_plans
@@ -148,7 +148,7 @@ class PlanListWatch:
         self._run_of: LazyService | None = None
         """The running server whose task looks for changes."""
         self._changed: dict[int, anyio.Event] = {}
-        """By the `id` of the connection; an event is set when lists changed and the client has not been told yet."""
+        """An event for each connection, by the connection's `id`; set while the client has changes to hear of."""
 
     async def __call__(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
         """Start to look for changes when a client wants to hear of them, and notify clients of older revisions."""

@@ -3,9 +3,9 @@
 The response to the request is a stream. It begins with the subscriptions that the server accepts. Then it carries
 `notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the
 whole task, and other events of the SDK's bus. Each task is sent once at the beginning, so that no change is missed
-between the call that created the task and this one. There is no replay: a client that lost the stream listens again.
+between the task's creation and the stream. There is no replay: a client that lost the stream listens again.
 
-The SDK's own handler ends the stream of a slow client, and knows neither owners nor tasks; this one replaces it.
+This handler replaces the SDK's own, which ends the stream of a slow client and knows neither owners nor tasks.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/subscriptions.
 """
@@ -68,7 +68,7 @@ class ListenMethod:
             stream.watcher.close()
 
     def _mark_task_changed(self, task_id: str) -> None:
-        """Mark the task as changed after an answer: one that decides nothing changes the task but not its execution."""
+        """Mark the task as changed after an answer: the answer may change the task but not its execution."""
         for stream in self._streams:
             stream.watcher.mark_changed(Topic("task", task_id))
 
@@ -119,7 +119,7 @@ class _Stream:
         self.watcher = TopicWatcher(service, self.principal, bus, accepts_event)
         self._meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        """By task id; a timer marks its task as changed when the task changes by itself."""
+        """The timers by task id; each marks its task as changed at the time when the task changes by itself."""
 
     def stop(self) -> None:
         """Cancel the timers."""
@@ -171,7 +171,7 @@ class _Stream:
 
 
 def _read_task_ids(ctx: ServiceContext, filter_: SubscriptionFilter) -> list[str]:
-    """Return the filter's task ids. Raises `MCPError` if one is not text, or the client does not declare tasks."""
+    """Return up to `MAX_TOPICS` task ids. Raises `MCPError` for invalid ids or a client without the extension."""
     ids: object = (filter_.model_extra or {}).get(TASK_IDS)
     if ids is None:
         return []

@@ -24,7 +24,7 @@ from planwarden.server.mcp.tasks.input import read_notes
 from planwarden.server.views.tools import build_tool_line
 
 MAX_TOPICS = 256
-"""The limit for one listener."""
+"""The most topics of one listener."""
 MAX_URI_CHARS = 2_000
 
 Kind = Literal["execution", "suspensions", "suspension", "tools", "tool", "task"]
@@ -34,12 +34,12 @@ class Topic(msgspec.Struct, frozen=True):
     """What a listener watches: a resource at an address, or an execution as a task."""
 
     kind: Kind
-    """`execution`: the newest one of a thread. `suspensions`: the principal's open questions. `suspension`: one
-    question, open or not. `tools` and `tool`: all tools for plans, or one of them, the same for every principal."""
+    """`execution`: the newest execution of a thread. `suspensions`: the principal's open questions. `suspension`: one
+    question, open or not. `tools` and `tool`: all tools for plans, or one tool; they are the same for everybody."""
     name: str = ""
     """The id of the thread, the suspension or the execution, or the name of the tool."""
     uri: str = ""
-    """Empty for a task."""
+    """The address of the resource; empty for a task."""
 
 
 Change = Topic | ServerEvent
@@ -47,7 +47,7 @@ Change = Topic | ServerEvent
 
 
 class TopicWatcher:
-    """The topics of one listener; it notices changes while `changes` runs."""
+    """The topics of one listener; their changes are noticed while `changes` runs."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TopicWatcher:
         self._bus = bus
         self._accepts_event = accepts_event
         self._fingerprints: dict[Topic, object] = {}
-        """The fingerprint of each topic when it was last yielded."""
+        """The last fingerprint of each watched topic; None if the topic has to be yielded in any case."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
         self._changed: dict[Change, None] = {}
@@ -83,7 +83,7 @@ class TopicWatcher:
         self._changed.pop(topic, None)
 
     def mark_changed(self, topic: Topic) -> None:
-        """Yield the topic again if it is watched, even if nothing in the store has changed."""
+        """Let `changes` yield the topic again if it is watched, even if nothing in the store has changed."""
         if topic in self._fingerprints:
             self._fingerprints[topic] = None
             self._changed[topic] = None
@@ -119,7 +119,7 @@ class TopicWatcher:
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """Take the change off the queue, then return whether it is new. A change during this look is queued again."""
+        """Take the change off the queue; return whether it is new. A change during the look is queued again."""
         self._changed.pop(change, None)
         if not isinstance(change, Topic):
             return True
@@ -167,7 +167,7 @@ class TopicWatcher:
         self._wakeup = anyio.Event()
 
     async def _fingerprint(self, topic: Topic) -> object:
-        """Return a value that changes when the topic's reader sees a change; None if the principal does not own it."""
+        """Return a value that changes when the topic's reader sees a change; None for another principal's topic."""
         match topic.kind:
             case "execution":
                 headers = await self._service.store.thread(topic.name)
@@ -185,7 +185,7 @@ class TopicWatcher:
             case "suspensions":
                 return await self._fingerprint_suspensions()
             case "tool":
-                # Never None, because a tool that is gone is a change too.
+                # Never None, because the removal of a tool is a change too.
                 return self._service.tools.get(topic.name) or "gone"
             case "tools":
                 return tuple(map(build_tool_line, self._service.tools.definitions()))
@@ -199,7 +199,7 @@ class TopicWatcher:
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
-        """Return None if the suspension is unknown, the engine's own (`clock`), or not the principal's."""
+        """Return the suspension's fingerprint; None for an unknown, a `clock`'s or another principal's suspension."""
         row = await self._service.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
@@ -208,7 +208,7 @@ class TopicWatcher:
 
 
 def check_uri(uri: str) -> None:
-    """Raise `MCPError` if the address is too long: subscriptions remember it even if nobody serves it."""
+    """Raise `MCPError` if the address is too long, because subscriptions keep even unserved addresses."""
     if len(uri) > MAX_URI_CHARS:
         raise MCPError(code=INVALID_PARAMS, message=f"a subscribed URI has at most {MAX_URI_CHARS} characters")
 

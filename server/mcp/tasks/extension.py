@@ -2,9 +2,9 @@
 
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
-clients can read and cancel it. A task never asks the caller's own model, because a prompt for it is neither a form nor
-sampling: if that model has to think, the call returns its ordinary result with the prompt. It does so too if its
-execution waits for a person whom this client cannot ask; `tasks.state` says what happens to a task then.
+clients can read and cancel it. A task never asks the caller's own model, because such a prompt is neither a form nor
+sampling: if that model has to think, the call returns its ordinary result with the prompt. The same is true if the
+execution waits for a person whom this client cannot ask; `tasks.state` says what then happens to an open task.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -53,7 +53,7 @@ from planwarden.server.views.encoding import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
 _TASK_META_KEY = "planwarden/task"
-"""Marks a result that `Tasks` replaces with a task; the mark never leaves the server."""
+"""The key in `_meta` that marks a result for `Tasks` to replace with a task; it never leaves the server."""
 
 
 class TaskParams(RequestParams):
@@ -69,14 +69,14 @@ class UpdateParams(TaskParams):
 
 
 class Tasks(Extension):
-    """The extension that the server registers. A suite of fixtures may override `build_outcome`."""
+    """The tasks extension that the server registers. Conformance tests override `build_outcome`."""
 
     identifier = TASKS
 
     def __init__(self, task_input: TaskInput | None = None) -> None:
         self._input = task_input or TaskInput()
         self.on_answer: Callable[[str], None] = lambda task_id: None
-        """Called with the id of each task that an answer changed in this process; must not raise or block."""
+        """A callback with the id of each task that a client of this process answered; must not raise or block."""
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)
@@ -142,13 +142,13 @@ class Tasks(Extension):
     async def _read_state(
         self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None
     ) -> TaskState:
-        """Return the state of the task. If it tells the client that the task is over, record that first."""
+        """Return the state of the task. If the task ends although its execution may go on, record the end first."""
         state = await read_task_state(self._input, service, execution, capabilities)
         if state.has_ended_early or state.can_continue:
             kind, execution_id = name_client_kind(capabilities), execution.execution_id
             facts: dict[str, JsonValue] = {"client": kind, "channel": CHANNEL, "principal": execution.principal}
             entry = AuditEntry(kind="task_ended", facts=facts, execution_id=execution_id)
-            # If this cannot be recorded, the client must not be told.
+            # If the end cannot be recorded, the client must not be told of it.
             await self._input.write_note(service.store, entry, lambda notes: kind in notes.ended)
         return state
 
@@ -207,12 +207,12 @@ async def find_task(service: Service, task_id: str, principal: str) -> Execution
 
 
 async def _require_task(ctx: ServiceContext, params: TaskParams) -> tuple[Service, ExecutionState]:
-    """Return the task of a request. Raises `MCPError` for clients without the extension and for unknown or foreign
-    ids."""
+    """Return the service and the task that a request names. Raises `MCPError` if the client lacks the extension, the id
+    is unknown or foreign, or the header names another id."""
     require_client_extension(ctx, TASKS)
     request: object = ctx.request
     if isinstance(request, HttpRequest) and decode_header_value(request.headers.get(MCP_NAME_HEADER)) != params.task_id:
-        # Intermediaries route by this header; the SDK checks only its own methods.
+        # Intermediaries route by this header; the SDK checks it only for the SDK's own methods.
         message = f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
         raise MCPError(code=HEADER_MISMATCH, message=message)
     service = await ctx.lifespan_context.service()
@@ -223,7 +223,7 @@ async def _require_task(ctx: ServiceContext, params: TaskParams) -> tuple[Servic
 
 
 async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
-    """Return True when the call continues an execution that ended `incomplete`; the task of that one is over."""
+    """Return True when the call continues an execution that ended `incomplete`, and whose task is therefore over."""
     arguments: Mapping[str, Any] = request.arguments
     if tool.name != "execute_plan" or "plan" in arguments or "threadId" not in arguments:
         return False
@@ -232,7 +232,7 @@ async def _is_continuation(tool: McpTool, request: ToolRequest) -> bool:
 
 
 async def _find_execution(request: ToolRequest, document: Document) -> ExecutionState:
-    """Return the execution that the call started, or whose question it answered."""
+    """Return the execution that the call started, or the execution whose question the call answered."""
     if "executionId" in document:
         return await request.service.find(document["executionId"])
     execution = await request.service.find_by_suspension(

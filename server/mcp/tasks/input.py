@@ -1,11 +1,11 @@
 """The questions that a task asks through its client, and the decisions in the client's answers.
 
 For clients that show forms, a question that a form can decide is an input request with the key `SUSPENSION.REVISION`.
-Every other question to a person becomes a link, for clients that open links. Its key names the link's address too,
-which changes with a restart: an old key must not stand for a new address. An accepted form is checked as in every other
-channel and has the assurance `client`, no more. A form without a decision decides nothing, because unattended hosts
-close forms by themselves. A link decides nothing, opened or not: the person decides on the page.
-The protocol allows each key only one answer, so once a question has one, the task does not ask it again.
+Every other question to a person becomes a link, for clients that open links. A link's key has a hash of the address,
+which changes with a restart, so that an old key does not fit a new address. An accepted form is checked as in every
+other channel and has the assurance `client`, no more. A form without a decision decides nothing, because unattended
+hosts close forms by themselves. A link decides nothing, opened or not: the person decides on the page.
+The protocol allows each key only one answer, so a task never repeats a question that has been answered.
 
 Rows of the audit record which questions were answered without a decision, and for which clients a task is over. They
 are not events of the execution, which continues whatever its tasks said. In the audit they survive restarts, and every
@@ -52,11 +52,11 @@ from planwarden.server.views.suspension import Suspension
 CHANNEL = "tasks"
 MAX_KEY_SHOWN = 80
 PAGE = 100
-"""How many rows of the audit are read at once."""
+"""The most rows of the audit that are read at once."""
 
 Content = dict[str, Any]
 TaskQuestion = tuple[Suspension, Elicitation]
-"""A suspension, and the form or link with which this client asks its person about it."""
+"""A suspension, and the form or link with which the client puts the question to its user."""
 
 
 class TaskNotes(msgspec.Struct):
@@ -65,13 +65,13 @@ class TaskNotes(msgspec.Struct):
     answered: set[str] = msgspec.field(default_factory=set[str])
     """Revisions of questions that a client has answered, which a task may not ask again."""
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
-    """When a person last agreed to open the page of a revision, in Unix seconds."""
+    """By revision: when a person last agreed to open the page of the question, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])
-    """Which kinds of clients were told that the task is over, as `state.name_client_kind` names them."""
+    """The kinds of clients that were told that the task is over, with the names of `state.name_client_kind`."""
 
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:
-    """Return the notes of all processes. Raises `StoreError`."""
+    """Return what all processes noted about the task of an execution. Raises `StoreError`."""
     notes, position, rows = TaskNotes(), 0, None
     while rows is None or len(rows) == PAGE:
         rows = await store.task_rows(execution_id, after=position, limit=PAGE)
@@ -93,7 +93,7 @@ def parse_revision(key: str) -> str:
 
 
 class TaskInput:
-    """Asks people through tasks. `form` builds a form, and `decision` reads one; conformance tests pass their own."""
+    """Asks people through tasks. `form` builds a form, `decision` reads it; conformance tests pass their own."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class TaskInput:
         """Apply the responses to these questions and ignore all others; repeating them changes nothing.
 
         Raises:
-            MCPError: a response does not fit its question, which stays open; the responses before it count.
+            MCPError: a response is malformed, and none counts; or it does not fit its question, and earlier ones count.
             StoreError: the store failed; responses that it already recorded count.
         """
         parsed = {key: _parse_response(key, responses[key]) for key in questions if key in responses}

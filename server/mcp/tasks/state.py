@@ -1,12 +1,12 @@
 """The state of a task, which depends on the client that reads it: its capabilities say which questions it can show.
 
 A task belongs to a call, and ends when its execution runs no further. While this client can be asked a question, the
-task is `input_required`. A client would poll in vain if it cannot be asked the question, if its person left the
-question without a decision, or if the question is for the calling model. Then the task is `completed`, with the result
-that the call would have without tasks: suspended, who is awaited, and where to answer. The execution stays as it is,
-and any decision continues it. A task also ends when the budget runs out, although a later call may give a larger one.
+task is `input_required`. If the client cannot be asked the question, if its user left the question undecided, or if
+the question is for the calling model, polling would be in vain. Then the task is `completed`, with the result that the
+call would have without tasks: suspended, who is awaited, and where to answer. The execution stays as it is, and any
+decision continues it. A task also ends when the budget runs out, although a later call may give a larger budget.
 A task that is over stays over for all clients that can be asked in the same ways, in every process and after restarts;
-`get_execution`, and the calls that continue the execution, show how it goes on.
+`get_execution`, and the calls that continue the execution, show how the execution goes on.
 
 A person who agreed to open the page of a question has `PAGE_S` to decide there; in that time the task is `working`.
 
@@ -35,7 +35,7 @@ from planwarden.server.views.instants import format_instant, to_utc
 TASKS = "io.modelcontextprotocol/tasks"
 """Identifier of the extension."""
 WORKING_POLL_MS, WAITING_POLL_MS = 1_000, 3_000
-"""The suggested interval between polls; a client that polls more often is answered too."""
+"""The suggested intervals between polls; a client that polls more often is answered too."""
 DAY_MS = 24 * 3600 * 1000
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -93,7 +93,7 @@ def name_client_kind(capabilities: ClientCapabilities | None) -> str:
 
 
 def _compute_page_time_left_s(view: Execution, notes: TaskNotes, now: float) -> float:
-    """Return how long the task still waits for a person who agreed to open a page; 0 if nobody has agreed.
+    """Return the seconds that the task still waits for a person who agreed to open a page; 0 if it waits for nobody.
 
     The task does not wait if the clock was set back by more than `PAGE_S`.
     """
@@ -112,7 +112,7 @@ def read_task_status(execution: ExecutionState) -> TaskStatus:
 def build_task_document(
     service: Service, execution: ExecutionState, status: TaskStatus, progress: str | None = None
 ) -> Document:
-    """Return the fields that every task has. `progress` replaces the next action in its message."""
+    """Return the fields that every task has. `progress`, if given, is what the status message says."""
     is_running = status == "working" and execution.status == "running"
     if progress is None:
         progress = format_progress(execution) if is_running else service.build_view(execution).next_action
@@ -122,7 +122,7 @@ def build_task_document(
     return {
         "taskId": execution.execution_id,
         "status": status,
-        # The thread id is the one that our tools take.
+        # Our tools take the thread's id, not the task's.
         "statusMessage": f"thread {execution.thread_id}: {progress}",
         "createdAt": format_instant(to_utc(execution.created_at), "milliseconds"),
         "lastUpdatedAt": format_instant(to_utc(updated_at), "milliseconds"),

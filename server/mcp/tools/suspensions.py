@@ -190,7 +190,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
-    """Refuse a call without the nonce, since the model could have made it; count it, and record an approval as a claim.
+    """Count and refuse a call without the nonce, which the model could have made; record an approval as a claim.
 
     For a question that is already decided, return the recorded outcome, as every other channel does.
     """
@@ -212,7 +212,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
 async def _decide_as_client(
     request: ToolRequest, decision: Decision, channel: str, digest: str, rendered: str
 ) -> CallToolResult:
-    """Record what a person decided in the client; `digest` is that of the shown revision, `rendered` of its text."""
+    """Record a person's decision in the client; `digest` is the shown revision's, `rendered` its text's."""
     authority = Authority(
         assurance="client",
         channel=channel,
@@ -250,7 +250,7 @@ async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult
 async def _apply_proposal(request: ToolRequest) -> Execution:
     """Record what the model sent, and return the execution. A person's question stays open unless the model rejects it.
 
-    If the model sends no decision, or only part of one, do not tell it how to make one: the person is asked.
+    If the model sends no complete decision, do not tell the model how to decide: the person is asked.
     """
     fields: Mapping[str, Any] = request.arguments.get("decision", {})
     decision = Decision(
@@ -312,7 +312,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
 
 
 async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResult:
-    """Return what the person decided on the page, as the store has it. If it is still open, `reason` says why."""
+    """Return the outcome of the decision on the page. If the question is still open, `reason` says why."""
     _, is_open = await request.read_question()
     if is_open:
         return await _show_undecided(request, reason)

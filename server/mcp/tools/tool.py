@@ -1,7 +1,7 @@
-"""How an MCP tool is described, what one call of it holds, and how an execution becomes its result.
+"""How an MCP tool is described, what a call of the tool holds, and how an execution becomes the call's result.
 
-Each tool is defined beside its handler. The server checks the arguments of a call with the `McpTool` of that name, and
-then calls its handler.
+Each tool is defined beside its handler. The server checks the arguments of a call with the `McpTool` that the call
+names, and then calls that tool's handler.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +45,7 @@ MAX_CANDIDATES = 3
 MIN_BEGINNING_CHARS = 4
 IdKind = Literal["thread", "suspension", "execution"]
 _ARGUMENTS: dict[IdKind, str] = {"thread": "threadId", "suspension": "suspensionId", "execution": "executionId"}
-"""The arguments that hold ids."""
+"""The argument that holds each kind of id."""
 UNCHECKED_ARGUMENTS = ("options", "plan")
 """Arguments that have checks of their own, with more helpful messages."""
 MAX_FAULTS = 20
@@ -58,13 +58,13 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     service: Service
     caller: Caller
     arguments: Mapping[str, Any]
-    """They fit the tool's input schema."""
+    """The arguments as `McpTool.check_arguments` returned them."""
     context: AnyContext
     nonces: Nonces
     shows_app: bool = False
     """True when the host draws this tool's result as an app."""
     before: Execution | None = None
-    """The execution before the call, which the caller has seen; None for a call that starts one."""
+    """The execution as the caller saw it before the call; None if the result has to show the whole execution."""
 
     @property
     def principal(self) -> str:
@@ -76,7 +76,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         delegated the call, outermost first, as the call's `_meta` states it.
 
         Raises:
-            InvalidArguments: `_meta` has no valid list of ids.
+            InvalidArguments: the list of ids in `_meta` is not valid.
             LimitExceeded: the delegation is too deep.
         """
         client = self.context.session.client_params
@@ -114,9 +114,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wait_s(self) -> float | None:
-        """How long the caller waits for the execution; None for the execution's own option.
+        """The seconds that the caller waits for the execution; None for the wait in the execution's own options.
 
-        If an earlier call with this key started the execution, its options count; but each call says how long it waits.
+        If an earlier call with the same key started the execution, that call's options count, except for the wait.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -127,9 +127,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def remember_before(request: ToolRequest) -> ToolRequest:
-    """Return the request with the execution as it was when the question that the request names was asked.
+    """Return the request with `before` set to the execution as it was when the named question was asked.
 
-    If that question is not open, leave the execution out: a caller that answers again may have missed the outcome.
+    If that question is not open, leave `before` empty: a caller that answers again may have missed the outcome.
 
     Raises:
         UnknownSuspension: the principal's thread has no such suspension.
@@ -149,7 +149,7 @@ async def wait_and_show_execution(request: ToolRequest, execution: ExecutionStat
 async def show_execution(request: ToolRequest, view: Execution, note: str = "") -> CallToolResult:
     """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps.
 
-    If this client cannot ask a person, call one to the inbox. `note` precedes what to do next.
+    If a person is awaited whom this client cannot ask, call that person to the inbox. `note` precedes the next action.
     """
     waiting = _find_unaskable(request, view)
     if waiting is not None:
@@ -162,20 +162,20 @@ async def show_execution(request: ToolRequest, view: Execution, note: str = "") 
 
 
 def name_decision_ways(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view, which says where a person decides if this client cannot ask them."""
+    """Return the view; if a person is awaited whom this client cannot ask, the view says where that person decides."""
     waiting = _find_unaskable(request, view)
     return view if waiting is None else ask_for_person(view, waiting)
 
 
 def _find_unaskable(request: ToolRequest, view: Execution) -> str | None:
-    """Return the first question for which only a person is awaited, if this client can ask a person in no form."""
+    """Return the id of the first open question if only a person is awaited and this client cannot ask people."""
     return None if find_usable_modes(request.context) else find_awaited_person(view)
 
 
 async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
     """Return the result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
 
-    If the call names a question, the plan says what became of it.
+    If the call names a question, the plan says what became of that question.
     """
     if not request.shows_app:
         return result
@@ -187,7 +187,7 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
 
 
 async def describe_ids(request: ToolRequest) -> str | None:
-    """Explain what is wrong with the ids of a call, if they are ids of something else."""
+    """Explain what is wrong with the ids in a call's arguments; return None if no mistake is recognised."""
     for kind in ("thread", "suspension"):
         value = request.arguments.get(_ARGUMENTS[kind])
         hint = None if value is None else await _describe_id(request.service.store, kind, value, request.principal)
@@ -207,7 +207,7 @@ async def describe_ids(request: ToolRequest) -> str | None:
 
 
 async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
-    """Explain why the text is not an id of this kind; return None if it is one, or resembles no known id.
+    """Explain why the text is not an id of this kind; return None if it is such an id, or resembles no known id.
 
     Name only ids of the principal's own threads; treat any other id as if it did not exist.
     """
@@ -287,7 +287,7 @@ class McpTool:
         """Return the arguments, without the nulls that some clients send for absent ones.
 
         Raises:
-            InvalidArguments: a key is unknown or missing, or a value has the wrong type; the details have every fault.
+            InvalidArguments: a key is unknown or missing, or a value is wrong; the details have up to `MAX_FAULTS`.
             LimitExceeded: the arguments are nested too deeply.
         """
         if self.inputs is not None:
@@ -302,7 +302,7 @@ class McpTool:
 
     @cached_property
     def _read_form(self) -> SentForm:
-        """The input schema, with the form in which a caller answers a question."""
+        """The input schema; for `submit_answer`, with the shapes that an answer can have."""
         shapes = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
         return SentForm(schemas.build_arguments_schema({**self.properties, **shapes}, self.required))
 
@@ -321,7 +321,7 @@ def mcp_tool(
     required: tuple[str, ...] = (),
     output: schemas.JsonSchema = schemas.EXECUTION_OUT,
 ) -> Callable[[Handler], McpTool]:
-    """Turn the handler below into a tool of the same name."""
+    """Return a decorator that turns a handler into a tool of the same name."""
 
     def make(handler: Handler) -> McpTool:
         name = handler.__name__

@@ -1,9 +1,9 @@
 """Logs a person in to a downstream server: the SDK runs OAuth's authorization code flow with PKCE in a browser.
 
 The protocol is https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization. The server names its
-authorization server, where we are a client: the operator registered it, a document of the operator describes it, or we
-register it ourselves. The person agrees in the browser, which then returns to an address of this machine. `tokens.py`
-stores the tokens, and `transport.py` uses them.
+authorization server, where we are a client: one that the operator registered, that a document of the operator
+describes, or that we register. The person agrees in the browser, which then returns to an address of this machine.
+`tokens.py` stores the tokens, and `transport.py` uses them.
 """
 
 import logging
@@ -119,13 +119,13 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
     challenge: str | None
     error: Exception | None = None
     refusal: str | None = None
-    """Describes the authorization server's last answer, if that was a refusal."""
+    """A description of the authorization server's last answer, if that answer was a refusal."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         try:
             return await self._run_flow(request)
         except (OAuthFlowError, PlanwardenError, *_HTTP_ERRORS, ValueError, ArithmeticError, OSError) as error:
-            # Keep this error, because the SDK's connection would report another one, and log it with what was sent.
+            # Keep this error here: the SDK's connection would log it with what was sent, and report another one.
             self.error = self.error or error
             raise httpx2.ConnectError("the login failed") from None
 
@@ -165,7 +165,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
 
 
 async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
-    """List the server's tools. If the server wants a login, let the person log in. Return whether it wanted one.
+    """List the server's tools, and let the person log in if the server wants that. Return whether it wanted a login.
 
     Raises `ToolError`: the login failed, or the server cannot be reached. Only new tokens change the stored login.
     """

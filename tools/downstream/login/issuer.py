@@ -5,7 +5,7 @@ The downstream server names its authorization server, so it may point at anythin
 public server cannot make us send requests to this machine or its network: each name is resolved once, every
 address is checked, and the connection goes to a checked one. A server in a private network may have its authorization
 server there too. Not prevented: a public server can pass for a private one if its own name resolves to a private
-address. Even then we reach only hosts with a certificate for the name that it gives, and it sees no answer.
+address. Even then we reach only hosts with a certificate for the name that the server gives, and it sees no answer.
 """
 
 import ipaddress
@@ -26,9 +26,9 @@ from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebA
 from planwarden.tools.web.fetch import GuardedTransport, load_system_tls
 
 MAX_ANSWER_BYTES = 100 * 1024
-"""The limit for one answer; a stored login holds a few of them."""
+"""The most bytes of one answer; a stored login holds a few answers."""
 TIMEOUT_S = 20.0
-"""The limit for one whole answer."""
+"""Seconds that one whole answer may take."""
 _PRIVATE_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
@@ -42,12 +42,12 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 class AccessError(httpx2.TransportError):
-    """The request was not sent, or refused unread, because a login is missing; the message says what to do."""
+    """The request was not sent, or was refused unread: a login is missing, or cannot be used; the message says why."""
 
 
 @dataclass(eq=False)
 class IssuerRequests(httpx2.AsyncBaseTransport):
-    """Sends requests to an authorization server. Raises `AccessError` with the reason for every failure."""
+    """Sends requests to an authorization server. Raises `AccessError`, or a `TransportError` of the HTTP client."""
 
     inner: httpx2.AsyncBaseTransport
     server_url: str
@@ -82,7 +82,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
             return await _read(await guarded.handle_async_request(request), request)
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
-        """Return web access to the URL's port, and private networks only if the downstream server is in one itself."""
+        """Return web access to the URL's port; to private networks only if the downstream server is in one itself."""
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
         names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)

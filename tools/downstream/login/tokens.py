@@ -1,6 +1,6 @@
 """The stored login of a person to a downstream server: one secret of the home for each server.
 
-It holds tokens, so it is read only for a connection to its own address, and no message, log or record shows it.
+It holds tokens, so it is read only for a connection to its server's address, and no message, log or record shows it.
 Every process of the home reads it again when it changes, so a refreshed token replaces the old one for all of them. A
 process locks the login before it replaces the tokens, because a refresh token that is used twice may end the login
 (https://www.rfc-editor.org/rfc/rfc9700#section-4.14.2).
@@ -34,15 +34,15 @@ class StoredLogin(BaseModel):
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
     form: Literal[1] = 1
     server_url: str
-    """The only address that the tokens are sent to."""
+    """The server's address; the login is used for no other address."""
     client: OAuthClientInformationFull | None = None
-    """The client that we registered at the authorization server."""
+    """The client that we use at the authorization server, unless the operator registered one."""
     tokens: OAuthToken | None = None
     expires_at: float | None = None
     """Seconds since 1970; None when the server did not say when the token expires."""
     authorization_server: str | None = None
     metadata: OAuthMetadata | None = None
-    """The authorization server's metadata, with which a later process can refresh without looking it up."""
+    """The authorization server's metadata; with it, a later process can refresh the token without a look-up."""
     resource: ProtectedResourceMetadata | None = None
     challenge: str | None = None
     """`WWW-Authenticate` of an answer that asked for further rights; the next login requests them."""
@@ -68,9 +68,9 @@ class LoginTokenStorage:
 
     location: LoginLocation
     login: StoredLogin
-    """What is stored there now."""
+    """The stored login; between `set_client_info` and `set_tokens`, with a client that is not stored yet."""
     ignore_tokens: bool = False
-    """The stored tokens are not used; they stay stored until new ones replace them."""
+    """Whether to leave the stored tokens unused; they stay stored until new ones replace them."""
     redirect_uri: str | None = None
     """The redirect address of a new login; a client that was registered with another address is not reused."""
     provider: OAuthClientProvider | None = None
@@ -87,7 +87,7 @@ class LoginTokenStorage:
         context.protected_resource_metadata = login.resource
 
     def check_issuer(self) -> None:
-        """Raise `ToolError` when the operator's client would be sent to another authorization server than its own.
+        """Raise `ToolError` when the operator's client would be sent to an authorization server other than its own.
 
         A compromised server could otherwise send a person and the client's secret anywhere.
         """
@@ -147,7 +147,7 @@ class LoginTokenStorage:
         return str(login.metadata.issuer) if login.metadata is not None else login.authorization_server
 
     def _find_registered_client(self) -> OAuthClientInformationFull | None:
-        """Return the client that we registered, if it has not expired and fits the redirect address."""
+        """Return the stored client; for a new login, only if it has not expired and fits the redirect address."""
         client = self.login.client
         if client is None or self.redirect_uri is None:
             return client

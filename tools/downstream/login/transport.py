@@ -3,7 +3,7 @@
 A process that runs plans never starts a login. If the server accepts no token, the process opens no browser, registers
 no client and looks up nothing. The request fails, and its error names the command that a person must run. The SDK
 implements the steps of OAuth (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization). Its
-provider holds a lock until a request is answered, so it only refreshes the token, and our requests run concurrently.
+provider holds a lock until a request is answered, so we only let it refresh the token; our requests run concurrently.
 """
 
 import logging
@@ -54,7 +54,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         self._provider = build_provider(self._location, self._storage)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raise `AccessError` if the server wants a login and there is none that it accepts."""
+        """Send the request with the stored token, if any. Raise `AccessError` if a login is missing or unusable."""
         if self._refusal is not None:
             raise AccessError(self._refusal)
         if _origin(str(request.url)) != _origin(self._location.url):
@@ -73,7 +73,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         await self._issuer.aclose()
 
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
-        """Add the token to the request and return the token. Refresh a `refused` one, unless another task did so."""
+        """Add the token to the request and return it. Refresh an expired or `refused` token, if no other task did."""
         async with self._lock:
             try:
                 await self._reload_if_changed()
@@ -105,7 +105,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         return has_expired or login.tokens.access_token == refused
 
     async def _refresh(self, request: httpx2.Request) -> None:
-        """Get and store new tokens. Raises `AccessError` when that fails; the old tokens stay."""
+        """Get and store new tokens. Raises `AccessError` when getting them fails; the old tokens stay."""
         self._provider.context.token_expiry_time = 1.0
         why: str | None = None
         try:
@@ -147,7 +147,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             why = "it refuses the stored login" if has_token else "it wants a login"
             text = self._advice(why) + ("" if has_token else ", or give it an Authorization header under headers")
             if not self._is_known:
-                # Keep this reason, because the next attempts, in other versions of the protocol, would fail for others.
+                # Keep this reason, because the next attempts, in other protocol versions, would fail for other reasons.
                 self._refusal = text
             raise AccessError(text)
         self._is_known = True

@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""Bytes kept of each end of an oversized line, because either may contain the id of the request that it answers."""
+"""Bytes kept of each end of an oversized line, because either end may contain the id of the request."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -35,7 +35,7 @@ _ID = re.compile(rb'"id"\s*:\s*(\d{1,15})\s*[,}]')
 _RESULT = re.compile(rb'"(?:result|params|error)"\s*:')
 
 MAX_LOG_BYTES = 512 * 1024
-"""The limit of each of the two files of a log."""
+"""The most bytes in each of the two files of a log."""
 MAX_LINE_CHARS = 2_000
 _SDK_LOGGERS = ("client", "mcp.client.streamable_http")
 
@@ -60,7 +60,7 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
 
 class LineReader:
-    """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished one."""
+    """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished line."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -153,7 +153,7 @@ class Child(msgspec.Struct, kw_only=True):
     on_lost: OnLost
 
     async def report_loss(self, why: str) -> None:
-        """Report why the connection is lost, before the session notices. If the process ends, report its exit code."""
+        """Report the loss before the session notices it: the exit code if the process ends in time, otherwise `why`."""
         is_over = await self._ends_within(END_S)
         self.on_lost(f"its process ended with exit code {self.process.returncode}" if is_over else why)
 
@@ -176,7 +176,7 @@ class Child(msgspec.Struct, kw_only=True):
         await self.close_inbox()
 
     async def close_inbox(self) -> None:
-        """Close the stream for its messages, because no more will come. A subclass that has one overrides this."""
+        """Close the stream of the child's messages; no more will come. Subclasses with such a stream override this."""
 
     async def stop(self) -> None:
         """Close its input, wait, and end its process group, in bounded time."""

@@ -1,8 +1,8 @@
 """Connects to a downstream server behind a URL: Streamable HTTP, with limited answers and an error per failed request.
 
 The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without an error for the
-request. `BoundedTransport` limits each answer, and turns failures of a POST into errors of its request that say
-whether the server may have carried it out. The SDK follows redirects within the same origin only.
+request. `BoundedTransport` limits each answer, and gives each failed POST an error of its own, which says whether
+the server may have carried the request out. The SDK follows redirects within the same origin only.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -58,7 +58,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         if is_post and not is_usable and not is_left_to_sdk:
             await response.aclose()
             advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
-            # The SDK expects no result of a notification, and ignores this error. A request may have been carried out.
+            # For a notification, the SDK ignores this. Unless the status is 4xx, a request may have been carried out.
             code = NOT_SENT if 400 <= status < 500 else LOST
             return _error_response(code, f"it answered with HTTP status {status}{advice}")
         try:

@@ -1,7 +1,7 @@
 """Speaks MCP with a downstream server in a child process, over its standard input and output, and limits its lines.
 
-The SDK's own transport accepts lines of any length and passes on every notification, so a server could fill our memory
-with either. Here a line has a limit, all but messages that we use is dropped, and floods are slowed down. The child
+The SDK's own transport accepts lines of any length and passes on every notification, so a server could use both
+to fill our memory. Here lines have a limit, messages that we do not use are dropped, and floods are slowed. The child
 gets the few variables that the SDK considers safe and the configured ones, no others. Shutting down closes its input,
 waits, and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
@@ -65,9 +65,9 @@ class _McpChild(Child, kw_only=True):
     unsolicited: int = 0
     is_malformed: bool = False
     server_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
-    """Ids of its requests that wait for our answer."""
+    """Ids of the server's requests that wait for our answer."""
     our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
-    """Ids of our requests that wait for its answer."""
+    """Ids of our requests that wait for the server's answer."""
 
     async def read(self) -> None:
         """Pass on the server's messages until its output ends or has an oversized line that answers no request."""

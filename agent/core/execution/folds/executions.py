@@ -50,7 +50,7 @@ def apply_exhausted(execution: ExecutionState, event: ev.ExecutionExhausted, at:
 
 
 def apply_ended(execution: ExecutionState, event: ev.Event, at: float) -> FieldChanges:
-    """Withdraw the questions that are still open."""
+    """Return the changes: the error of a failed execution, and the withdrawal of all questions that are still open."""
     if isinstance(event, ev.ExecutionCompleted | ev.ExecutionRehearsed):
         check_is_rehearsal(execution, event, is_rehearsal=isinstance(event, ev.ExecutionRehearsed))
     changes: FieldChanges = {}

@@ -84,7 +84,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps; a pending one after steps that were taken over also waits for unfinished steps before those."""
+    """Return the steps; a pending step after taken-over ones also waits for the unfinished steps before those."""
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""What events about a question change: the suspension, and the step and the call that it is about."""
+"""What events about a question change: the suspension, and the step and the call that the question is about."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
     current, decision, claim = _find_open(execution, event.suspension_id), event.decision, ""
     if event.assurance == "claimed" and not decision.approved:
-        # As the reason of the decision, what only a model claims would pass for the reason of a person.
+        # If it were kept as the decision's reason, a reason that only a model claims would pass for a person's.
         decision, claim = replace(decision, reason=None), decision.reason or ""
     answered = replace(
         current,
@@ -111,7 +111,7 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 
 
 def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
-    """Return the changes after the event: the suspension and, with these fields, its call or else its step."""
+    """Return the changes: the suspension, and its call or else its step, moved by the event and with `fields` set."""
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:

@@ -30,7 +30,7 @@ PART = 128
 
 
 def find_step(execution: ExecutionState, step_id: str | None) -> StepState:
-    """Return the step with that id."""
+    """Return the step with that id. Raises `IllegalTransition` if there is none."""
     state = execution.steps.get(step_id or "")
     if state is None:
         raise IllegalTransition(f"execution {execution.execution_id!r} has no step {step_id!r}")
@@ -71,7 +71,7 @@ def move_call(execution: ExecutionState, event: ev.Event, call_id: str, **fields
 
 
 def pass_over_items(state: StepState) -> StepState:
-    """Return the step of a loop with `items_over` brought up to date; once all items are over, the next wave begins."""
+    """Return a loop's step with `items_over` up to date; if no item has a call left in a wave, begin the next wave."""
     items, over, last = len(state.items or ()), state.items_over, len(state.item_order.ends) - 1
     while True:
         while over < items and state.find_next_call(over) is None:
@@ -98,8 +98,8 @@ def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, is_rehears
 class LongTuple(Sequence[Value]):
     """An immutable tuple in parts, for the calls of a loop: a copy with one changed value shares all parts but one.
 
-    A loop of 10,000 items changes its calls 20,000 times. Copying all calls each time would take longer than making
-    them. A `LongTuple` is compared by value, and only with another `LongTuple`.
+    A loop of 10,000 items changes its calls 20,000 times. Copying all calls at each change would take longer than
+    making the calls. A `LongTuple` is compared by value, and only with another `LongTuple`.
     """
 
     __slots__ = ("parts",)

@@ -1,4 +1,4 @@
-"""How many faults of a plan are told, and the faults in its ids, conditions, loops and item calls."""
+"""Limits on the faults of a plan that are reported, and checks of its ids, conditions, loops and item calls."""
 
 import json
 import unicodedata

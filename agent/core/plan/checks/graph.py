@@ -21,7 +21,7 @@ from planwarden.agent.core.plan.plan import Plan, PlanStep, list_own_names
 MAX_BOUND = 1_000
 """The most bindings of one plan to earlier executions."""
 MAX_EARLIER_BYTES = 1024 * 1024
-"""The most bytes of the values of these bindings together."""
+"""The most bytes that the values of all bindings of one plan to earlier executions may have together."""
 
 
 def find_reserved_names(plan: Plan) -> list[str]:
@@ -36,10 +36,10 @@ def find_reserved_names(plan: Plan) -> list[str]:
 def find_graph_faults(
     steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
 ) -> list[str]:
-    """Return sentences about unknown and duplicate step ids, and bindings at fault.
+    """Return sentences about unknown and duplicate step ids, and about faulty bindings.
 
     `foreign` has the bindings to steps outside the plan, and `names` what bindings can name within the plan. Raises
-    `EarlierNeeded` if `earlier` lacks some of the foreign bindings.
+    `EarlierNeeded` if `earlier` lacks some of the foreign bindings, but only if no other fault was found.
     """
     ids = [step.step_id for step in steps]
     unique_ids = set(ids)

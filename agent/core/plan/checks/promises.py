@@ -35,7 +35,7 @@ EFFECTS: Mapping[str, tuple[str, str]] = {
 }
 """Verbs with which a description asks for a change in the world, each with the two forms that a warning uses."""
 _CLAUSE = r"(?:^|[.,:;!?\n][^\S\n]*|\b(?:and|then|or|also|please|now|first|next|finally)\s+)"
-"""The beginning of a clause. No blank can belong to two matches: else the time would grow as the square."""
+"""The beginning of a clause. No blank may belong to two matches, or the search would take quadratic time."""
 _NOUNS = r"(?:amount|cost|count|date|detail|draft|fee|list|number|policy|rate|status|text|total|value)s?\b"
 """Before these words, a verb of the table is part of a name: `Refund amount: compute it`."""
 _EFFECT = rf"(?i){_CLAUSE}({'|'.join(EFFECTS)})\b(?!-)(?!\s+{_NOUNS})"
@@ -66,7 +66,7 @@ def find_unkept_promises(steps: Sequence[PlanStep], tools: Mapping[str, ToolFact
 
 
 def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolFacts]) -> Iterator[str]:
-    """Yield a warning for each confirmed step with calls that may ask, but are not known when the confirmation asks."""
+    """Yield a warning for each confirmed step whose calls may ask a person but are not known when it is confirmed."""
     by_id = {step.step_id: step for step in steps}
     for step in steps:
         before = find_steps_before(steps, step.step_id) if step.confirms else set[str]()

@@ -1,6 +1,6 @@
 """Checks that a plan fits the tools: their names, which tools ask a person, and literal arguments.
 
-The tools' schemas check literal values. The work is limited, because everything else in the process waits for it. The
+The tools' schemas check literal values. The work is limited, because a check holds up all else in the process. The
 value of a binding is not known yet, so only the values around it are checked.
 """
 
@@ -20,7 +20,7 @@ from planwarden.agent.core.plan.checks.faults import MAX_LISTED, join_faults
 from planwarden.agent.core.plan.plan import MAX_NAME_CHARS, PlanStep, ToolFacts, list_step_tools
 
 CHECK_LIMIT = 2_500_000
-"""The most work, in units of `schema_cost`, for one plan. Calls beyond it are checked when their turn comes."""
+"""The most work, in units of `schema_cost`, for one plan; further calls are checked when they are about to run."""
 
 
 class WrittenCall(NamedTuple):
@@ -35,7 +35,7 @@ class WrittenCall(NamedTuple):
 
 
 def find_argument_faults(calls: Iterable[WrittenCall], tools: Mapping[str, ToolFacts]) -> list[str]:
-    """Return the faults that the tools' schemas find in the arguments, or that these are too large, at most
+    """Return what is wrong with the arguments, by the tools' schemas or because they are too large, in at most
     `MAX_LISTED` sentences."""
     faults: list[str] = []
     work_left = CHECK_LIMIT
@@ -76,7 +76,7 @@ def check_tools(
     unavailable: Mapping[str, str],
     problems: list[str],
 ) -> None:
-    """Raise `InvalidPlan` if there are `problems` or if something does not fit the tools; the error tells both."""
+    """Raise `InvalidPlan` if there are `problems` or if something does not fit the tools; the error reports both."""
     unknown: dict[str, list[str]] = {}
     for step in steps:
         step_tools = list_step_tools(step)

@@ -64,7 +64,7 @@ def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:
-    """Return whether a fault says that a key is missing, and the problems already say what to write for it."""
+    """Return whether the fault is a missing key for which the problems already say what to write."""
     missing = _MISSING.match(fault)
     if missing is None:
         return False
