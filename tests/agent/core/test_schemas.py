@@ -255,7 +255,7 @@ def test_a_placeholder_of_a_caller_is_a_warning_and_one_of_a_model_a_fault() -> 
     assert "/to is 'https://example.org/a', an example address" in warnings[0]
     with pytest.raises(InvalidPlan, match="/copy is the placeholder '<name>'"):
         parse_plan(given, author="model", tools=facts({}))
-    goal = ["Send https://example.org/a and <name>", {}]
+    goal: JsonValue = ["Send https://example.org/a and <name>", {}]
     assert parse_plan(given, author="caller", tools=facts({}), goal_and_inputs=goal)[1] == warnings
     # A model that revises a caller's plan is not blamed for steps that it left alone.
     again, warnings = parse_plan(given, author="model", tools=facts({}), earlier_plan=accepted)
