@@ -11,7 +11,8 @@ another thread, so a slow disk or a large file never holds up the event loop.
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import anyio.to_thread
@@ -213,7 +214,8 @@ def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
     files: dict[str, list[Path]] = {}
     faults: list[PlanFault] = []
     try:
-        names = sorted(_take_entries(folder))
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES + 1))
     except (FileNotFoundError, NotADirectoryError):
         if os.path.lexists(folder):
             faults.append(PlanFault("", folder, "it is not a folder"))
@@ -223,6 +225,8 @@ def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
     if len(names) > MAX_ENTRIES:
         return files, [PlanFault("", folder, f"it holds more than {MAX_ENTRIES} files; keep only plans in it")]
     for entry in names:
+        if entry.startswith("."):
+            continue
         path = folder / entry
         if path.suffix in SUFFIXES:
             _add_file(files, faults, path)
@@ -242,13 +246,3 @@ def _add_file(files: dict[str, list[Path]], faults: list[PlanFault], path: Path)
         faults.append(PlanFault(path.stem, path, f"the folder has {MAX_FILES} plans already, which is the limit"))
     else:
         files.setdefault(path.stem, []).append(path)
-
-
-def _take_entries(path: Path) -> Iterator[str]:
-    """Yield the names in the folder that are not hidden; stop after one entry more than `MAX_ENTRIES`."""
-    with os.scandir(path) as entries:
-        for number, entry in enumerate(entries):
-            if number > MAX_ENTRIES:
-                return
-            if not entry.name.startswith("."):
-                yield entry.name

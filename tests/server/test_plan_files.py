@@ -163,8 +163,10 @@ def test_the_number_of_files_and_their_bytes_together_are_limited(
     assert found.names == ["2a", "2b", "3a"]
     assert "all plans together" in reasons(found)["3b.yaml"]
     monkeypatch.setattr(library, "MAX_ENTRIES", 3)
-    found = look(tmp_path / "1")
-    assert (found.names, list(reasons(found))) == ([], ["1"])
+    fill(tmp_path / "hidden", {f"{name}.yaml": YAML for name in ("a", ".b", ".c", ".d")})
+    for folder in ("1", "hidden"):
+        found = look(tmp_path / folder)
+        assert (found.names, list(reasons(found))) == ([], [folder])
 
 
 @requirement("plans:one-name")
