@@ -116,7 +116,7 @@ def _is_postgres_url(text: str) -> bool:
         return False
     hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
     are_hosts = all(host is not None and int(host[2] or 0) <= MAX_PORT for host in hosts)
-    # After a raw @, /, ? or # in the user or the password, the rest of it would count as a part of the URL to show.
+    # After a raw @, /, ? or # in the user or the password, the rest of it would pass for a part that may be shown.
     is_encoded = text.count("@") == parts.netloc.count("@") <= 1
     return parts.scheme in POSTGRES and is_encoded and are_hosts
 

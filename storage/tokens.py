@@ -47,8 +47,8 @@ class TokenRow(Record, frozen=True, kw_only=True):
 
 
 class TokenStore(RecordStore[TokenRow]):
-    """Every token ever made, by its hash. Laws: a revoked row stays revoked, and no row is deleted. Each change has its
-    row in the audit, written in the same transaction."""
+    """Every token ever made, by its hash. Guarantees: a revoked row stays revoked, and no row is deleted. Each change
+    has its row in the audit, written in the same transaction."""
 
     def __init__(self, store: object) -> None:
         super().__init__(store, TokenRow)

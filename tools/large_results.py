@@ -49,7 +49,7 @@ async def store_large(value: object, max_bytes: int) -> ResultWithArtifacts:
     """Return a stand-in for the value, with the whole as an artifact. Finish even if cancelled, as the tool has run.
 
     Raises:
-        LimitExceeded: the JSON has more than `max_bytes` or `MAX_ARTIFACT_VALUES`, or is nested too deeply.
+        LimitExceeded: the JSON exceeds `max_bytes` bytes or `MAX_ARTIFACT_VALUES` values, or is nested too deeply.
         Exception: the value has no JSON form.
     """
     stored = ResultWithArtifacts(value=None, artifacts=())

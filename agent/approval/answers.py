@@ -1,4 +1,4 @@
-"""An answer as it arrives: what somebody decided, whether that person may, and whether the answer has the right form.
+"""An answer as it arrives: what somebody decided, whether that person may decide it, and whether its form is right.
 
 A second person is somebody other than the owner of the execution. Somebody who started the execution in a channel of
 the operator is not a second person: otherwise one person could start a critical call and approve it alone.

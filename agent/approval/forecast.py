@@ -187,7 +187,7 @@ def _forecast_call(
 
 
 def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
-    """Return why a call with the same business key would have this call refused; None if it would not be refused."""
+    """Return why the call would be refused because of another call with its business key; None if it would not."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step

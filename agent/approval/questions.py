@@ -289,7 +289,7 @@ def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: 
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """Return all edits with a new one. Only the last edit of an argument names it, which bounds the number of edits."""
+    """Return all edits and a new one. Only the last edit of an argument names it, which bounds the number of edits."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )

@@ -235,7 +235,7 @@ class BudgetSpent(GuardFailed):
     """A rule's budget has no room for a call that the rule would let pass."""
 
     def __init__(self, budget: str, rest: float, room_at: float | None = None) -> None:
-        """`rest` is what is left now; `room_at` is when the call will fit, in Unix seconds, or None if never."""
+        """Take as `rest` what is left now, and as `room_at` when the call will fit (Unix seconds), None if never."""
         super().__init__(f"budget {budget!r} has room for {rest:g} only")
         self.budget, self.left, self.room_at = budget, rest, room_at
 

@@ -26,7 +26,7 @@ MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
 _FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}[ \t\r]*\n(.*)```\s*", re.DOTALL)
-"""A Markdown fence around a whole text. Matching takes linear time, as only `(.*)` can match what follows it."""
+"""A Markdown fence around a whole text. Matching takes linear time: only `(.*)` overlaps with the part after it."""
 
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]

@@ -153,7 +153,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for the answer; by default the tool's own limit. A value here can only extend that limit; silence
     then rejects, because the value may come from a model."""
     on_timeout: OnTimeout | None = None
-    """What happens if nobody answers in time; by default as for the tool. `approve` needs the tool's `approve` too."""
+    """What silence does; by default as for the tool. `approve` counts only if the tool's `on_timeout` is `approve`."""
     addressee: Answerer = "human"
     """Who answers; `clock` means nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
@@ -209,5 +209,5 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     left: Mapping[str, float] = {}
     """What remains of each of the execution's budgets, by its name on the wire."""
     confirm_lease: Callable[[], Coroutine[object, object, None]] = _need_no_lease
-    """Returns once this process certainly owns the execution; raises `LeaseLost` if another process does. A tool that
-    has waited must call this function immediately before it acts."""
+    """A function that returns once this process certainly owns the execution, and raises `LeaseLost` if another process
+    does. A tool that has waited must call it immediately before it acts."""

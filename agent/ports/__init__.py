@@ -1,5 +1,5 @@
 """What planwarden needs from outside, as protocols: store, model, toolbox, policy, watchers, clock, ids and secrets.
 
-The docstrings hold the laws that every implementation keeps; a test suite checks them. The only implementation here
-makes random ids.
+The docstrings hold the guarantees that every implementation gives; a test suite checks them. The only implementation
+here makes random ids.
 """

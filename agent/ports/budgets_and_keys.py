@@ -18,7 +18,7 @@ SWEPT = 16
 SWEEP_AFTER_S = 7 * 86_400.0
 """Seconds for which an expired row is kept, because it counts again if the clock was ahead and is set back."""
 ROUNDING = 1.000_000_001
-"""The factor by which shares may exceed the limit of their budget, because sums of decimal fractions are not exact."""
+"""The factor by which the sum of shares may exceed their budget's limit: sums of decimal fractions are not exact."""
 
 
 class HeldKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,9 +31,9 @@ class RandomIds:
 class SecretStore(Protocol):
     """Values by name, such as `downstream/mail.login`.
 
-    Laws: the change is durable when a call returns; readers see a whole value, never half of one; if `create` calls
-    race, one stores its value, and all return that value. Every method raises `StoreError` when the medium fails, and
-    `UsageError` when this process lacks the key that a value needs.
+    Guarantees: the change is durable when a call returns; readers see a whole value, never half of one; if `create`
+    calls race, one stores its value, and all return that value. Every method raises `StoreError` when the medium fails,
+    and `UsageError` when this process lacks the key that a value needs.
     """
 
     async def check(self) -> None:

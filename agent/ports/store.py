@@ -1,4 +1,4 @@
-"""What the engine needs from a store, as a protocol. Tests check its laws for every implementation.
+"""What the engine needs from a store, as a protocol. Tests check its guarantees for every implementation.
 
 Times are Unix seconds by the store's clock, but leases run by its steady seconds, which do not jump when the time of
 day is changed. Ids are opaque strings that the engine makes.
@@ -192,7 +192,7 @@ class Lookups(Protocol):
     async def header(self, execution_id: str) -> Header | None: ...
 
     async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
-        """Return the headers of the executions that exist, in any order."""
+        """Return the headers of those `execution_ids` that exist, in any order."""
         ...
 
     async def log(self, execution_id: str) -> Log | None:
@@ -281,7 +281,7 @@ class Lookups(Protocol):
 class Store(Lookups, Protocol):
     """Logs of executions, and the small table rows needed to find them.
 
-    Laws:
+    Guarantees:
     * Acknowledged means committed: if a call returns, its change is durable; if it raises, it has changed nothing.
     * `append` is atomic and conditional: its transaction checks version, lease and guards; a writer that loses the race
       gets `VersionConflict`, `LeaseLost` or `GuardFailed`, and nothing is merged.
@@ -383,7 +383,7 @@ class Store(Lookups, Protocol):
         ...
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
-        """Append to the audit rows that belong to no execution's log."""
+        """Append rows to the audit: those that belong to no execution's log."""
 
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100

@@ -46,7 +46,7 @@ class Observer(Protocol):
         """
 
     def woke(self, execution: ExecutionState, after_s: float) -> None:
-        """Observe that this process continues an execution, `after_s` s after another one stored a decision for it."""
+        """Observe that this process continues an execution, `after_s` s after another process stored a decision."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

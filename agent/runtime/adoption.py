@@ -27,7 +27,7 @@ SKIPPED_S = 30.0
 MAX_SKIPPED = 1_000
 """The most executions to skip at a time; beyond that, unowned executions are only looked at page by page."""
 RENEW_S = 5.0
-"""Seconds between renewals of a process's leases; also how long a lease must be late before its owner is replaced."""
+"""Seconds between renewals of a process's leases; also how long a silent owner must be late before it is replaced."""
 LOOK_S = 2.5
 """Seconds between looks for leases that others did not renew: short enough that some look sees each late lease at
 least `RENEW_S` before the lease ends."""
@@ -198,7 +198,7 @@ class Adoption:
     def next_look(self, late: Collection[str], looked_at: float) -> float:
         """Return when to look again at leases that others did not renew, in steady seconds.
 
-        `late` are the executions whose leases the look at `looked_at` found late; one that ended since is due at once.
+        `late` are executions whose leases the look at `looked_at` found late; a lease that ended since is due at once.
         """
         self._late = {name: times for name, times in self._late.items() if name in late}
         due = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._late.values())

@@ -30,7 +30,7 @@ MAX_BYTES = 8 * 1024 * 1024
 TIME_LIMIT_S = 60.0
 _COMMAND = ("-P", "-c", f"from {__name__} import main; main()")
 _LIMITER = anyio.CapacityLimiter(2)
-"""Lets only two of these processes run at a time, because each can take a gigabyte of memory."""
+"""The limit for processes that parse content: two at a time, because each can take a gigabyte of memory."""
 
 
 async def read_wanted(

@@ -118,7 +118,7 @@ class Engine:
             store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake
         )
         self.listen = self._notifier.listen
-        """Calls a listener with every commit from now on, until the function that it returns is called."""
+        """Registers a listener for every commit from now on, and returns a function that ends this."""
         self.may_run = self._adoption.may_run
         """Returns False if other processes that share the store must continue the execution."""
         self.tick = self._scheduler.tick
@@ -288,7 +288,7 @@ class Engine:
         return await self._command(execution, commands.withdraw(suspension_id, reason))
 
     async def renew(self, execution: ExecutionState, suspension_id: str) -> ExecutionState:
-        """Give people more time for a question once half of its time has passed; `timeouts.renew` has exceptions."""
+        """Give people more time for a question once half of its time has passed; `timeouts.renew` lists exceptions."""
         return await self._command(execution, renew(suspension_id))
 
     async def answer(

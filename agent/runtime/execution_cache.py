@@ -76,7 +76,7 @@ class ExecutionCache:
             del self._newest[execution.thread_id]
 
     def remove_run(self, run: Run) -> None:
-        """Forget `run` unless another run has replaced it. Cache its committed state, if any: the execution is idle."""
+        """Forget `run` unless another replaced it. Keep its committed state, if any, as that of an idle execution."""
         execution = run.execution
         if self.runs.get(execution.execution_id) is run:
             del self.runs[execution.execution_id]

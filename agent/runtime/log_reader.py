@@ -51,7 +51,7 @@ async def load_execution(store: Lookups, row: Header | SuspensionRow | Execution
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Return the state after these events, the first in the log of the execution to which `row` belongs.
+    """Return the state of the execution to which `row` belongs after these events, with which its log begins.
 
     Raises:
         LogUnreadable: as `load_execution`.

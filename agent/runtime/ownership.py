@@ -67,7 +67,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     cancels_jobs: bool = False
     """Whether jobs that run must stop."""
     tries_again: bool = False
-    """Whether the run tries again when the store fails, even with nothing to record, as perhaps nobody else goes on."""
+    """Whether to retry if the store fails, even with nothing to record: perhaps nobody else continues the execution."""
 
 
 RIGHTS: dict[State, Rights] = {

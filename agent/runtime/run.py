@@ -317,7 +317,7 @@ class Run:
             self._ownership.settle(lease, confirmed_at)
 
     def _note_doubt(self, doubt: _Doubt) -> None:
-        """Remember a commit that got no answer; for a foreign execution, have the log read again instead."""
+        """Remember a commit without an answer; if it recorded only commands for a foreign execution, reread the log."""
         is_own = doubt.append.acquire or doubt.append.lease is not None
         if self.is_foreign and not is_own:
             self._is_stale = True

@@ -18,7 +18,7 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 AttemptKind = Literal["approval", "question", "answer"]
-"""A caller decided for a person, or wanted the person to be asked, or the person was asked and did not decide."""
+"""Attempts to decide for a person, to have the person asked, or to ask the person, who then does not decide."""
 _WHAT: Mapping[AttemptKind, str] = {
     "approval": "decided without a person",
     "question": "put to a person in vain",

@@ -128,7 +128,8 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
 
 
 def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Mapping[str, JsonValue] | None:
-    """Return the new inputs, with old ones if the plan takes the same; without new ones, the old if it takes any."""
+    """Return the new inputs, and the old values of the others unless `start` has all or the plan takes other inputs.
+    Without new inputs, return the old inputs, or None if the plan takes none."""
     if start.inputs is None:
         return source.inputs if plan.inputs is not None else None
     keeps_others = not start.has_all_inputs and source.plan is not None and source.plan.inputs == plan.inputs

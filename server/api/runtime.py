@@ -96,7 +96,7 @@ async def open_runtime(
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
-    """Return what this process knows of others: of all on a shared store, else of gates; None if it needs no others."""
+    """Return what this process knows of others: all on a shared store, else gates; None if it needs neither."""
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)

@@ -42,7 +42,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 PLAN_DIGITS = 16
 
 Create = Callable[[StartRequest | None], Awaitable[ExecutionState]]
-"""Starts or continues an execution for the request, which is None without a key, or if the key is already stored."""
+"""Starts or continues an execution for the request, which may be None without a key, or if its key is stored."""
 
 STEP_ID = "ask"
 MAX_MESSAGE_CHARS = 4_000

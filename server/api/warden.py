@@ -433,7 +433,7 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """Return the view when the execution stops or the time is up: `wait_seconds`, else `options`, else its own."""
+        """Return the view once the execution stops, or after `wait_seconds`, else what `options` say, else its own."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)

@@ -216,7 +216,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
     def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
-        """Ask the question, unless --yes answers it. Return the decision, or None if it stays open, and the channel."""
+        """Ask, unless --yes answers. Return the decision, or None if the question stays open, and the channel."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)

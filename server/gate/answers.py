@@ -84,7 +84,7 @@ def is_rejected_by_person(execution: ExecutionState) -> bool:
 def _find_rejection(execution: ExecutionState) -> SuspensionState | None:
     """Return the first question that somebody answered with no; None if there is none.
 
-    The answer no to the question whether the call happened is not a rejection of the call.
+    The answer "no" to the question whether the call happened is not a rejection of the call.
     """
     for suspension in execution.suspensions.values():
         decision = suspension.decision

@@ -60,7 +60,7 @@ class HostQuestions:
             raise InvalidArguments(error.error.message) from None
 
     async def push(self, execution: ExecutionState, questions: Questions, waiting: anyio.CancelScope, s: float) -> None:
-        """Send the questions to a host before revision 2026-07-28. Then let the call wait `s` seconds at most."""
+        """Send the questions to a host older than revision 2026-07-28. Then let the call wait at most `s` seconds."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]

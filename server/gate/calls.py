@@ -1,7 +1,7 @@
 """Decides whether a call of a host passes through to the server, or becomes an execution of one step.
 
 Executions of identical calls of one principal share a thread, which has at most one unfinished execution. So a later
-identical call, even from another session or after a restart, attaches to the open question and waits for its result.
+identical call, even from another session or after a restart, attaches to the open question and waits for the result.
 """
 
 import json
@@ -395,7 +395,7 @@ class GatedCalls:
         return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
-        """Hold the call. Return an answer, or None if the stored result is the answer, and the execution."""
+        """Hold the call. Return an answer, or None if `_deliver` has to build it, and the execution."""
         if call.responses:
             await (await self._open_questions()).apply(execution, call.responses)
             execution = await self._service.find(execution.execution_id)
@@ -511,7 +511,7 @@ class GatedCalls:
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
-        """Return a listener for commits. When a call has ended, a task notes the definition if a person approved it."""
+        """Return a listener for commits. After a call, a task notes the definition if a person approved the call."""
 
         def look(commit: Commit | None) -> None:
             execution = None if commit is None else commit.execution

@@ -78,7 +78,7 @@ class Session:
         self._host: Host | None = None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the transport answer an HTTP request. If the client leaves before the answer, stop waiting for it."""
+        """Let the transport answer an HTTP request. If the client leaves early, stop waiting for the answer."""
         try:
             await self.transport.handle_request(scope, receive, send)
         finally:
@@ -119,7 +119,7 @@ class Session:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the id of the request that the server's message names, else of the newest call; None for an answer."""
+        """Return the id of the request that the message names, or the newest call's; None for answers and new tools."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -132,7 +132,7 @@ class Session:
 
 
 class SharedHost:
-    """The requests of one principal to one server from revision 2026-07-28 on, in which there are no sessions."""
+    """The requests of one principal to one server in revisions without sessions, from 2026-07-28 on."""
 
     def __init__(self, caller: Caller, config: ServerConfig) -> None:
         self.caller = caller
@@ -336,7 +336,7 @@ async def serving_gates(warden: Warden) -> AsyncGenerator[GateEndpoint]:
 
 
 def _replace_ids(frame: Frame, own_id: int) -> Frame:
-    """Return the request with `own_id`, which is unique on the connection, as its id and for any progress token."""
+    """Return the request with `own_id`, unique on the connection, as its id and in place of any progress token."""
     params = frame.read_params()
     meta = frames.read_object(params["_meta"])
     if "progressToken" in meta:

@@ -33,7 +33,7 @@ class HostFiles(NamedTuple):
 
     label: str
     user: str
-    """The path of a user's file, with the names of folders in braces."""
+    """The path of a user's file, with placeholders in braces for folders."""
     project: str = ""
     """The path of a project's file below the project's folder; empty if the host has no such file."""
     keys: tuple[str, ...] = _SERVERS
@@ -61,7 +61,7 @@ _WITH_VALUE = re.compile(
 )
 """Options of launchers that have their value in the next word."""
 _WITH_CONSTRAINTS = re.compile(f"-c|{_WITH_VALUE.pattern}")
-"""The same for `uv` and `uvx`, with `-c`, which is followed by code if Python is the launcher."""
+"""The same options for `uv` and `uvx`, and `-c`; for Python, code follows `-c`."""
 _WITHOUT_VALUE = re.compile(
     "-[itdqDPT]|-[^-].+|--.+=.*"
     "|--(rm|init|interactive|tty|detach|quiet|quiet-pull|privileged|read-only|publish-all|no-healthcheck|no-deps|build"

@@ -66,7 +66,7 @@ async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerato
 
 
 async def _record_server(config: ServerConfig, warden: Warden) -> None:
-    """Store in the home how to reach the server. Raises `UsageError`: a running gate to another server has its name."""
+    """Store in the home how to reach the server. Raises `UsageError`: a gate to another server runs under its name."""
     home = warden.settings.home
     other = await anyio.to_thread.run_sync(describe_other_server, home, config)
     living = await RunningGates(warden.service.store).list_living() if other is not None else ()

@@ -95,7 +95,7 @@ class Upstream(Protocol):
 
 
 class Host:
-    """One host and its servers: the requests that the host waits for, and the requests that the host has to answer."""
+    """One host and its servers: the host's requests without an answer, and the requests that the host has to answer."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         """`write` sends a line to the host."""

@@ -166,7 +166,7 @@ class ServerGroup(Host):
                     del self._links[next(iter(self._links))]
 
     async def _find_owner(self, reference: Result) -> Relay:
-        """Return the first server that listed the name (or a fitting template), so that no other can take over."""
+        """Return the first server that listed the URI or prompt (or a fitting template), so no other takes it over."""
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
@@ -183,7 +183,7 @@ class ServerGroup(Host):
         return owners[name if name in owners else max(templates, key=len)]
 
     async def _ask_all(self, frame: Frame) -> bytes:
-        """Return the merged answers of the servers, or the first error from a server that can be reached."""
+        """Return the merged answers, or the first error if a server in reach sent one or if no server is in reach."""
         answers: list[Frame] = []
 
         async def ask(relay: Relay) -> None:

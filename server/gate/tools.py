@@ -264,7 +264,7 @@ class GatedTools:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
 
     def _pass_large(self, name: str, large: LargeResult, context: CallContext) -> JsonValue:
-        """Keep the result for waiting calls; return the text for others. Raises `ToolError` for an error or a loss."""
+        """Keep the result for waiting calls; return a text for others. Raises `ToolError`: it is an error, or lost."""
         text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
         if large.raw is None:
             raise ToolError(f"{name} ran, and its result is lost: {large.message}")

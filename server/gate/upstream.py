@@ -1,7 +1,7 @@
 """A wrapped server that is a process. It is started when a message needs it, and again after it has ended.
 
 A server on the gate's command line gets the gate's environment, as the host chose it. A server of planwarden.json gets
-the SDK's default variables and its own. No server gets planwarden's. `address.py` is for servers behind an address.
+the SDK's default variables and its own. No server gets `PLANWARDEN_*`. `address.py` is for servers behind an address.
 """
 
 import os

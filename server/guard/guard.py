@@ -179,7 +179,7 @@ def build_guard(settings: Settings, service: Service) -> HostGuard:
 
 @asynccontextmanager
 async def open_guard(settings: Settings, inbox: str | None) -> AsyncGenerator[HostGuard]:
-    """Yield a guard for one command, with an engine that has no tools. `inbox` is the address of an inbox, if known.
+    """Yield a guard for one command; its engine has only the tools of hosts. `inbox` is an inbox's address, if known.
 
     Raises:
         StoreError: the store cannot be used.

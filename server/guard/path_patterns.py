@@ -111,7 +111,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return what the braces expand to. If that is too much, return JSON (with quotes) as it is, or raise `TooMuch`."""
+    """Return what the braces expand to. If too much, return a text with quotes (JSON) as is, else raise `TooMuch`."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

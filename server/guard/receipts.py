@@ -1,4 +1,4 @@
-"""The receipt of a host's session, for a person, a pull request and the inbox: what the session did, proved, owes."""
+"""The receipt of a host's session, for a person, a pull request and the inbox: what the host did, proved and owes."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -32,7 +32,7 @@ async def list_sessions(store: Any) -> list[HostSession]:
 async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> Receipt:
     """Return the receipt of the newest session whose id, planwarden's or the host's own, begins with `beginning`.
 
-    Raises `InvalidArguments` if there is no such session.
+    Raises `InvalidArguments` if there is no such session, or if its record cannot be read.
     """
     sessions = await list_sessions(store)
     session = next((s for s in sessions if s.session.startswith(beginning) or s.name.startswith(beginning)), None)

@@ -48,8 +48,8 @@ def build_authority(request: InboxRequest) -> Authority:
 
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
-    """Return the question that the address names. Raises `BadForm` if this person's approval is not enough to allow
-    such calls, or if this process lacks tools of the run."""
+    """Return the question that the address names. Raises `BadForm` if this person cannot allow such calls in
+    advance, or if this process lacks tools of the run."""
     record = await find_question_of(request)
     question, policy = record.question, request.service.policy
     worth = can_decide(policy, record.execution, question.needs, request.session.principal, "human")

@@ -194,7 +194,7 @@ class InboxPort:
             return listening
 
     def _listen(self, record: PlaceRecord | None) -> InboxSockets | None:
-        """Listen at the wanted port, else the last port, else near the usual one; None if the last may be closing."""
+        """Listen at the wanted port, else the last, else near the usual one; None if the last may still be in use."""
         last = None if record is None else record.port
         first = self._wanted_port or last or PORT
         for port in dict.fromkeys((first, last or first, *NEXT_PORTS)):

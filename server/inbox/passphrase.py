@@ -1,8 +1,8 @@
 """The optional passphrase of the inbox: a secret that a person needs in addition to a one-time code.
 
 What is stored is one line, `PARAMETERS:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
-With SQLite the line is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, so that
-all inboxes ask for the same passphrase, even without the setting, which there only demands that a passphrase is stored.
+With SQLite the line is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, and all
+inboxes ask for that passphrase, with or without the setting, which then only demands that a passphrase is stored.
 """
 
 import hashlib

@@ -169,7 +169,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     def confirm(self, draft: JsonValue, render_draft: Callable[[str], Response]) -> Response | None:
         """Return None if the form approves the draft that its page showed, else the page that shows this draft.
 
-        Only the page that shows a draft holds its hash, in the field `seen`, so a draft must be shown to be approved.
+        Only the page that shows a draft holds its hash, in the field `seen`, so no unseen draft can be approved.
         """
         draft_hash = hash_draft(draft)
         is_shown = compare_digest(self.form_value("seen").encode(), draft_hash.encode())

@@ -27,7 +27,7 @@ SESSION_S = 12 * 3600.0
 """How long a session lasts; use does not extend it."""
 TYPED_CHARS = 12
 ATTEMPTS, ATTEMPTS_S = 5, 900.0
-"""The number of wrong codes after which every typed code is refused, and the seconds for which each of them counts."""
+"""The number of wrong codes after which every typed code is refused, and the seconds for which a wrong code counts."""
 PASSPHRASE_ATTEMPTS = 5
 MAX_PRINCIPAL_CHARS = 128
 _LOCK = "codes"

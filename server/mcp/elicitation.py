@@ -205,7 +205,7 @@ def _as_text_field(name: str, field: dict[str, JsonValue]) -> dict[str, JsonValu
 
 
 def _read_texts(fields: Iterable[Field], values: dict[str, Any]) -> dict[str, JsonValue]:
-    """Return the values; a text that was typed into a field of another type becomes a value of that type."""
+    """Return the values; a text in a field of another type becomes a value of that type if it can be read."""
     by_name = {field.name: field for field in fields}
     return {
         name: by_name[name].read_typed(value) if name in by_name and isinstance(value, str) else value
@@ -317,8 +317,8 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Ask, and return the answer. From `INPUT_REQUIRED_SINCE` on, instead return the result with which the call must
-    ask. Return None when the client failed or another channel decided."""
+    """Ask, and return the answer. Since protocol `INPUT_REQUIRED_SINCE`, return instead the result with which the call
+    asks. Return None when the client failed or another channel decided."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):
         request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()

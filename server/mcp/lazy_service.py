@@ -22,7 +22,7 @@ from planwarden.server.api.service import Service
 logger = logging.getLogger(__name__)
 
 HEADSTART_S = 0.25
-"""How long opening waits unless a request needs it: enough for a host's first requests, too short to notice."""
+"""How long opening waits unless a request needs the service: enough for hosts' first requests, too short to notice."""
 
 ServiceOpener = Callable[[], AbstractAsyncContextManager[Service]]
 

@@ -1,4 +1,4 @@
-"""Makes a plan's file from a finished run, for the command line and a page of the inbox. Only this module writes plans.
+"""Writes a plan's file from a finished run, for the command line and the inbox. No other module writes such files.
 
 Arguments whose values occur in the goal will probably differ the next time, such as Ada and 30 in "remind Ada about
 30 EUR". Such arguments can become inputs, with the present value as the default.

@@ -3,7 +3,7 @@
 An expression has five fields, read by cronsim as Debian's cron reads them
 (https://github.com/cuu508/cronsim, https://manpages.debian.org/bookworm/cron/crontab.5.en.html). Daylight saving:
 
-* An expression that names hours ticks at times of day. A time that a gap skips ticks when the gap ends; a time that
+* An expression that names hours follows the local clock. A time inside a gap ticks when the gap ends; a time that
   exists twice ticks only the first time; two times that fall on the same moment are one tick.
 * An expression with `*` for the hour ticks by elapsed time, even through an hour that comes twice.
 
@@ -71,7 +71,7 @@ class CronTimes:
     def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
         if self._is_elapsed:
             times = CronSim(self._cron, start, reverse=is_reverse)
-            # If only one minute is named, cronsim jumps even over a clock change; minute 60, in no hour, prevents that.
+            # For a single minute, cronsim jumps even over a clock change; minute 60, which no hour has, prevents that.
             times.minutes = {*times.minutes, 60}
             for time in times:
                 yield int(time.timestamp())

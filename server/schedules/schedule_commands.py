@@ -64,7 +64,7 @@ class ScheduleBook:
         self._channel = channel
 
     async def add(self, request: ScheduleRequest, schedule_id: str | None = None) -> PlanSchedule:
-        """Store and return a schedule, which ticks from now on. If the id `schedule_id` is taken, return that schedule.
+        """Store and return a schedule, which ticks from now on. If `schedule_id` is taken, only return its schedule.
 
         Raises:
             InvalidArguments: the expression, the zone, the owner or the inputs cannot be used.

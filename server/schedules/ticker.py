@@ -42,7 +42,7 @@ SHOWN_CHARS = 8
 LATE_S = 60.0
 """The delay beyond which a tick is missed even if a process ran: the clock jumped, or the process was suspended."""
 OTHERS_S = 10.0
-"""How long after a tick a process that began later leaves it to others to record the tick as missed."""
+"""The time after a tick in which a process that began later lets others record that the tick was missed."""
 MAX_QUEUED = 100
 
 
@@ -253,7 +253,7 @@ def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """Return the state whose next tick is the first after `now`; None if its next tick is not later."""
+    """Return the state with the first tick after `now` as its next; None if `next_at` is not later than that."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 
@@ -276,7 +276,7 @@ def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
 
 
 def _start_or_queue(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
-    """Return the state in which the oldest tick starts if it may; a new tick that may not waits or is skipped."""
+    """Return the state in which the oldest tick starts if it may; a new tick that may not start waits or is skipped."""
     queued = schedule.queued
     if tick_at is not None and (running_thread is not None or queued):
         if schedule.overlap == "skip":

@@ -1,4 +1,4 @@
-"""Builds the catalogue from built-in tools, an embedding program, the operator's files, entry points and servers.
+"""Builds the catalogue from built-in tools, an embedding program, the operator's files, packages and MCP servers.
 
 Each tool gets the operator's settings before it is registered, so that its digest covers them.
 """

@@ -1,4 +1,4 @@
-"""Settings from `planwarden.toml` and `planwarden.json`, overridden by the environment, and both by arguments.
+"""Settings: arguments override the environment, which overrides `planwarden.toml` and `planwarden.json`.
 
 An unknown key or a wrong value raises an error with the file and the key, so that no setting silently does nothing. The
 policy comes from `planwarden.toml` alone and cannot be changed through MCP.

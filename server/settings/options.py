@@ -108,7 +108,7 @@ def read_options(document: JsonValue | Mapping[str, JsonValue]) -> dict[str, obj
 
 
 def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping[str, object]) -> ev.Options:
-    """Return the options: the call's override the explicit options of its thread, which override the server's."""
+    """Return the options: those of the call override the explicit ones of its thread, which override the server's."""
     inherited = {name: getattr(thread, name) for name in thread.explicit} if thread is not None else {}
     explicit = {**inherited, **call}
     options = {name: explicit[name] for name in explicit if name in _OPTIONS}

@@ -256,7 +256,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(value: JsonValue) -> bool:
-    """Return whether the value is a path that does not start with `~` and has no part `..`."""
+    """Return whether the value is a path that means what it says: no `~` at the start, and no part `..`."""
     return isinstance(value, str) and not value.startswith("~") and ".." not in value.split("/")
 
 

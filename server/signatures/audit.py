@@ -94,7 +94,7 @@ class SignatureCheck:
         yield from (f"key {key_id!r} is stored and not in the audit" for key_id in remaining)
 
     def _check_signature(self, row: AuditRow, signed: _SignatureFacts) -> None:
-        """Verify the signature if the extra is installed; remember it for its decision. Raises `SignatureRefused`."""
+        """Verify the signature if the extra is installed; note it for a later decision. Raises `SignatureRefused`."""
         added = self._keys.get(signed.key)
         if added is None or added.principal != signed.principal or signed.key in self._removed:
             raise SignatureRefused(f"{signed.principal!r} had no key {signed.key!r} at that time")

@@ -241,7 +241,7 @@ class Keyring:
         return nonce.nonce
 
     async def _take_nonce(self, nonce: str, purpose: Purpose, session: InboxSession) -> SigningNonce:
-        """Use the nonce up and return it. Raises `SignatureRefused` if it is used, expired or of another use."""
+        """Take and return the nonce. Raises `SignatureRefused` if used, expired, or for another session or purpose."""
         challenge = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
         if challenge is None or challenge.session != session.hash or challenge.purpose != purpose:
             raise SignatureRefused("this challenge was used before, or has expired; sign again")

@@ -24,7 +24,7 @@ class JsonLines(logging.Formatter):
 
     def __init__(self, *, traced: bool) -> None:
         """If `traced`, add the current span of OpenTelemetry to each line."""
-        # Imported only for JSON lines, so that a server with plain lines starts without this module.
+        # Imported only for JSON lines, so that a server with plain lines starts without that module.
         from planwarden.agent.runtime.run import running
 
         super().__init__()

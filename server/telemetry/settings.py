@@ -128,5 +128,5 @@ def _find_target(
 
 
 def _read_variable(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
-    """Return a variable's value in lower case; `otherwise` if it is unset or empty, which count as equal."""
+    """Return a variable's value in lower case; `otherwise` if unset or empty, which the specification treats alike."""
     return environment.get(name, "").strip().lower() or otherwise

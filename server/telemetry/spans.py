@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 MAX_OPEN = 2_048
 """The most executions with open spans. Beyond this number, the spans of the oldest execution end as interrupted."""
 MAX_STARTING = 256
-"""The most first spans of uncommitted executions. A refused execution's span stays until newer spans displace it."""
+"""The most uncommitted executions with a first span. A refused execution's span stays until newer spans displace it."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
 """The most characters of a `tracestate`, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
@@ -56,7 +56,7 @@ class ExecutionSpans:
     """Opens and ends the spans of executions and steps as events are committed, and opens the spans of jobs."""
 
     def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
-        """`model` is the name of the model in the settings."""
+        """Take as `model` the name of the model in the settings."""
         self._tracer = tracer
         self._model = build_model_attributes(model)
         self._records_arguments = record_arguments

@@ -149,7 +149,7 @@ class SessionCapMiddleware:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:
-        """Count the new session. If there are too many, close the idle session used longest ago, else a busy one."""
+        """Count the new session. If there are too many, close the idle session used longest ago, else the busy one."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
         oldest = next((name for name, each in sessions.items() if not each.requests), next(iter(sessions), ""))

@@ -59,7 +59,7 @@ from planwarden.server.views.status_text import LineageFact, list_lineage_facts
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000
-"""The limit when a server or another agent asks, whose whole question must be seen, instead of `AGENT_CHARS`."""
+"""The limit instead of `AGENT_CHARS` if a server or another agent asks, because its whole question must be seen."""
 _ASKED_BY_THE_AGENT = ("displayConfirmation", "requestInput")
 """Built-in tools whose questions consist of the agent's words."""
 _EXPLAINS = re.compile(
@@ -102,7 +102,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """The heading for lists and notices, with the tool's name if the question is about a call."""
     place: str
-    """The step and its goal, such as `Step 2 of 3 of "Remind customers"`, or the plan's size; may be empty."""
+    """The step, or the plan's size, and the goal, such as `Step 2 of 3 of "Remind customers"`; may be empty."""
     step: str
     """The id of the step; empty for a question outside steps."""
     host: str

@@ -78,7 +78,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def result_origins(self) -> tuple[str, ...]:
-        """The origins that are results of tools or items of a loop, because an item may be such a result."""
+        """The origins that are results of tools, or items of a loop, because such an item may itself be a result."""
         return tuple(origin for origin in self.origins if origin.startswith((_FROM_RESULT, _OWN_VALUES[ITEM])))
 
 

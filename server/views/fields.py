@@ -128,7 +128,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tuple[Field, ...]:
-    """Return a field for each property, and for each other name in `values`. `values` are the initial values."""
+    """Return a field for each property and each other name in `values`, which maps names to initial values."""
     schema = schema or {}
     properties, required = schema.get("properties"), schema.get("required")
     properties = properties if isinstance(properties, dict) else {}

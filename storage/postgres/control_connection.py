@@ -91,7 +91,7 @@ class Control:
     """The control connection, from `start` to `stop`; all other public methods may be called from any thread."""
 
     def __init__(self, url: str, changed: Callable[[Changes], None]) -> None:
-        """`changed` is called on the thread, for hints of other processes and when anything may have changed."""
+        """Take `changed`, which the thread calls for hints of other processes and when anything may have changed."""
         self._url = url
         self.name = token_hex(8)
         """The name under which this process sends its own hints."""
@@ -222,7 +222,7 @@ class Control:
         self._try_locks(connection)
 
     def _try_locks(self, connection: Connection) -> None:
-        """Try each missing lock, never wait: a check of its owner takes it briefly, and another store may hold it."""
+        """Try each missing lock, never wait: a check of liveness takes it briefly, and another store may hold it."""
         for owner in tuple(self._unlocked):
             if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
                 self._unlocked.discard(owner)

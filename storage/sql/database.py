@@ -109,7 +109,7 @@ class Writes(Protocol):
     """Transactions, each committed when its call returns."""
 
     async def run(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
-        """Return the operation's result; if `is_large`, it may take long. Raises `StoreError` when the medium fails."""
+        """Return the operation's result; a large operation may take long. Raises `StoreError` when the medium fails."""
         ...
 
     async def close(self) -> None:

@@ -44,7 +44,7 @@ class SqlLookups:
         return read_header(rows[0]) if rows else None
 
     async def headers(self, execution_ids: Collection[str]) -> tuple[Header, ...]:
-        # Ids have no other characters, and PostgreSQL refuses some of those in JSON.
+        # Ids have only these characters, and PostgreSQL refuses some others in JSON.
         ids = [name for name in execution_ids if name.isascii() and name.isprintable()]
         return tuple(map(read_header, await self._reads.fetch("headers", (json.dumps(ids),))))
 

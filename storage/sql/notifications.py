@@ -18,7 +18,7 @@ from planwarden.storage.sql.database import Database, SqlTransaction
 from planwarden.storage.sql.rows import name_values, read_object
 
 MAX_WAITING = 10_000
-"""The most waiting notifications of all channels; older ones are given up, as people can still act on the newest."""
+"""The most notifications that wait in all channels together. The oldest are given up: people can act on the newest."""
 TOO_MANY = f"more than {MAX_WAITING} notifications were waiting"
 NO_CHANNEL = "no process could deliver to this channel; it was removed, renamed or lacks its secret"
 

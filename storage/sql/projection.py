@@ -46,7 +46,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
     grant_uses: Mapping[str, int]
     """How often each grant is used."""
     goes_on: bool
-    """Whether the append starts a planned execution or continues an incomplete one, and does not finish it."""
+    """Whether the append starts an execution planned earlier or continues an incomplete one, and does not finish it."""
 
 
 def project(append: Append) -> Projection:

@@ -178,7 +178,7 @@ PLACE = Path(":memory:")
 
 
 class MemoryStore(SqliteStore):
-    """Keeps every law of the ports except durability.
+    """Gives every guarantee of the ports except durability.
 
     Several engines may share one instance, as processes share a file, but all of them use it from one event loop.
     """

@@ -222,7 +222,7 @@ class Writer:
                 if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection moves the log, which is a write. If the lock is taken, the next opener moves it.
+        # Closing the last connection moves the log: a write. If the lock stays taken, the next opener moves the log.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -341,7 +341,7 @@ class MemoryWriter:
         self._path = path
 
     async def run(self, operation: Operation[Result], *, is_large: bool = False) -> Result:
-        """Return the operation's result once the operation is committed. Raises as `Writer.run`."""
+        """Return the operation's result once the operation is committed. Raises what `Writer.run` raises."""
         try:
             self._connection.execute("BEGIN")
             try:

@@ -141,7 +141,7 @@ class ChildQuestion(BaseModel):
             raise _NotShown(f"its words are longer than {MAX_MESSAGE_CHARS} characters")
 
     def _read_calls(self) -> tuple[RemoteCall, ...]:
-        """Return the calls that an approval lets run at the agent; raises `_NotShown` unless all can be shown whole."""
+        """Return all calls that an approval lets agents run; raises `_NotShown` unless all can be shown whole."""
         calls = [] if self.toolCall is None else [self.toolCall]
         for more in (self.confirms, self.releases):
             if not isinstance(more, list | None):

@@ -144,7 +144,7 @@ class DelegationTool:
         return view
 
     async def watch(self, executions: Engine) -> None:
-        """Every `WATCH_S` seconds, close the open suspensions that their agents have settled. Run until cancelled."""
+        """Close the open suspensions that their agents have settled. Look every `WATCH_S` seconds, until cancelled."""
         while True:
             await anyio.sleep(WATCH_S)
             try:
@@ -257,7 +257,7 @@ class DelegationTool:
     def _build_arguments(self, agent: RemoteAgent, goal: str, context: CallContext) -> dict[str, JsonValue]:
         """Return the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
 
-        If the agent is a planwarden, it also gets the call's key, so that a repeated call finds the first execution.
+        If the agent is a planwarden, it also gets the call's key, so that a repeated call finds the same execution.
         """
         names, caps = self._servers.list_arguments(agent.name, agent.settings.run_tool), context.left
         arguments: dict[str, JsonValue] = {next((key for key in _GOAL_KEYS if key in names), "goal"): goal}
@@ -277,7 +277,7 @@ def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
-    """Fill in a form that has a `decision` field, which asks the person behind the caller; cancel other questions."""
+    """Fill in a form with a `decision` field: it asks the person behind the caller. Cancel all other questions."""
     properties = (elicitation.form or {}).get("properties")
     if not isinstance(properties, dict) or "decision" not in properties:
         return CANCEL

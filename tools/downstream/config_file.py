@@ -148,7 +148,7 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server with replaced references. If a reference has no value, set `problem` and omit args, env etc."""
+    """Return the server with references replaced. If a reference has no value, set `problem` and omit args, env etc."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(

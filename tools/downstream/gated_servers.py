@@ -91,7 +91,7 @@ def build_remote_config(name: str, url: str, settings: ServerSettings, others: I
 
 
 def describe_other_server(home: Path, config: ServerConfig) -> str | None:
-    """Return the command or address of a different server that the home stores under this name; ignore the folder."""
+    """Return the command or address of another server that the home has under this name. Folders are not compared."""
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None

@@ -143,7 +143,7 @@ def _build_hashed_name(slug: str, remote_name: str) -> str:
 
 
 def find_possible_names(slug: str, name: str) -> tuple[str, ...]:
-    """Return the catalogue names that a person may mean by `name`: that name itself, or a name of the server's tool."""
+    """Return the catalogue names that `name` may mean: itself, and those that the server's tool `name` may have."""
     return name, f"{slug}_{_replace_special(name)}", _build_hashed_name(slug, name)
 
 

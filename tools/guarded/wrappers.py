@@ -128,7 +128,7 @@ _SETTING_THAT_RUNS = re.compile(
     r"|[\w.-]+\.(?:\w*editor|\w*command|pager|external|helper|textconv|fsmonitor|program|askpass|gitproxy|cmd|driver"
     r"|difffilter)(?:=.*)?))"
 )
-"""Matches a setting of git that runs a command, or that gives other words the meaning of a denied command."""
+"""Settings of git that run a command, or that give other words the meaning of a denied command."""
 _READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list")
 _VARIABLE_THAT_RUNS = re.compile(
     rf"(?s)(?!\w*(?:EDITOR|PAGER){_HARMLESS}\Z)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER)=.*"

@@ -99,7 +99,7 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return host, port
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
-        """Return the parsed addresses. Raises `ToolError` unless all are public: a name with both kinds is a trap."""
+        """Return the parsed addresses. Raises `ToolError` unless all are public: even one that is not is a trap."""
         parsed = [ipaddress.ip_address(address) for address in addresses]
         if (host, port) in self.allowed_endpoints:
             return parsed

@@ -1,7 +1,7 @@
 """The `webSearch` tool: titles, addresses and snippets from a search service that the operator configured.
 
 The tool turns three wire formats into one. The operator chooses the service, so it may have a private address: its
-host and port are allowed whatever they resolve to. Redirects are not followed, because the request carries a key.
+host and port, and no others, are allowed at any address. Redirects are not followed, because the request carries a key.
 The key appears in no error, `repr` or result. What a service returns comes from strangers; the tool visits none of the
 addresses in it.
 

@@ -1,7 +1,7 @@
 """Conditions: which schemas `when` takes, and why a value does not match one.
 
 Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must be there. JSON
-Schema would accept a value that breaks this; a condition cannot judge such a value, which never fits, even in `not`.
+Schema would accept a value that breaks this; a condition cannot judge it, so the value does not match, even in `not`.
 """
 
 import json
@@ -150,7 +150,7 @@ class Matcher:
         # An older version of planwarden may have accepted a faulty condition.
         if (fault := next(find_matches_faults(self._matches), None)) is not None:
             return fault
-        # The later checks have no such limits, and the library cannot check a value that this one refuses.
+        # `_judge` has no such limits, and the library cannot check a value that `measure_value` refuses.
         try:
             measure_value(value)
         except ValueError as error:

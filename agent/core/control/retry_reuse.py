@@ -110,7 +110,7 @@ def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[s
 
 
 def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
-    """Return the step and all steps that depend on it, directly or not; none for None. Raises `InvalidArguments`."""
+    """Return the step and all steps that depend on it, directly or not; empty for None. Raises `InvalidArguments`."""
     if from_step is None:
         return frozenset()
     ids = [step.step_id for step in plan.steps]

@@ -266,7 +266,7 @@ class RevisionRefused(Event, tag="PX"):
     step_id: str
     message: str
     asks_again: bool = False
-    """Whether text alone completes the step only after its model learned of the refusal; False in older logs."""
+    """Whether the step's model has to learn of the refusal before a text can complete the step; False in older logs."""
 
 
 class ExecutionStarted(Event, tag="ES"):
@@ -385,7 +385,7 @@ class ToolFailed(Event, tag="TF"):
     code: str
     message: str
     nothing_happened: bool = False
-    """Whether the call surely did nothing; the store then gives back its shares of budgets, and releases its key."""
+    """Whether a dispatched call surely did nothing; the store then gives back its budget shares and frees its key."""
     rule: MatchedRule | None = None
     """The operator's rule that denied it."""
     beside: JsonValue = None

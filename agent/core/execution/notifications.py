@@ -45,7 +45,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 def find_notifiable(
     recorded: Sequence[ev.Recorded], execution: ExecutionState
 ) -> Iterator[tuple[ev.Recorded, NotificationKind, SuspensionState]]:
-    """Yield each event to report about a question to a person, with the notification's kind and the suspension.
+    """Yield each notifiable event of a question to a person, with the notification's kind and the suspension.
 
     `execution` is the state after the events.
     """

@@ -232,7 +232,7 @@ class StepState(FrozenStruct):
     skipped_by: str | None = None
     """Why the step was skipped: what `StepSkipped.because` says."""
     is_passed_over: bool = False
-    """Whether a condition of the step, or of a step it needs, did not hold, so it was skipped; later ones may go on."""
+    """Whether a condition of the step, or of one it needs, did not hold, so it was skipped; later steps may go on."""
     items: tuple[JsonValue, ...] | None = None
     """The items of the step's loop, once known; `calls` holds all calls of the first item, then of the second, etc."""
     item_order: ItemOrder = ItemOrder()
@@ -458,7 +458,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     again: tuple[ev.EarlierRun, ...] = ()
     """Steps that run again although an earlier execution ran them."""
     rejected_before: Mapping[str, ev.Assurance | None] = {}
-    """The steps rejected in the execution that this one continues, and by what assurance; None if the log has none."""
+    """Steps rejected in the execution that this one continues, each with its answer's assurance; None if unknown."""
     is_revised: bool = False
     """Whether the plan was changed after it was accepted, so that it no longer matches `saved_plan`."""
 

@@ -52,7 +52,7 @@ class ToolFacts(msgspec.Struct, frozen=True):
     digest: str = ""
     """Digest of the tool's definition; an accepted plan pins it."""
     check: ArgumentCheck | None = None
-    """Checks arguments against the tool's schema; None if the schema is unknown."""
+    """A function that checks arguments against the tool's schema; None if the schema is unknown."""
     may_ask: bool = True
     """Whether a person may have to approve calls because of the tool's own risk."""
     returns: dict[str, JsonValue] | None = None

@@ -95,8 +95,8 @@ def parse_plan(
 
     Raises:
         LimitExceeded: more than `max_steps` steps, or nested too deeply.
-        InvalidPlan: the plan has any other fault; `details.problems` lists at most `MAX_LISTED` faults. If all steps
-            are well-formed and one names an unknown tool, `details.unknownTools` and `details.availableTools` are set.
+        InvalidPlan: the plan has any other fault; `details.problems` lists at most `MAX_LISTED` faults. If the plan
+            is well-formed but names an unknown tool, `details.unknownTools` and `details.availableTools` are set.
         EarlierNeeded: there are bindings whose values `earlier` lacks.
     """
     check_depth(document)
@@ -153,7 +153,7 @@ def parse_plan(
 def _parse_steps(
     document: JsonValue, entries: list[JsonValue], inputs: JsonValue, author: Author
 ) -> tuple[list[StepInput], list[str], list[str]]:
-    """Return the steps that can be read, the faults of the inputs and single steps, and warnings about dropped keys."""
+    """Return the steps that can be read, faults of keys, inputs and single steps, and warnings about dropped keys."""
     problems, warnings = check_keys(document, entries, author)
     if isinstance(inputs, dict):
         problems.extend(find_inputs_faults(inputs))

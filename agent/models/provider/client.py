@@ -72,7 +72,7 @@ class ConnectionPerRequest(httpx2.AsyncBaseTransport):
 
 @asynccontextmanager
 async def close_connections() -> AsyncGenerator[None]:
-    """When the block ends, close every connection that was opened inside it."""
+    """Close, at the end of the block, every connection that was opened inside it."""
     opened: list[_BoundedBody] = []
     token = _open_bodies.set(opened)
     try:

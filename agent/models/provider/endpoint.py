@@ -53,7 +53,7 @@ class _Provider(msgspec.Struct, frozen=True):
     url: str
     url_variable: str
     keys: tuple[str, ...]
-    """Variables that may hold the key; the first one that is set counts."""
+    """Variables that may hold the key; the first that is set counts. `Endpoint.key_variable` is always the first."""
     is_local: bool = False
     """Whether the operator runs this server, so that it needs no key."""
 

@@ -62,7 +62,7 @@ def is_refusal_to_force(error: Exception) -> bool:
 
 
 def describe_failure(error: Exception, endpoint: Endpoint) -> AttemptFailed:
-    """Return the failure: its sentence, and whether the same request may succeed in a moment or only in hours."""
+    """Return the failure: its sentence, and whether a retry may succeed in a moment, or only in minutes or hours."""
     if any(isinstance(cause, AnswerTooLarge) for cause in _list_causes(error)):
         return AttemptFailed(f"{endpoint.name} sent an answer that is too large")
     status = f" ({error.status_code})" if isinstance(error, ModelHTTPError) else ""

@@ -60,7 +60,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tools: tuple[SentTool, ...] = ()
     forced: tuple[str, ...] = ()
-    """Tools, by the names that are sent; the model must call one of them. Empty if it need not call any."""
+    """The sent names of the tools from which the model must call one; empty if it need not call any."""
     names: Mapping[str, str]
     """The tools' own names, by the names that are sent."""
     can_revise: bool = False

@@ -30,7 +30,7 @@ MAX_FAULTS = 20
 """The most logs with faults that are listed; the others are only counted."""
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
-"""The age of an unsealed audit row that shows that no process seals rows; a living one does so every half second."""
+"""The age of an unsealed audit row that shows that no process seals: a living process seals rows every half second."""
 Replay = Literal["unfinished", "all"]
 """Which logs are checked."""
 MAX_NAMED = 3

@@ -42,7 +42,7 @@ from planwarden.storage.sqlite.database import needs_write_lock
 from planwarden.tools.web.search import search_endpoint_from_environment
 
 PROBE_BYTES = 4096
-"""The bytes that are written into the home and deleted at once: a full disk may still accept an empty file."""
+"""How many bytes are written into the home and deleted at once: a full disk may still accept an empty file."""
 
 
 def add_doctor(parser: CommandParser) -> None:

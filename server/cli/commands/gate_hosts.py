@@ -1,4 +1,4 @@
-"""`gate install` puts a host's servers behind the gate; `gate uninstall` removes it; `gate status` lists servers."""
+"""`gate install` puts a host's servers behind the gate; `gate uninstall` undoes that; `gate status` lists servers."""
 
 import os
 from argparse import Namespace

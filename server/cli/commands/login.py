@@ -40,7 +40,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 WAIT_S = 600.0
 """How many seconds a login may take, including the time that the person needs in the browser."""
 MAX_CHARS = 4_096
-"""The longest value of a query parameter of a redirect; parameters with longer values are ignored."""
+"""The most characters in the value of a redirect's query parameter; parameters with longer values are ignored."""
 
 OpenUrl = Callable[[str], Awaitable[None]]
 
@@ -167,7 +167,7 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=values["code"], state=values.get("state"), iss=values.get("iss"))
 
     async def receive(self, request: Request) -> PlainTextResponse:
-        """Handle a redirect. Any program can call this address, so only the `state` of a visit counts, once."""
+        """Handle a redirect. Any program can call this address, so only the current `state` is accepted, once."""
         values = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
         state = self._state
         if not state or not hmac.compare_digest(values.get("state", "").encode(), state.encode()):
@@ -191,7 +191,7 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
-    """Listen at the configured port. If none is configured, listen at the registered client's port if it is free,
+    """Listen at the configured port. If none is configured, listen at the port that the client registered, if free,
     otherwise at any free port. Raise `ToolError` if the configured port cannot be used: the browser returns only there.
     """
     try:

@@ -106,7 +106,7 @@ async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> 
 async def _read_thread(
     home: Home, store: Lookups, arguments: Namespace
 ) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
-    """Return the thread's headers, its newest execution, and None; with --at, the past execution and that moment."""
+    """Return the thread's headers, its newest execution, and None; with --at, the execution then, and the moment."""
     thread_id = await _find_thread_id(home, store, arguments.thread)
     headers = await home.find_thread(store, thread_id)
     header = headers[-1]

@@ -36,7 +36,7 @@ MAX_ENTRIES = 500
 MAX_RELATIVES = 20
 DETAIL_CHARS = 200
 VALUE_CHARS = 8_000
-"""The largest arguments or result that the page shows; a person can download larger ones as a file."""
+"""The most bytes of arguments, or of a result, that the page shows; a person can download larger ones as a file."""
 PAGE_CHARS = 400_000
 """The limit for all values on the page together."""
 MAX_POINTS = 5

@@ -110,7 +110,7 @@ def _read_filter(request: InboxRequest) -> dict[str, str]:
 
 
 def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return each value once, sorted, with the text that the page shows for it; keep only the first `MAX_OPTIONS`."""
+    """Return each value once, sorted, with the text that the page shows for it; keep the first `MAX_OPTIONS` given."""
     offered = [*dict.fromkeys(filter(None, values))][:MAX_OPTIONS]
     return tuple((value, shorten_text(value, TITLE_CHARS)) for value in sorted(offered))
 

@@ -110,7 +110,7 @@ def open_book(request: InboxRequest) -> ScheduleBook:
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and a fault if they cannot be read; none if the store cannot keep any."""
+    """Return all schedules, oldest first, and a fault if reading fails; no schedules if the store cannot keep any."""
     store = service.store
     if not isinstance(store, HasRecords):
         return (), ""

@@ -48,7 +48,7 @@ SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
-"""How soon a form must come again to count as a button pressed twice; later, the person wants another run."""
+"""The time within which the same form counts as a button pressed twice; later, the person wants another run."""
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 ROUTES = PageRoutes()

@@ -171,7 +171,7 @@ class _Stream:
 
 
 def _read_task_ids(ctx: ServiceContext, filter_: SubscriptionFilter) -> list[str]:
-    """Return up to `MAX_TOPICS` task ids. Raises `MCPError` for invalid ids or a client without the extension."""
+    """Return up to `MAX_TOPICS` task ids of the filter. Raises `MCPError` for invalid ids or clients without tasks."""
     ids: object = (filter_.model_extra or {}).get(TASK_IDS)
     if ids is None:
         return []

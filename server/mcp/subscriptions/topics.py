@@ -62,7 +62,7 @@ class TopicWatcher:
         self._bus = bus
         self._accepts_event = accepts_event
         self._fingerprints: dict[Topic, object] = {}
-        """The last fingerprint of each watched topic; None if the topic has to be yielded in any case."""
+        """The last fingerprint of each watched topic; after None, any other fingerprint counts as a change."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
         self._changed: dict[Change, None] = {}
@@ -167,7 +167,7 @@ class TopicWatcher:
         self._wakeup = anyio.Event()
 
     async def _fingerprint(self, topic: Topic) -> object:
-        """Return a value that changes when the topic's reader sees a change; None for another principal's topic."""
+        """Return a value that changes when the topic's reader sees a change; None for foreign and unknown ids."""
         match topic.kind:
             case "execution":
                 headers = await self._service.store.thread(topic.name)
@@ -199,7 +199,7 @@ class TopicWatcher:
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
-        """Return the suspension's fingerprint; None for an unknown, a `clock`'s or another principal's suspension."""
+        """Return a fingerprint; None if the suspension is unknown, the engine's (`clock`) or another principal's."""
         row = await self._service.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None

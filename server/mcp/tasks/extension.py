@@ -76,7 +76,7 @@ class Tasks(Extension):
     def __init__(self, task_input: TaskInput | None = None) -> None:
         self._input = task_input or TaskInput()
         self.on_answer: Callable[[str], None] = lambda task_id: None
-        """A callback with the id of each task that a client of this process answered; must not raise or block."""
+        """The callback that gets the id of each task answered by a client of this process; must not raise or block."""
 
     def methods(self) -> Sequence[MethodBinding]:
         versions = frozenset(MODERN_PROTOCOL_VERSIONS)

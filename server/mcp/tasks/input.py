@@ -67,7 +67,7 @@ class TaskNotes(msgspec.Struct):
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """By revision: when a person last agreed to open the page of the question, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])
-    """The kinds of clients that were told that the task is over, with the names of `state.name_client_kind`."""
+    """The kinds of clients, as `state.name_client_kind` names them, that were told that the task is over."""
 
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:
@@ -129,7 +129,7 @@ class TaskInput:
         """Apply the responses to these questions and ignore all others; repeating them changes nothing.
 
         Raises:
-            MCPError: a response is malformed, and none counts; or it does not fit its question, and earlier ones count.
+            MCPError: a response is malformed (none counts) or does not fit its question (those before it count).
             StoreError: the store failed; responses that it already recorded count.
         """
         parsed = {key: _parse_response(key, responses[key]) for key in questions if key in responses}

@@ -212,7 +212,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
 async def _decide_as_client(
     request: ToolRequest, decision: Decision, channel: str, digest: str, rendered: str
 ) -> CallToolResult:
-    """Record a person's decision in the client; `digest` is the shown revision's, `rendered` its text's."""
+    """Record a person's decision in the client; `digest` is that of the revision, `rendered` that of the shown text."""
     authority = Authority(
         assurance="client",
         channel=channel,

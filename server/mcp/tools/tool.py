@@ -116,7 +116,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def wait_s(self) -> float | None:
         """The seconds that the caller waits for the execution; None for the wait in the execution's own options.
 
-        If an earlier call with the same key started the execution, that call's options count, except for the wait.
+        If an earlier call with this key started the execution, its options count, except a wait that this call names.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -168,7 +168,7 @@ def name_decision_ways(request: ToolRequest, view: Execution) -> Execution:
 
 
 def _find_unaskable(request: ToolRequest, view: Execution) -> str | None:
-    """Return the id of the first open question if only a person is awaited and this client cannot ask people."""
+    """Return the id of the first question to a person if nobody else is awaited and this client cannot ask people."""
     return None if find_usable_modes(request.context) else find_awaited_person(view)
 
 
@@ -287,7 +287,7 @@ class McpTool:
         """Return the arguments, without the nulls that some clients send for absent ones.
 
         Raises:
-            InvalidArguments: a key is unknown or missing, or a value is wrong; the details have up to `MAX_FAULTS`.
+            InvalidArguments: a key is unknown or missing, or a value wrong; the details list up to `MAX_FAULTS` faults.
             LimitExceeded: the arguments are nested too deeply.
         """
         if self.inputs is not None:

@@ -42,7 +42,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 class AccessError(httpx2.TransportError):
-    """The request was not sent, or was refused unread: a login is missing, or cannot be used; the message says why."""
+    """The server did not get the request, or refused it unread, for want of a usable login; the message says why."""
 
 
 @dataclass(eq=False)

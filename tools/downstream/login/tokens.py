@@ -34,7 +34,7 @@ class StoredLogin(BaseModel):
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
     form: Literal[1] = 1
     server_url: str
-    """The server's address; the login is used for no other address."""
+    """The server's address; a server with another address in its configuration does not use the login."""
     client: OAuthClientInformationFull | None = None
     """The client that we use at the authorization server, unless the operator registered one."""
     tokens: OAuthToken | None = None

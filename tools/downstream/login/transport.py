@@ -73,7 +73,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         await self._issuer.aclose()
 
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
-        """Add the token to the request and return it. Refresh an expired or `refused` token, if no other task did."""
+        """Add the token to the request and return the token. Refresh it if expired or `refused`, unless others did."""
         async with self._lock:
             try:
                 await self._reload_if_changed()

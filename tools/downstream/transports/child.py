@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""Bytes kept of each end of an oversized line, because either end may contain the id of the request."""
+"""Bytes kept of each end of an oversized line, because either may contain the id of the answered request."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0

@@ -35,8 +35,7 @@ class WrittenCall(NamedTuple):
 
 
 def find_argument_faults(calls: Iterable[WrittenCall], tools: Mapping[str, ToolFacts]) -> list[str]:
-    """Return what is wrong with the arguments, by the tools' schemas or because they are too large, in at most
-    `MAX_LISTED` sentences."""
+    """Return where the arguments break the tools' schemas or are too large, in at most `MAX_LISTED` sentences."""
     faults: list[str] = []
     work_left = CHECK_LIMIT
     for call in calls:
