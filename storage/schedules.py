@@ -98,7 +98,7 @@ class ScheduleStore(RecordStore[PlanSchedule]):
         await self.write(insert, entry, lock="schedules")
 
     async def change(self, schedule: PlanSchedule, entry: AuditEntry | None = None) -> bool:
-        """Store this state, one version up, if the stored row has the same version; return whether it was stored."""
+        """Store this as the next version if the row still has `schedule.version`. Return whether it was stored."""
         return await self.write(lambda transaction: transaction.change(schedule), entry)
 
     async def remove(self, schedule_id: str, entry: AuditEntry) -> bool:

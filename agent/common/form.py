@@ -1,7 +1,7 @@
-"""Describes faults in the form of data that callers and models send, in plain words, with an example of what is right.
+"""Says in plain words what is wrong with the form of data that callers and models send, and gives a correct example.
 
 `SentForm.tidy` undoes what some clients do to JSON: they send lists and objects as text, and null for what is absent.
-`find_form_faults` knows only the few JSON Schema keywords that our own schemas use, and refuses keys they do not list.
+`find_form_faults` knows only the JSON Schema keywords that our schemas use, and refuses keys that `properties` lacks.
 """
 
 import json
@@ -26,7 +26,7 @@ MAX_PATH_CHARS = 200
 MAX_FAULTS = 50
 
 _FENCE = re.compile(r"\s*```[a-zA-Z0-9]{0,16}[ \t\r]*\n(.*)```\s*", re.DOTALL)
-"""A Markdown fence around a whole text. Matching takes linear time: only `(.*)` overlaps with the part after it."""
+"""A Markdown fence around a whole text. Matching takes linear time: its opening line can match in only one way."""
 
 FormSchema = Mapping[str, Any]
 KnownKeys = Mapping[str, tuple[str, ...]]
@@ -79,7 +79,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class SentForm:
-    """The objects and lists, with their keys, in the schema of what somebody sends; the schema is read only once."""
+    """Where the schema of sent data has objects and lists, and the objects' keys; the schema is read only once."""
 
     def __init__(self, schema: FormSchema) -> None:
         choices: tuple[FormSchema, ...] = tuple(schema.get("anyOf", (schema,)))

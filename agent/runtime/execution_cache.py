@@ -11,8 +11,8 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
-"""The most idle executions to keep. With twice as many, executions take 3 % longer if 100 run at once: a state has left
-the CPU's caches by the time it is dropped."""
+"""The most idle executions to keep. With twice this limit, executions take 3 % longer when 100 run at once, because a
+state is no longer in the CPU's caches when it is dropped."""
 MAX_IDLE_BYTES = 16 * 1024 * 1024
 """The most bytes that the encoded states of idle executions may have in total; if a single state is larger, it alone is
 kept. In memory, the states take up to 6 times as much."""
@@ -85,7 +85,7 @@ class ExecutionCache:
 
 
 def _measure(execution: ExecutionState) -> int:
-    """Return the size of the encoded state in bytes, or of its `repr` if some value cannot be encoded."""
+    """Return the number of bytes of the encoded state, or of characters of its `repr` if it cannot be encoded."""
     try:
         return len(_ENCODER.encode(execution))
     except (OverflowError, UnicodeEncodeError):

@@ -48,11 +48,12 @@ class OnceService:
         self._store = store
 
     async def list(self, tool_name: str | None = None) -> tuple[OnceKeyView, ...]:
-        """Return at most 200 keys that calls have, of one tool or of all, newest first."""
+        """Return at most 200 keys that calls hold, newest first; with `tool_name`, only keys of that tool."""
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call whose key has these values; `readings` lists possible values by pointer, the likeliest first.
+        """Return the call whose key is a combination of values from `readings`, which lists possible values by pointer,
+        likeliest first. If several of these combinations are keys of calls, the first counts.
 
         Raises:
             InvalidArguments: no call has one of the first `MAX_READINGS` combinations of values as its key.
@@ -63,12 +64,12 @@ class OnceService:
             if key in rows_by_key:
                 return _view(rows_by_key[key])
         raise InvalidArguments(
-            f"no call of {tool_name[:128]!r} has that key; `planwarden once list` shows those that calls have, and a "
-            "key is all of its values"
+            f"no call of {tool_name[:128]!r} has that key; `planwarden once list` shows those that calls have; give "
+            "every value of the key"
         )
 
     async def forget(self, view: OnceKeyView, authority: Authority) -> None:
-        """Free the key now. Raises `InvalidArguments` if no person or program decides, or the store has no such key."""
+        """Free the key now. Raises `InvalidArguments` if no person or embedding program decides, or the key is free."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {

@@ -69,7 +69,7 @@ class HostQuestions:
                 answer = await self._relay.host.ask("elicitation/create", params)
                 await self.apply(execution, {key: answer})
         except PlanwardenError:
-            # If the host fails to answer, nothing is decided.
+            # An answer that is missing, unusable or not stored decides nothing and ends the asking; earlier ones count.
             pass
         finally:
             waiting.deadline = min(waiting.deadline, anyio.current_time() + s)

@@ -1,4 +1,4 @@
-"""The guard of one process: it allows or denies a host's call, has no opinion, or asks a person, who can allow it once.
+"""Allows a host's call, denies it, leaves it to the host's own rules, or asks a person, who can allow it once.
 
 To ask about a call, the guard starts an execution whose only step calls the host's tool. So people see and answer the
 question, get reminders, and find it in the audit, as with every other question. All executions about identical calls of
@@ -44,7 +44,7 @@ ATTEMPTS = 5
 
 
 class HostGuard:
-    """Judges the calls of hosts, with the questions in one store."""
+    """The guard of one process: it judges the calls of hosts and keeps its questions in one store."""
 
     def __init__(self, executions: Engine | Service, settings: Settings, find_inbox: Callable[[], str | None]) -> None:
         self._executions = executions
@@ -64,7 +64,7 @@ class HostGuard:
                 await self._executions.store.audit((AuditEntry(kind="guarded", facts=verdict.facts),))
             return verdict
         except PlanwardenError as error:
-            return deny(f"Refused, because it could not be judged: {error.message}")
+            return deny(f"Refused, because this call could not be judged: {error.message}")
 
     async def _decide_by_log(self, call: GuardedCall, principal: str) -> Verdict:
         thread_id = f"{PREFIX}{call.compute_digest(principal)[:40]}"
@@ -88,7 +88,7 @@ class HostGuard:
         return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return the reached limit of open questions as a phrase; None if the session may ask another question."""
+        """Return a phrase that names the reached limit of open questions; None if the session may ask another."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"
@@ -119,14 +119,14 @@ class HostGuard:
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return the execution's verdict on the call; None if it has none, or if its pass has already been taken."""
+        """Return the execution's verdict on the call; None if it has none, or if an earlier call used its release."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)
         for suspension in execution.open_suspensions:
             return self._ask_to_wait(suspension.question.suspension_id)
         if not execution.is_finished:
-            return deny("Refused for now: planwarden is deciding about it; try again in a minute.")
+            return deny("Refused for now: planwarden has not decided about this call yet; try again in a minute.")
         now = self._executions.store.clock.now()
         if await anyio.to_thread.run_sync(self._judge.is_released, execution, call, now):
             if await take_pass(self._executions.store, execution, call):
@@ -143,16 +143,16 @@ class HostGuard:
         where = f"at {inbox} or " if inbox is not None else ""
         command = shlex.join((*self._program, "approve", suspension_id))
         text = (
-            f"Not run: a person has to decide. Question {suspension_id}, answered {where}in a terminal with "
-            f"`{command}`. Do not retry until it was decided, and do not work around it; then "
-            "the identical call passes once, within an hour."
+            f"Not run: a person has to decide. Question {suspension_id} can be answered {where}in a terminal with "
+            f"`{command}`. Do not work around this, and do not retry before the decision. If the call is approved, "
+            "the identical call passes once, within an hour of the decision."
         )
         return Verdict(then="deny", reason=text, suspension_id=suspension_id)
 
 
 def _find_rejection(execution: ExecutionState, now: float) -> Verdict | None:
-    """Return the refusal if a person or a form of the host said no within the last hour; otherwise None. Then the guard
-    asks again: after that hour, or at once if nobody answered or only a model said no."""
+    """Return the refusal if a person, an embedding program or a form of the host rejected the call in the last hour.
+    Otherwise, as when nobody answered or only a model rejected it, return None, so that the guard asks again."""
     for suspension in execution.suspensions.values():
         decision = suspension.decision
         if decision is None or suspension.decided_at is None or abs(now - suspension.decided_at) > PASS_S:

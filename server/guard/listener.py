@@ -53,7 +53,7 @@ async def answer_guard_call(
         try:
             verdict = await guard.decide(build_call(*values), principal)
         except PlanwardenError as error:
-            verdict = deny(f"Refused, because it could not be judged: {error.message}")
+            verdict = deny(f"Refused, because this call could not be judged: {error.message}")
     return json.dumps(build_claude_document(verdict))
 
 
@@ -118,5 +118,5 @@ async def _answer(settings: Settings, service: Service, settings_digest: str, he
     try:
         verdict = await guard.decide(read_event(host, event), LOCAL)
     except PlanwardenError as error:
-        verdict = deny(f"Refused, because it could not be judged: {error.message}")
+        verdict = deny(f"Refused, because this call could not be judged: {error.message}")
     return msgspec.json.encode(build_command_answer(host, verdict))

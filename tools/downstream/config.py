@@ -1,7 +1,7 @@
 """The configuration of downstream MCP servers, as the rest of planwarden uses it.
 
-`planwarden.json` says how each server is reached (`config_file.py` reads it). `[servers.NAME]` in `planwarden.toml`
-says what the operator decides about it.
+`planwarden.json`, which `config_file.py` reads, says how to reach each server. `[servers.NAME]` in `planwarden.toml`
+has the operator's settings for that server.
 """
 
 import re
@@ -34,8 +34,8 @@ class LoginSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
     client_id: str | None = Field(default=None, min_length=1, max_length=2_000)
-    """Id of the client that the operator registered. Without it, the id is `client_metadata_url` where the
-    authorization server accepts that; otherwise planwarden registers a client there."""
+    """Id of the client that the operator registered. Without it, `client_metadata_url` is the id if the
+    authorization server accepts such ids; otherwise planwarden registers a client with that server."""
     client_secret_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable that holds the client's secret."""
     client_auth: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
@@ -43,8 +43,8 @@ class LoginSettings(BaseModel):
     client_metadata_url: str | None = Field(default=None, pattern=r"^https://[^/\s]+/\S+$", max_length=2_000)
     """Address of a document that describes the client; the address is the client's id where the server accepts that."""
     issuer: str | None = Field(default=None, pattern=r"^https?://[^/\s]+\S*$", max_length=2_000)
-    """The authorization server with which `client_id` is registered; the client and its secret go to no other. By
-    default, the authorization server of the first login."""
+    """The authorization server with which `client_id` is registered; planwarden uses `client_id` and its secret with no
+    other. By default, the authorization server of the first login."""
     redirect_port: int | None = Field(default=None, ge=1, le=65_535)
     """The port on this machine to which the browser returns. By default, the port with which the stored client was
     registered, if that port is free; otherwise any free port."""
@@ -65,7 +65,7 @@ class ServerSettings(BaseModel):
     login: LoginSettings = Field(default_factory=LoginSettings, repr=False)
     """The OAuth client that a person logs in with."""
     agent: bool = False
-    """Whether the server runs goals for us; if it does, plans have `delegate_to_agent`."""
+    """Whether the server runs goals for us; if it does, plans can call the tool `delegate_to_agent`."""
     run_tool: str = Field(default="run_goal", min_length=1, max_length=128)
     """The agent's tool that takes a goal."""
     get_tool: str = Field(default="get_execution", min_length=1, max_length=128)
@@ -85,14 +85,15 @@ class ServerConfig:
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables beyond the few that every child process gets. They may hold keys, so `repr` leaves them out."""
+    """Variables added to those that the server inherits: all of this process if it is gated, otherwise the few
+    that every child process gets. They may hold keys, so `repr` leaves them out."""
     cwd: Path | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     client_secret: str | None = field(default=None, repr=False)
     """Secret of the OAuth client that a person logs in with."""
     login_name: str | None = None
-    """The name of the server whose login this server uses; None if it has its own."""
+    """The name of the server whose login this server uses. None: its own login, or none at all if it is gated."""
     is_gated: bool = False
     """Whether this is a host's own server behind the gate; if so, its tools' arguments and results stay unchanged."""
     is_disabled: bool = False

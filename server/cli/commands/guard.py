@@ -151,7 +151,7 @@ def answer_hook(arguments: Namespace, stream: BinaryIO) -> CommandAnswer:
         call = read_event(host, text)
         verdict = _decide(read_settings(arguments, has_servers=False), call)
     except PlanwardenError as error:
-        verdict = deny(f"Refused, because it could not be judged: {error.message}")
+        verdict = deny(f"Refused, because this call could not be judged: {error.message}")
     # Any other error blocks the call too.
     except Exception as error:
         logger.exception("the hook failed")

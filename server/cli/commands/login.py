@@ -1,8 +1,8 @@
 """The command `login`: a person at this terminal logs in to a downstream server, in the browser.
 
 The authorization server redirects the browser to an address of this machine. The command listens there while it runs.
-For each visit of the browser it accepts one redirect: the one with the `state` of that visit. A login needs a terminal,
-so that a person starts it and not a plan.
+Each time it sends the browser to log in, it accepts one redirect, with the `state` that it sent. A login needs a
+terminal, so that a person starts it and not a plan.
 """
 
 import hmac
@@ -56,7 +56,7 @@ def handle_login(arguments: Namespace) -> int:
     home, terminal, name = open_home(arguments), build_terminal(arguments), arguments.server
     if arguments.forget:
         is_deleted = forget(home, name)
-        terminal.say("The login is deleted here." if is_deleted else "There was no login.")
+        terminal.say("The stored login was deleted." if is_deleted else "There was no login.")
     elif login(home, terminal, name, opens_browser=not arguments.no_open):
         terminal.say(f"Logged in; plans can use server {escape_text(name)} now.")
     else:
@@ -66,10 +66,10 @@ def handle_login(arguments: Namespace) -> int:
 
 def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> bool:
     """Log in to the server. Return False if the server asks for no login. A stored login changes only when new tokens
-    arrive. Raises `UsageError` without a terminal, `InvalidArguments` as `find_login`, `ToolError` on failure."""
+    arrive. Raises `UsageError` without a terminal, `InvalidArguments` as `find_login` does, `ToolError` on failure."""
     find_login(home.downstream, name)
     if not terminal.can_ask:
-        raise UsageError(f"a person logs in: run `{home.command('login', name)}` in a terminal")
+        raise UsageError(f"only a person can log in: run `{home.command('login', name)}` in a terminal")
     opens_browser = opens_browser and has_display(home.settings.environment)
 
     async def show(url: str) -> None:
@@ -114,7 +114,9 @@ def find_login(downstream: DownstreamServers, name: str) -> LoginLocation:
     if not is_confidential(config.url):
         raise InvalidArguments(f"server {name!r} is not at an https address; a token would go there in the clear")
     if any(header.lower() == "authorization" for header in config.headers):
-        raise InvalidArguments(f"server {name!r} has an Authorization header under headers, which is used instead")
+        raise InvalidArguments(
+            f"server {name!r} has an Authorization header under headers, and uses that instead of a login"
+        )
     return location
 
 
@@ -129,8 +131,8 @@ async def log_in_with_browser(login: LoginLocation, open_url: OpenUrl) -> bool:
         config.settings.login.redirect_port, redirect_port(await StoredLogin.load(login))
     ) as listener:
         failure = ToolError(
-            f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page did not know "
-            f"planwarden, run `{login.command} --forget` first"
+            f"nobody came back from the login to server {config.name!r} within {WAIT_S:g} s; if the page said it does "
+            f"not know planwarden, run `{login.command} --forget` and log in again"
         )
         async with _listen_for_redirect(listener, open_url) as browser:
             # The error is raised outside of the block, whose task group would wrap it in an exception group.
@@ -167,11 +169,11 @@ class BrowserLogin:
         return AuthorizationCodeResult(code=values["code"], state=values.get("state"), iss=values.get("iss"))
 
     async def receive(self, request: Request) -> PlainTextResponse:
-        """Handle a redirect. Any program can call this address, so only the current `state` is accepted, once."""
+        """Handle a redirect. Any program can call this address, so only the current visit's `state` counts, once."""
         values = {key: value for key, value in request.query_params.items() if len(value) <= MAX_CHARS}
         state = self._state
         if not state or not hmac.compare_digest(values.get("state", "").encode(), state.encode()):
-            return PlainTextResponse("This is not an answer to a login that planwarden waits for.", 400)
+            return PlainTextResponse("planwarden is not waiting for this login.", 400)
         self._state, self._parameters = None, values
         self._is_back.set()
         return PlainTextResponse("planwarden has your answer. You can close this page and go back to the terminal.")

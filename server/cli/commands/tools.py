@@ -25,7 +25,10 @@ _RISKS: dict[str, Style] = {"read": "good", "confirm": "warn", "dangerous": "bad
 
 def add_tools(parser: CommandParser) -> None:
     parser.handle(handle_tools, uses_servers=True)
-    text = "words to search for; best matches first. The name of a tool also shows its arguments and schemas"
+    text = (
+        "words to search for; best matches first. If QUERY is exactly a tool's name, "
+        "its arguments and schemas are shown too"
+    )
     parser.add_argument("query", nargs="*", metavar="QUERY", help=text)
     parser.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
     parser.add_argument("--cursor", help="continue after the page that printed this cursor")

@@ -155,7 +155,7 @@ def decide_commands(host: Guarded, stage: GuardStage) -> Cells:
     assert allowed.question is passed.question is None
     yield "runs a command that a rule allows", "runs"
     assert first.question is not None and first.question == second.question
-    assert "do not retry until it was decided" in first.text.lower()
+    assert "do not retry before the decision" in first.text.lower()
     [page] = seen
     for fact in (host.judged, asked, str(stage.project), "dangerous"):
         assert fact in page, page
