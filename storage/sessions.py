@@ -1,13 +1,13 @@
-"""Who may use the inbox, and where inboxes listen: one-time codes, and the sessions that they open.
+"""The inbox's one-time codes, the sessions that they open, and where inboxes listen.
 
-Only hashes are stored, so a reader of the rows can neither open a session nor use one. All processes with the same
-store share the rows. Times are in Unix seconds by the store's clock.
+Codes and cookies are stored only as hashes, so a reader of the rows can neither open a session nor use one. All
+processes with the same store share the rows. Times are in Unix seconds by the store's clock.
 """
 
 from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, RecordStore
 
 NAMED_DIGITS = 16
-"""How many digits of a session's hash name the session in the audit."""
+"""How many digits of its hash identify a session in the audit."""
 
 
 class Pairing(ExpiringRecord, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Pairing(ExpiringRecord, frozen=True, kw_only=True):
 
 
 class InboxSession(ExpiringRecord, frozen=True, kw_only=True):
-    """The session of a browser that was let in, by the hash of its cookie; deleted when the session ends."""
+    """A browser's session, stored by the hash of its cookie; deleted when the session ends."""
 
     columns = Columns("session", "hash", "principal")
 

@@ -1,8 +1,8 @@
 """What the log of one execution proves about its questions, its decisions and the calls that they released.
 
-The digests in the log are not trusted: they are computed again from what the log says was asked. A call that a decision
-released must be the call that the question was about, or one that it lists. The rows of the audit are derived again
-from the same events, so that they can be compared with the stored rows.
+Digests of questions to people are not trusted: they are computed again from the rest of the log. A call that a
+decision released must be one that the question was about or listed. The rows of the audit are derived again from the
+same events, so that they can be compared with the stored rows.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Return what a whole log says, folded over a new `execution`. `policies` has policy digests by their first digits.
+    """Return what a whole log says, folded over a new `execution`. `policies` maps first digits to policy digests.
 
     Raises:
         IllegalTransition: an event cannot follow the events before it.
@@ -73,11 +73,11 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
     if suspension is None or not suspension.releases(call):
         yield f"call {call.call_id!r} ran on suspension {event.suspension_id!r}, which did not release it"
     elif not _was_named(suspension, call, event):
-        yield f"call {call.call_id!r} ran with other arguments than suspension {event.suspension_id!r} was about"
+        yield f"call {call.call_id!r} ran with arguments other than those of suspension {event.suspension_id!r}"
 
 
 def _was_named(suspension: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
-    """Return whether the question was about this call with these arguments, or covers it with them."""
+    """Return whether the question was about, or listed, this call with these arguments."""
     question = suspension.question
     if event.arguments is None:
         return question.call_id == call.call_id

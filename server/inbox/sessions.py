@@ -1,7 +1,7 @@
 """Access to the inbox: one-time codes that never pass through MCP, and the sessions that they open.
 
 A link holds 256 random bits. A typed code holds 60 bits, and a lockout protects it. Both expire within minutes, using
-either code voids both, and the store holds only hashes. Codes and sessions do not tell apart programs of one
+either code voids both, and the store holds only hashes. Codes and sessions do not separate programs of one
 operating-system user, and cookies are not hidden from other servers on the same loopback address: browsers send cookies
 to every port of a host (https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
 """
@@ -69,7 +69,7 @@ class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
 class InboxAccess:
     """Makes and redeems one-time codes; finds and ends sessions.
 
-    Guarantees: if several calls race with the codes of one pairing, only one opens a session. A change that lets a
+    Guarantees: if several calls use one pairing's codes at once, only one opens a session. A change that lets a
     person in, keeps a person out or ends a session is stored together with its row of the audit, or not at all.
     """
 
@@ -217,7 +217,7 @@ def _hash(use: str, text: str) -> str:
 
 
 def _normalize_code(text: str) -> str:
-    """Remove dashes and replace lookalikes in a typed code; return other text, such as a link's code, unchanged."""
+    """Return a typed code without dashes and lookalikes; strip and cut other text, such as a link's code."""
     code = text.strip()[:256]
     plain = code.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)

@@ -1,7 +1,7 @@
 """Saved plans as hosts see them: a list in `run_plan`, a prompt for each, and, if `as_tools` is set, a tool for each.
 
-Titles, descriptions and schemas come from the plans' files. They are cut and put on one line wherever planwarden's own
-words surround them.
+Titles, descriptions and schemas come from the plans' files. Titles and descriptions are cut to one line wherever
+planwarden's own words surround them.
 """
 
 import json
@@ -53,7 +53,7 @@ def list_plan_tools(plans: Sequence[SavedPlan]) -> list[McpTool]:
 
 
 def list_prompts(plans: Sequence[SavedPlan]) -> list[Prompt]:
-    """Return a prompt, with the plan's inputs as arguments, for each plan whose name no prompt of planwarden has."""
+    """Return a prompt for each plan, with its inputs as arguments, unless planwarden has a prompt of that name."""
     return [_build_prompt(plan) for plan in plans if find_prompt_clash(plan.name) is None]
 
 
@@ -94,7 +94,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
         MCPError: the arguments do not fit the plan's inputs.
     """
     if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
-        # Some hosts, such as opencode, send `$1` and `$2` once, and later put what people type into the text instead.
+        # Some hosts, such as opencode, send `$1` and `$2` once, and later replace these with what people type.
         call = _write_template(plan, arguments)
     else:
         optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
@@ -115,11 +115,11 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Return the call for values that only the model sees. The model omits empty values; `run_plan` checks the rest."""
+    """Return the call with `$1` etc. for the host to fill. The model omits empty values; `run_plan` checks the rest."""
     inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "
-        f"otherwise, and those without a value left out.\n\n{inputs_text}\n\nThen"
+        f"otherwise. Leave out inputs without a value.\n\n{inputs_text}\n\nThen"
     )
 
 

@@ -1,8 +1,8 @@
 """The signing keys of people: requesting signatures and keys from a browser, and checking what it sends back.
 
 A person adds a key in a session of the inbox. Their first key needs only that session; each further key needs a
-signature by a key that they have. Pages never remove the last key. So the thief of a session cannot add a key for a
-person who has a key. But nothing stops such a thief from adding the first key of a person who has none.
+signature by a key that they have. The inbox never removes a person's last key. So the thief of a session cannot add a
+key for a person who has one. But nothing stops such a thief from adding the first key of a person who has none.
 """
 
 import secrets
@@ -44,7 +44,7 @@ class SignedStatement(msgspec.Struct, frozen=True, kw_only=True):
     execution_id: str
     suspension_id: str
     digest: str
-    """The approval digest of the revision."""
+    """The question's approval digest."""
     content: str = ""
     """The digest of the answer, for a question with a form."""
 
@@ -241,7 +241,7 @@ class Keyring:
         return nonce.nonce
 
     async def _take_nonce(self, nonce: str, purpose: Purpose, session: InboxSession) -> SigningNonce:
-        """Take and return the nonce. Raises `SignatureRefused` if used, expired, or for another session or purpose."""
+        """Take and return the nonce. Raises `SignatureRefused` unless it is valid for this session and purpose."""
         challenge = await self._keys.take_nonce(nonce, self._store.clock.now()) if len(nonce) == 64 else None
         if challenge is None or challenge.session != session.hash or challenge.purpose != purpose:
             raise SignatureRefused("this challenge was used before, or has expired; sign again")
@@ -250,7 +250,7 @@ class Keyring:
     async def _verify_own_signature(
         self, session: InboxSession, relying_party: RelyingParty, evidence: SignatureEvidence, signed: bytes
     ) -> KeyUse:
-        """Verify a signature by a usable key of this person, and return the key's use. Raises `SignatureRefused`."""
+        """Verify that a usable key of this person signed, and return its `KeyUse`. Raises `SignatureRefused`."""
         keys = await self.list_usable_keys(session.principal)
         key = next((key for key in keys if key.credential_id == evidence.credential_id), None)
         if key is None:
@@ -275,7 +275,7 @@ def _check_may_add(usable: tuple[SigningKey, ...], keys_here: tuple[SigningKey, 
         raise LimitExceeded(f"you have {len(usable)} keys, the limit is {MAX_KEYS}")
     if usable and not keys_here:
         raise UsageError(
-            f"another key needs a signature by one that you have, and yours work only at {usable[0].rp_id}; "
+            f"to add a key, sign with one that you have, but yours work only at {usable[0].rp_id}; "
             "`planwarden key revoke` in a terminal removes them"
         )
 

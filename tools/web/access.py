@@ -4,12 +4,12 @@ A URL comes from a model, or from a page that a model has read, so it may point 
 (server-side request forgery) or at a host that never stops sending. Three pieces prevent that; the last two are in
 `planwarden.tools.web.fetch`:
 
-* `AddressPolicy` says which hosts, ports and addresses are public;
+* `AddressPolicy` says which hosts, ports and addresses may be reached;
 * `GuardedTransport` resolves a name once, checks every address of it, and connects to a checked one. A name server gets
   no second look-up that it could answer differently; Host header, SNI and certificate check still use the name;
 * `fetch` follows redirects itself, each hop through the same transport, and reads a bounded body in bounded time.
 
-Proxies of the environment are ignored; cookies and credentials are not kept. Not promised: protection from a public
+Proxy variables are ignored; cookies and credentials are not kept. Not promised: protection from a public
 host that forwards requests into a private network by itself.
 
 Sources: https://www.iana.org/assignments/iana-ipv4-special-registry/ and
@@ -36,7 +36,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Takes a host name and a port; returns at least one IP address as text, best first, or raises `OSError`."""
 
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
-"""Ports of web pages; other ports of public hosts speak protocols that an HTTP request could confuse."""
+"""Ports of web pages; services on other ports of public hosts could be confused by an HTTP request."""
 
 MAX_ADDRESSES_TRIED = 4
 
@@ -99,7 +99,7 @@ class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return host, port
 
     def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[IPAddress]:
-        """Return the parsed addresses. Raises `ToolError` unless all are public: even one that is not is a trap."""
+        """Return the parsed addresses. Raises `ToolError` if the policy forbids any of them."""
         parsed = [ipaddress.ip_address(address) for address in addresses]
         if (host, port) in self.allowed_endpoints:
             return parsed

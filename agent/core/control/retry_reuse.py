@@ -1,6 +1,6 @@
 """Retry and fork: what a new execution takes over from the log of the thread's last one, and what runs again.
 
-A step is taken over when the log proves it. Of a step that did not complete, calls that succeeded are taken over. If
+A step is taken over if proven complete. Of a step that did not complete, calls that succeeded are taken over. If
 nobody knows whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that
 are still to be made: the confirmation is asked again. If the caller names a step to go on from, that step and
 everything that depends on it runs again.
@@ -26,7 +26,7 @@ MAX_BYTES = 8 * 1024 * 1024
 RESULT_CHARS = 120
 """The most characters of a result in a sentence to a person."""
 MAX_TOLD = 5
-"""The most steps that a question names."""
+"""The most steps in a question's list."""
 
 
 def take_over(
@@ -70,7 +70,7 @@ def take_over(
 
 
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
-    """Return the saved plan's version that an execution of `plan` records when it goes on from `source`.
+    """Return the version of the saved plan to record when an execution of `plan` goes on from `source`.
 
     None if `plan` is another plan, or if a model or a person changed it after `source` began with it.
     """
@@ -84,9 +84,9 @@ def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
 
 
 def describe_earlier_runs(execution: ExecutionState, step_id: str) -> Iterator[str]:
-    """Yield what a person who is asked about a call of the step should know of earlier executions.
+    """Yield what a person should know of earlier executions when asked about a call of the step.
 
-    The first question to a person names all steps that run again and all that do not; later questions name their own.
+    The first question to a person covers all steps that ran before; a later one covers only its own step.
     """
     if execution.retry_of is None:
         return
@@ -139,7 +139,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
             f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
-            "fromStep and with that step as it is, which asks a person first",
+            "fromStep, with its step and inputs unchanged; a person is then asked first",
             details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
         )
     if not is_again and earlier.status == "completed" and (is_other or takes_changed):
@@ -172,7 +172,7 @@ def _take_changed(bindings: Iterable[Binding], changed: Collection[str]) -> bool
 
 
 def _is_proven(earlier: StepState) -> bool:
-    """Return whether the log says that the step is completed, and proves what it had to call."""
+    """Return whether the step completed, and the log proves the calls that it had to make."""
     if earlier.status != "completed":
         return False
     if earlier.items is not None and earlier.step.tool_validation_mode == "strict":
@@ -212,7 +212,7 @@ def _take_step(
         items = earlier.items if earlier.reuse is None else earlier.reuse.items
         return ev.TakenStep(step_id=step.step_id, execution_id=proof, calls=tuple(calls), items=items)
     succeeded = [call for call in earlier.calls if call.status == "succeeded"]
-    # The place of a loop's call says to which item it belongs, so these calls keep their ids.
+    # The number in the id of a loop's call says which item it is for, so these calls keep their ids.
     is_loop = earlier.items is not None
     numbered = ((call.call_id if is_loop else f"{step.step_id}:{n}", call) for n, call in enumerate(succeeded, 1))
     return ev.TakenStep(
@@ -229,7 +229,7 @@ def _take_step(
 def _take_calls(
     source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
-    """Yield calls of a step that did not complete: those of the plan in their places, then those of the model."""
+    """Yield calls of a step that is not kept: planned calls keep their ids, and the model's get the next ids."""
     number = len(step.tool_calls)
     planned = {f"{step.step_id}:{nth}": call for nth, call in enumerate(step.tool_calls, 1)}
     if step.loop is not None and _is_same_step(earlier.step, step):
@@ -253,7 +253,7 @@ def _take_calls(
 
 
 def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
-    """Return, for each call of an item, whether all inputs that it takes, directly or through others, are unchanged."""
+    """Return, for each call of an item, whether all inputs it takes, itself or through other calls, are unchanged."""
     unchanged: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)

@@ -1,7 +1,7 @@
 """Turns a provider's response into a reply of bounded size, in which all arguments are JSON.
 
 If a call's arguments are not a JSON object, that call and all later calls are dropped, because the later ones may
-depend on it. If nothing usable remains, the answer has a fault, in words that the model can act on, and
+depend on it. If nothing usable remains, the answer has a `fault` that tells the model why, and
 `ProviderModel` asks once more.
 """
 
@@ -30,7 +30,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     fault: str | None = None
     """Why the reply cannot be used, or None."""
     is_refusal: bool = False
-    """Whether the provider stopped the answer, so that asking again would not help."""
+    """Whether the provider stopped the answer; asking again would not help then."""
 
     def add_earlier(self, earlier: "ModelAnswer") -> "ModelAnswer":
         """Return this answer with the earlier answer's tokens added, and with its `revise` if this one has none."""
@@ -115,7 +115,7 @@ def _read_calls(reply: Reply, raw_calls: list[tuple[str, object]], damage: str |
 
 
 def _read_text(response: ModelResponse) -> str:
-    """Return the text that the model wrote for others, without its private reasoning."""
+    """Return the text that the model wrote, without its private reasoning."""
     return _replace_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
@@ -140,7 +140,7 @@ def _read_arguments(arguments: object) -> dict[str, JsonValue]:
 
 
 def _find_fault(text: str, damage: str | None, *keys: str) -> str | None:
-    """Return why JSON that begins in the text cannot be read; None for prose, which the engine itself judges (TAEF)."""
+    """Return why JSON that begins in the text cannot be read; None for prose, which the engine judges."""
     if not text:
         return damage
     is_begun = MARKER_START in text or any(f'"{key}"' in text for key in keys)

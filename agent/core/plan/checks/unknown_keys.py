@@ -1,6 +1,6 @@
 """Checks a plan for unknown keys: they are faults if a caller wrote the plan, and are dropped if a model did.
 
-In a model's plan too, an unknown key is a fault if the plan would probably do something else without it.
+Even in a model's plan, an unknown key is a fault if dropping it would probably change what the plan does.
 """
 
 import re
@@ -22,7 +22,7 @@ from planwarden.agent.core.plan.plan_input import (
 )
 
 _USE = "use"
-_USE_HINT = "; no step contains a saved plan: write its steps here, or start it by itself with run_plan"
+_USE_HINT = "; a step cannot contain a saved plan: write its steps here, or start it by itself with run_plan"
 
 _MISSING = re.compile(r"(\S+) has no ('\w+')")
 
@@ -64,7 +64,7 @@ def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple
 
 
 def is_told(fault: str, problems: Iterable[str]) -> bool:
-    """Return whether the fault is a missing key for which the problems already say what to write."""
+    """Return whether the fault is a missing key that the problems already explain."""
     missing = _MISSING.match(fault)
     if missing is None:
         return False
