@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -41,28 +41,29 @@ class StoreLocation(msgspec.Struct, frozen=True):
     @property
     def has_password(self) -> bool:
         """True if a URL contains a password, so that the URL itself is a secret."""
-        return any(urlsplit(url).password is not None or "password=" in url for url in (self.url, self.control_url))
+        return any(
+            ":" in _split(url)[1].rpartition("@")[0] or "password=" in url for url in (self.url, self.control_url)
+        )
 
     @property
     def safe_url(self) -> str:
         """The location as `--store` takes it, without a password."""
         if self.path is not None:
             return f"{SQLITE}://{self.path}"
-        parts = urlsplit(self.url)
-        user, at, host = parts.netloc.rpartition("@")
-        query = "&".join(part for part in parts.query.split("&") if "password=" not in part.lower())
-        # `urlunsplit` would leave the two slashes out where no server is named.
-        return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}{query and f'?{query}'}"
+        scheme, netloc, path, query = _split(self.url)
+        user, at, host = netloc.rpartition("@")
+        query = "&".join(part for part in query.split("&") if "password=" not in part.lower())
+        return f"{scheme}://{user.partition(':')[0]}{at}{host}{path}{query and f'?{query}'}"
 
     @property
     def identity(self) -> str:
         """A text that is the same for all users of the store, however their URLs write its servers and its database."""
         if self.path is not None:
             return str(self.path)
-        parts = urlsplit(self.url)
+        _, netloc, path, query = _split(self.url)
         # libpq prefers what comes after the question mark.
-        user, _, netloc = parts.netloc.rpartition("@")
-        options = dict(parse_qsl(parts.query))
+        user, _, netloc = netloc.rpartition("@")
+        options = dict(parse_qsl(query))
         pairs = [match.groups("") for match in map(_HOST.fullmatch, netloc.split(",")) if match]
         hosts = options["host"].split(",") if "host" in options else [unquote(host) for host, _ in pairs]
         ports = options["port"].split(",") if "port" in options else [port for _, port in pairs]
@@ -71,14 +72,14 @@ class StoreLocation(msgspec.Struct, frozen=True):
             f"{host if host.startswith('/') else host.strip('[]').lower()}:{port or PORT}"
             for host, port in zip(hosts, ports, strict=True)
         }
-        database = options.get("dbname") or unquote(parts.path.strip("/") or user.partition(":")[0])
+        database = options.get("dbname") or unquote(path.strip("/") or user.partition(":")[0])
         return "\n".join([*sorted(servers), database])
 
     def __str__(self) -> str:
         if self.path is not None:
             return str(self.path)
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        scheme, netloc, path, _ = _split(self.url)
+        return f"{scheme}://{netloc.rpartition('@')[2]}{path}"
 
     def __repr__(self) -> str:
         return f"StoreLocation({str(self)!r})"
@@ -109,16 +110,20 @@ def read_location(text: str, control: str = "") -> StoreLocation:
     return StoreLocation(url=text, control_url=control)
 
 
+def _split(url: str) -> tuple[str, str, str, str]:
+    """Return the scheme, servers, path and query. `urlsplit` refuses several servers if one is an IPv6 address."""
+    match = re.fullmatch(r"([a-z]+)://([^/?#]*)([^?#]*)\??([^#]*)", url)
+    return ("", "", "", "") if match is None else (match[1], match[2], match[3], match[4])
+
+
 def _is_postgres_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return False
-    hosts = [_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")]
+    scheme, netloc, _, _ = _split(text)
+    user, _, servers = netloc.rpartition("@")
+    hosts = [_HOST.fullmatch(host) for host in servers.split(",")]
     are_hosts = all(host is not None and int(host[2] or 0) <= MAX_PORT for host in hosts)
     # After a raw @, /, ? or # in the user or the password, the rest of it would pass for a part that may be shown.
-    is_encoded = text.count("@") == parts.netloc.count("@") <= 1
-    return parts.scheme in POSTGRES and is_encoded and are_hosts
+    is_encoded = text.count("@") == netloc.count("@") <= 1 and re.search(r"[][]", user) is None
+    return scheme in POSTGRES and is_encoded and are_hosts
 
 
 class MoveMark(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from planwarden.agent.core.control.loops import has_open_batch
 from planwarden.agent.core.control.step_start import begin_step
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
-from planwarden.agent.core.execution.state import STEP_TERMINAL, Call, ExecutionState
+from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.revision import revise
 from planwarden.agent.core.prompts import (
@@ -269,7 +269,7 @@ class Transaction:
                 execution.plan,
                 patch,
                 pending=pending,
-                finished=[name for name, state in execution.steps.items() if state.status in STEP_TERMINAL],
+                finished=[name for name, state in execution.steps.items() if state.status in ("completed", "skipped")],
                 plans=plans,
                 reused_ids={reused.step_id for reused in execution.earlier},
             )

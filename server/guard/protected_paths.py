@@ -164,6 +164,9 @@ class _CallCheck:
             return "it names a variable that leads to planwarden's settings and database"
         line = self._expand(text)
         changes = [(None, self._call.folder), *self._list_folders(line)]
+        # The words of a command are not all that it runs: it may read a script, or run what others print.
+        if re.search(r"<<|\$\(|`", line):
+            changes = [(None, folder) for _, folder in changes]
         folders = [folder for _, folder in changes]
         if len(folders) > MAX_FOLDERS:
             raise TooMuch
@@ -349,7 +352,7 @@ def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
     if name == "python":
         options = words[1:]
         while options and not re.match("-[A-VYZa-z]*[cm]|[^-]", options[0]):
-            del options[: 2 if re.fullmatch("-[A-Za-z]*[WX]|--check-hash-based-pycs", options[0]) else 1]
+            del options[: 2 if re.fullmatch("-[A-VYZa-z]*[WX]|--check-hash-based-pycs", options[0]) else 1]
         option = re.match("(?s)-[A-VYZa-z]*?([cm])(.*)", "".join(options[:1]))
         ran = options if option is None else [*filter(None, option.groups()[1:]), *options[1:]]
         if option is not None and option[1] == "c":

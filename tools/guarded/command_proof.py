@@ -82,6 +82,7 @@ _IDLE = frozenset(
         *("", "true", ":", "echo", "printf", "exit", "ls", "cat", "pwd", "date", "id", "whoami", "uname", "hostname"),
         *("touch", "stat", "file", "wc", "head", "tail", "du", "df", "sort", "find", "tree", "seq", "env", "printenv"),
         *("basename", "dirname", "realpath", "readlink", "type", "[", "sync", "sleep", "less", "more", "help", "this"),
+        *("test", "dir", "nproc", "git", "tee", "cp", "mv", "rm", "mkdir", "md5sum", "sha256sum", "yes", "time"),
     }
 )
 """Programs that test nothing and end with 0."""
@@ -214,15 +215,16 @@ def _holds_idle_program(word: str) -> bool:
     """Return whether the word gives a variable of make a command that may test nothing."""
     name, _, value = word.partition("=")
     variable = re.fullmatch(_PROGRAM_VARIABLE, name)
+    if variable is None or re.fullmatch(r"[0-9.]+", value):
+        return False
     words = _unwrap(value.split() or [""])
     program = _find_program(words)
-    if variable is None or len(words) == 1:
-        return variable is not None and program in _IDLE
-    is_tool = re.fullmatch(_TOOL, program) is not None
-    is_unread = _PASSING.get(program) in ("", words[1]) and len(words) > 2 and not words[-1].startswith("-")
-    is_other = variable["tool"] is not None and not is_tool
+    if variable["tool"] is None and value.split() == [program]:
+        return program in _IDLE
+    is_unread = _PASSING.get(program) in ("", *words[1:2]) and len(words) > 2 and not words[-1].startswith("-")
     has_code = any(re.fullmatch("-[A-Za-z]*c", option) for option in words)
-    return program in _IDLE or is_unread or is_other or has_code or _stops(words)
+    is_tool = re.fullmatch(_TOOL, program) is not None and (program != "coverage" or words[1:2] == ["run"])
+    return not is_tool or is_unread or has_code or _stops(words)
 
 
 def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:

@@ -129,6 +129,7 @@ _SETTING_THAT_RUNS = re.compile(
     r"|difffilter)(?:=.*)?))"
 )
 """Settings of git that run a command, or that give other words the meaning of a denied command."""
+_SCOPES = ("--global", "--local", "--system", "--worktree")
 _READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list")
 _VARIABLE_THAT_RUNS = re.compile(
     rf"(?s)(?!\w*(?:EDITOR|PAGER){_HARMLESS}\Z)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER)=.*"
@@ -297,8 +298,8 @@ class InnerCommands:
 
 def _sets(words: Sequence[str]) -> bool:
     """Return whether a command of git may change a setting, or is given one."""
-    operands = [*dropwhile(lambda word: word.startswith("-") and not _READS_SETTING.fullmatch(word), words[1:])]
-    is_read = len(operands) == 1 or _READS_SETTING.fullmatch("".join(operands[:1])) is not None
+    words = (*words[:1], *(word for word in words[1:] if word not in _SCOPES))
+    is_read = len(words) == 2 or _READS_SETTING.fullmatch("".join(words[1:2])) is not None
     return words[:1] == ("clone",) or (words[:1] == ("config",) and not is_read)
 
 

@@ -3,8 +3,8 @@
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
 (one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
 whose calls may need approval, goes on waiting for it. A new call that does more than read waits for every confirmation
-that is not over, and for every step that an effect awaits because its calls may need approval. Once a confirmation has
-begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
+that was neither completed nor skipped, and for every step that an effect awaits because its calls may need approval.
+Once a confirmation has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
 """
 
 from collections import Counter
@@ -74,7 +74,10 @@ def revise(
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
     confirmations = _find_confirmation_steps(plan, plans.tools)
-    draft = _Draft(plan, frozenset(pending), confirmations, _find_confirmed_steps(plan, pending))
+    # What a condition of a confirmation reads decides whether a person is asked at all.
+    conditional = [step.step_id for step in plan.steps if step.when and step.step_id in confirmations & {*pending}]
+    deciding = {before: name for name in conditional for before in find_steps_before(plan.steps, name)}
+    draft = _Draft(plan, frozenset(pending), confirmations, deciding | _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
     if hidden := sorted({*reused_ids}.intersection(draft.difference["added"])):
@@ -150,7 +153,7 @@ class _Draft:
             raise InvalidPlan(f"step {step_id!r} has begun and cannot be revised")
         if (covered := self._confirmed.get(str(step["id"]))) is not None:
             raise InvalidPlan(
-                f"step {step_id!r} cannot be revised: a person was asked about step {covered!r} and what it depends on"
+                f"step {step_id!r} cannot be revised: a person is asked about step {covered!r} and what it depends on"
             )
         return step
 

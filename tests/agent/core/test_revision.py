@@ -222,20 +222,31 @@ async def test_an_effect_is_added_before_a_call_that_asks_only_for_itself() -> N
 
 
 @pytest.mark.parametrize("end", ["skipped", "rejected"])
-async def test_an_effect_need_not_wait_for_a_gate_that_is_over(end: str) -> None:
+async def test_an_effect_is_added_beside_a_gate_that_was_skipped_and_never_beside_a_rejected_one(end: str) -> None:
     look = tool_step("look", "find", {"topic": "x"}, dependencies=[])
     never: JsonValue = [{"value": {"$from": "look", "pointer": "/nothing"}, "matches": {}}]
     gate: dict[str, JsonValue] = {**confirm("gate"), "dependencies": ["look"]}
     behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
     other: dict[str, JsonValue] = {**confirm("other"), "dependencies": ["look"]}
     last, ledger = tool_step("last", "find", {"topic": "y"}, dependencies=["think"]), Ledger()
-    async with warden(ledger, script=[revising({"op": "add", "step": BACKUP})]) as w:
+    async with warden(ledger, script=[revising({"op": "add", "step": BACKUP}), THOUGHT]) as w:
         gates = [gate | ({"when": never} if end == "skipped" else {}), other]
         asked = await w.execute_plan(plan(look, *gates, behind, {**THINK, "dependencies": ["other"]}, last))
         for suspension in asked.suspensions:
             await decide(w, suspension, NO if suspension.step_id == "gate" else YES)
         done = await w.get_execution(asked.thread_id)
-    assert statuses(done)["gate"] == end and statuses(done)["backup"] == "completed"
+    assert statuses(done)["gate"] == end and ("note backup" in ledger.lines) == (end == "skipped")
+
+
+async def test_a_model_does_not_change_what_decides_whether_a_person_is_asked() -> None:
+    look = tool_step("look", "find", {"topic": "x"}, dependencies=["think"])
+    asked: JsonValue = [{"value": {"$from": "look", "pointer": "/topic"}, "matches": {"const": "x"}}]
+    gate: dict[str, JsonValue] = {**confirm("gate"), "dependencies": ["look"], "when": asked}
+    behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
+    call: JsonValue = [{"toolName": "find", "arguments": {"topic": "y"}}]
+    patch = revising({"op": "change", "id": "look", "set": {"toolCalls": call}})
+    execution, lines = await run(THINK, look, gate, behind, script=[patch, THOUGHT])
+    assert (statuses(execution)["gate"], lines) == ("suspended", [])
 
 
 async def test_a_model_adds_reads_before_an_open_question_and_effects_behind_it() -> None:

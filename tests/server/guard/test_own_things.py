@@ -84,7 +84,7 @@ def test_what_the_shell_finds_in_planwardens_home_is_refused(machine: Machine, p
 def test_the_homes_of_users_are_expanded_and_what_stands_for_too_much_is_refused(machine: Machine) -> None:
     machine.home = Path(os.path.expanduser("~root"))
     assert machine.find_refusal({"command": "cat ~root/x"}) is not None
-    for words in ("/*" * 40, "/{a,b}" * 40, "/proc/*/task/*/fd/*/*", "/*/*/*/{a,b}"):
+    for words in ("/*" * 40, "/{a,b}" * 40, "/*/*/*/{a,b}"):
         assert machine.find_refusal({"command": f"cat {words}"}) == TOO_MUCH
     many = [f"a/{number}" for number in range(5_000)]
     assert machine.find_refusal({"command": "a/b " * 5_000 + "; " + " ".join(many)}) is not None
@@ -141,6 +141,7 @@ DELETES_OR_WRITES = (
         "cp -av ~/data /x",
         "git grep --no-index x ~",
     ),
+    *("env -C ~/data sh <<EOF\nrm -rf planwarden\nEOF", "env -C ~/data $(echo rm -rf planwarden)"),
     *("env --chdir=../data cat planwarden/planwarden.toml", "git -C ~/data show x:planwarden/planwarden.toml"),
     *("make -C ~/data -f planwarden/planwarden.toml", "7za a x.7z ~/data", "cd -- ~/data; cat planwarden/x"),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
@@ -168,6 +169,7 @@ DECIDES = (
     *("git bisect run planwarden approve 1", "git rebase -i --exec='planwarden approve 1' HEAD", "uv run planwarden"),
     *("git submodule --quiet foreach 'planwarden approve 1'", "npm exec -c 'planwarden approve 1'", "env planwarden"),
     *("echo approve 1 | xargs planwarden", "uv run --with x planwarden", "tmux new -d 'planwarden approve 1'"),
+    *("python -XX -c 'import planwarden'", "python -bWX -c 'import planwarden'"),
     *("python -X dev -c 'import planwarden'", "python -Wimport -Bc 'import planwarden'"),
     *("uv run python -W ignore -c 'import planwarden'", "python -IX dev -mplanwarden approve 1"),
     *("grep x $PLANWARDEN_HOME/x", "node -e 'process.env.PLANWARDEN_HOME'", "export PLANWARDEN_HOME=/x; git status"),
