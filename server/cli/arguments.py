@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import stat
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,8 +22,10 @@ def is_home_named(home: Path | None) -> bool:
 def describe_missing_home(folder: Path) -> str | None:
     """Return what is wrong with a home that is not a folder, and what to do; None for a folder."""
     try:
-        if folder.is_dir():
+        if stat.S_ISDIR(folder.stat().st_mode):
             return None
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except OSError as error:
         return f"{folder} cannot be reached: {error.strerror}; name another home with --home or {HOME_VARIABLE}"
     if os.path.lexists(folder):
