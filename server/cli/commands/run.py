@@ -6,6 +6,7 @@ from functools import partial
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import ThreadBusy, UsageError
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
@@ -104,7 +105,7 @@ def run_plan(
         document = plan.document if source is None else _take_declaration(source)
         inputs = None if read_inputs is None else read_inputs(document)
         if plan.fault is not None:
-            if source is None or not (inputs or {}).items() <= source.inputs.items():
+            if source is None or not is_same_json({**source.inputs, **(inputs or {})}, {**source.inputs}):
                 raise plan.fault
             return _report_start(session, earlier, source, key)
         if earlier is None and document is not None:
@@ -161,8 +162,7 @@ def _report_start(
 ) -> ExecutionState:
     """Return the execution. If the key had started one `earlier`, tell the person that nothing new was started."""
     if earlier is not None:
-        text = f"Key {key!r} has started this before; nothing new was started."
-        session.terminal.say(TerminalLine((text, "dim")))
+        session.terminal.say(TerminalLine((f"Key {key!r} has started this before; nothing new was started.", "dim")))
     return execution
 
 
