@@ -63,7 +63,7 @@ def close_accounts(customers: list[str]) -> dict:
 '''
 ALL: JsonValue = {"$from": "find", "pointer": "/customers"}
 FIND = tool_step("find", "find_overdue", {"days": 30}, description="Find what is overdue")
-LETTER = "Your invoice is 30 days overdue. Please pay it."
+LETTER = "Please pay."
 SEND = tool_step("remind", "send_reminders", {"customers": ALL, "text": LETTER}, description="Remind all of them")
 REMIND = plan(FIND, SEND)
 ASK = tool_step("ask", "displayConfirmation", {"action": "Remind these three?"}, confirms=["remind"])
@@ -171,15 +171,15 @@ Scene = Callable[[Stage, Capture], None]
 FOUND, SENT, CLOSED = "found", f"reminded 3: {LETTER}", "closed 3"
 CUSTOMERS = 'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"]'
 TOOL_FORM = (
-    'Run this call? send_reminders (risk: confirm); customers=["Acme Ltd",',
-    '| "Borealis", "Cobalt & Sons"] (from the result of find at /customers),',
-    f'| text="{LETTER}"',
+    "Run this call? send_reminders (risk: confirm)",
+    'customers=["Acme Ltd", "Borealis", "Cobalt & Sons"] (from the result of',
+    f'| find at /customers), text="{LETTER}"',
     "The agent says (unverified): Remind all of them",
 )
 CONFIRMATION = (
     'Confirm? displayConfirmation (risk: confirm); action="Remind these three?"',
     'covers 1: send_reminders(customers=["Acme Ltd", "Borealis", "Cobalt &',
-    f'| Sons"], text="{LETTER}")',
+    f'| Sons"] (from the result of find at /customers), text="{LETTER}")',
     "The agent says (unverified): the same as action",
 )
 NARROW = 80
