@@ -8,7 +8,6 @@ apply: https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_synchr
 import os
 import re
 import sqlite3
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -66,11 +65,12 @@ def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
         StoreError: a network file system, somebody else's file, a newer schema, or no permission.
     """
     folder = path.parent
+    _check_header(path)
     try:
         if not folder.exists():
             # Another process may be making it at the same time.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        elif sys.platform != "win32" and stat.S_IMODE(folder.stat().st_mode) & 0o077 and _is_ours(folder, path):
+        elif sys.platform != "win32" and _is_loose(folder):
             folder.chmod(0o700)
     except OSError as error:
         raise StoreError(f"cannot use the folder {str(folder)!r}: {error.strerror}; set PLANWARDEN_HOME") from error
@@ -80,7 +80,6 @@ def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
             f"{str(folder)!r} is on a network file system ({file_system}), where SQLite's locks cannot be relied on; "
             "set PLANWARDEN_HOME to a local folder"
         )
-    _check_header(path)
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
@@ -259,6 +258,8 @@ def _statements(script: str) -> list[str]:
 def _check_header(path: Path) -> None:
     """Refuse a file by user_version and application_id in its header (https://sqlite.org/fileformat.html, 1.3)."""
     try:
+        if path.exists() and not path.is_file():
+            raise StoreError(f"{str(path)!r} is not a regular file, so it cannot be a planwarden database")
         with path.open("rb") as file:
             header = file.read(100)
     except FileNotFoundError:
@@ -316,11 +317,10 @@ def _newer(path: Path, version: int, supported: int) -> StoreError:
     )
 
 
-def _is_ours(folder: Path, path: Path) -> bool:
-    """Return whether the folder's mode may be tightened: it must be the user's own, and hold the store or nothing."""
-    if folder.stat().st_uid != os.getuid():
-        return False
-    return path.exists() or not any(folder.iterdir())
+def _is_loose(folder: Path) -> bool:
+    """Return whether to tighten the mode of the folder: it is empty, the user owns it, and others may enter it."""
+    status = folder.stat()
+    return bool(status.st_mode & 0o077) and status.st_uid == os.getuid() and not any(folder.iterdir())
 
 
 def _mounts() -> str:

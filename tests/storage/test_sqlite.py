@@ -79,7 +79,7 @@ async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
 
 
 @requirement("sqlite:modes")
-@pytest.mark.parametrize(("others", "mode"), [([], 0o700), (["holiday.jpg"], 0o755)])
+@pytest.mark.parametrize(("others", "mode"), [([], 0o700), (["holiday.jpg"], 0o755), (["planwarden.db"], 0o755)])
 def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
     tmp_path: Path, others: list[str], mode: int
 ) -> None:
@@ -88,6 +88,16 @@ def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
         (tmp_path / name).touch()
     database.prepare(tmp_path / "planwarden.db")
     assert stat.S_IMODE(tmp_path.stat().st_mode) == mode
+
+
+def test_a_device_or_a_folder_is_refused_as_a_store_and_its_folder_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    tmp_path.chmod(0o755)
+    for name in ("folder", "pipe"):
+        with pytest.raises(StoreError, match="not a regular file"):
+            database.prepare(tmp_path / name)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
 def test_every_commit_waits_until_the_disk_has_it(path: Path) -> None:
