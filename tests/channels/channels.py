@@ -21,17 +21,14 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.server.api.home import Home
 from planwarden.server.cli.session import CliSession
 from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.mcp.app import META_KEY
 from planwarden.server.views.fields import derive_key
-from planwarden.tools.base import Tool, define
 from tests import kit
+from tests.kit import Home, Tool, decide, define, ev
 from tests.kit import by as authority_of
-from tests.kit import decide
 from tests.server.cli.support import TypedTerminal
 from tests.server.inbox.support import Browser, Inbox, Page, open_inbox
 from tests.server.mcp.http_support import LINKS, wired

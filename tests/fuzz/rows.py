@@ -11,12 +11,11 @@ from typing import Any, cast
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.ports.listing import ExecutionFilter
-from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.sql.rows import checksum_of
 from tests.fuzz.entrance import Wrong, check_error
 from tests.fuzz.inputs import ODD_NUMBERS, PLANS, Mutator
-from tests.kit import Authority, Decision, Ledger, Warden, decide, plan, tool_step
+from tests.kit import Authority, Decision, Ledger, Warden, decide, plan, read_audit_page, tool_step, verify_audit
 
 TABLES = ("events",) * 6 + ("executions",) * 3 + ("suspensions",) * 3 + ("audit", "audit", "artifacts", "grants")
 """Changed as often as they occur here."""

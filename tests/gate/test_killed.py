@@ -10,11 +10,10 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import PlanwardenError
 from tests.gate.host import APPROVE, Home, Host, read_text
 from tests.gate.test_ways_to_wait import CONFIRM, FORMS, TASKS
-from tests.kit import first_only, requirement
+from tests.kit import Decision, first_only, requirement
 
 ARGUMENTS = {"text": "a"}
 HOSTS: dict[str, dict[str, Any]] = {

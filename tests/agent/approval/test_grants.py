@@ -13,12 +13,10 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common import errors
-from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.api.grants import GrantRequest, GrantView
-from planwarden.tools.base import Tool, define
 from tests import kit
+from tests.kit import AuditEntry, Tool, define, ev
 
 Json = dict[str, JsonValue]
 DAY_S = 86_400.0

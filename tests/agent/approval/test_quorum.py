@@ -8,11 +8,10 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, StaleRevision
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.runtime.engine import Engine
 from planwarden.server.settings.tables import ToolSettings
 from tests import kit
+from tests.kit import Engine, ev
 
 WIPE = kit.plan(kit.tool_step("a", "wipe", {"target": "old"}))
 

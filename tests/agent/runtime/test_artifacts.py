@@ -17,13 +17,12 @@ import planwarden
 from planwarden.agent.common.artifact import INLINE_BYTES, ResultWithArtifacts, make_artifact
 from planwarden.agent.common.errors import StoreError, ToolError
 from planwarden.agent.core.binding import pointers
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import MAX_ARGUMENT_BYTES, MAX_REFERENCES
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.artifact_reader import MAX_PARSED_BYTES, read_wanted
-from planwarden.tools.base import Tool, define
 from tests import kit
 from tests.harness.ledger import Ledger as EffectLedger
+from tests.kit import Tool, define, ev
 from tests.support.fakes import CrashingStore, recording_tool
 from tests.support.wardens import run
 

@@ -14,11 +14,10 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, UsageError
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.ports.model import AskCaller
-from tests.kit import Ledger, SqliteStore, decide, model_step, plan, requirement, tool_step, warden
+from tests.kit import Ledger, SqliteStore, decide, ev, model_step, plan, requirement, tool_step, warden
 from tests.support.loop_time import pass_time as pass_loop_time
 from tests.support.wardens import end_at_once
 

@@ -10,9 +10,8 @@ import planwarden
 from planwarden.agent.common.errors import InvalidPlan, UnknownThread
 from planwarden.agent.core.execution import thread_effects
 from planwarden.server.views.card import build_card
-from planwarden.server.views.execution import Execution
 from tests import kit
-from tests.kit import ITEM, Json, Store, plan
+from tests.kit import ITEM, Execution, Json, Store, plan
 from tests.storage.suite import BackEnd
 
 MANY = 30_000

@@ -7,8 +7,7 @@ import sys
 import pytest
 from pydantic import JsonValue
 
-from planwarden import Execution, Warden
-from tests.kit import requirement
+from tests.kit import Execution, Warden, requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, needs_terminal, step
 
 

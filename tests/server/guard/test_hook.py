@@ -30,9 +30,8 @@ from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
 from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings, find_record
 from planwarden.server.guard.listener import MODELS_ID, answering_hooks
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.settings.configuration import Settings
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS
-from tests.kit import YES, Client, MemoryStore, Service, Warden, by, decide, load_settings, requirement
+from tests.kit import YES, Client, MemoryStore, Service, Settings, Warden, by, decide, load_settings, requirement
 from tests.server.mcp.support import ERAS, Era
 from tests.support.wardens import open_service
 

@@ -13,13 +13,12 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
-from planwarden.server.api.warden import Warden
 from planwarden.server.mcp import lazy_service
 from planwarden.server.mcp.fair_queue import MAX_AT_ONCE, Turns
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.secrets import STATE_KEY, find_request_state_key, load_request_state_key
 from planwarden.storage.secret_files import SecretFiles
-from tests.kit import CallerModel, Client, MemoryStore, Service, Settings, ok, refused, requirement
+from tests.kit import CallerModel, Client, MemoryStore, Service, Settings, Warden, ok, refused, requirement
 
 
 @dataclass
