@@ -1,7 +1,8 @@
 """Claude Code, Codex, Gemini CLI and opencode, whose models want to run commands: planwarden says what runs."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.clients.guard.scenes import (
     release_nothing,
     work_elsewhere,
 )
-from tests.clients.guard.stage import FAULTS, Fault, GuardStage
+from tests.clients.guard.stage import FAULTS, GuardStage
 from tests.clients.installed import Unavailable
 from tests.requirements import requirement
 from tests.support.paths import DOCS, fill_in
@@ -83,33 +84,21 @@ def add_cells(table: Table, host: Guarded, cells: Cells) -> None:
         pytest.skip(f"{host.label} {host.version}: {error}")
 
 
-@requirement("guard:hosts")
-@each_host
-def test_rules_and_a_person_decide_what_a_real_host_runs(host: Guarded, tmp_path: Path, table: Table) -> None:
-    add_cells(table, host, decide_commands(host, GuardStage(tmp_path)))
+SCENES: dict[str, Callable[[Guarded, GuardStage], Cells]] = {
+    "rules and a person decide": decide_commands,
+    "a rule for a folder lets nothing run in another": work_elsewhere,
+    **{f"nothing runs without an answer: {fault}": partial(fail_closed, fault=fault) for fault in FAULTS},
+    "its model releases nothing itself": release_nothing,
+}
 
 
 @requirement("guard:hosts")
+@pytest.mark.parametrize("scene", SCENES.values(), ids=[name.replace(" ", "-") for name in SCENES])
 @each_host
-def test_a_rule_for_a_folder_lets_a_real_host_run_nothing_in_another(
-    host: Guarded, tmp_path: Path, table: Table
+def test_a_real_host_runs_what_a_rule_or_a_person_lets_pass_and_nothing_else(
+    host: Guarded, scene: Callable[[Guarded, GuardStage], Cells], tmp_path: Path, table: Table
 ) -> None:
-    add_cells(table, host, work_elsewhere(host, GuardStage(tmp_path)))
-
-
-@requirement("guard:hosts")
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.replace(" ", "-"))
-@each_host
-def test_a_real_host_runs_nothing_without_an_answer_of_planwarden(
-    host: Guarded, fault: Fault, tmp_path: Path, table: Table
-) -> None:
-    add_cells(table, host, fail_closed(host, GuardStage(tmp_path), fault))
-
-
-@requirement("guard:hosts")
-@each_host
-def test_the_model_of_a_real_host_releases_nothing_itself(host: Guarded, tmp_path: Path, table: Table) -> None:
-    add_cells(table, host, release_nothing(host, GuardStage(tmp_path)))
+    add_cells(table, host, scene(host, GuardStage(tmp_path)))
 
 
 @requirement("done:hosts")
