@@ -355,22 +355,6 @@ def opened(home: Path, ledger: kit.Ledger | None = None) -> AbstractAsyncContext
     return kit.warden(ledger or kit.Ledger(), settings=kit.Settings(home=home))
 
 
-@kit.requirement("key:once")
-async def test_a_key_finds_its_run_again_also_when_the_file_has_changed_or_is_gone(tmp_path: Path) -> None:
-    ledger = kit.Ledger()
-    async with opened(tmp_path, ledger) as made:
-        first = await made.run_plan("remind", {"customer": "Ada"}, key="monday")
-        path = tmp_path / "plans" / "remind.yaml"
-        path.write_text(REMIND.replace("one", "another"))
-        assert await made.run_plan("remind", {"customer": "Ada"}, key="monday") == first
-        path.unlink()
-        assert await made.run_plan("remind", {"customer": "Ada"}, key="monday") == first
-        for name, customer in (("remind", "Eve"), ("other", "Ada")):
-            with pytest.raises(KeyConflict):
-                await made.run_plan(name, {"customer": customer}, key="monday")
-    assert ledger.lines == ["note 1 x Ada"]
-
-
 @kit.requirement("saved:as-shown")
 async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) -> None:
     ledger = kit.Ledger()

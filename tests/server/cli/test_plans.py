@@ -100,8 +100,9 @@ def test_a_key_goes_on_with_its_run_whatever_became_of_the_plans_file(cli: Cli) 
         path.unlink() if text is None else path.write_text(text)
         again = cli.main(*words)
         assert again.out == f"Key 'k' has started this before; nothing new was started.\n{first.out}", again
-    refused = cli.main(*words, "--input", "topic=008")
-    assert refused.code == 2 and "key 'k' started execution" in refused.err and "nothing new" not in refused.out
+    for others in ((*words, "--input", "topic=008"), ("run", "other", *words[2:])):
+        refused = cli.main(*others)
+        assert refused.code == 2 and "key 'k' started execution" in refused.err and "nothing new" not in refused.out
     unknown = cli.main(*words[:-1], "new")
     assert unknown.code == 2 and "there is no saved plan 'find-ids'" in unknown.err
     assert cli.ledger == ["find 007"]
