@@ -28,6 +28,7 @@ from planwarden.storage.opening import open_store
 from tests.kit import Settings, load_settings, plan, requirement, tool_step
 from tests.server.cli.support import CommandResult, run_in_process
 from tests.server.mcp.http_support import serving
+from tests.support.receiver import reply_with, serve_receiver
 
 KEY = bytes(range(32))
 BODY = b'{"number": "6*7"}'
@@ -253,9 +254,17 @@ async def test_hook_send_starts_the_plan_on_the_running_server_or_says_why_not(
             ("ordes", "{}", SECRET, 2, "there is no hook 'ordes' (did you mean 'orders'?)"),
             ("silent", "{}", SECRET, 2, "the environment variable NOT_SET is not set"),
             ("orders", '{"a": ', SECRET, 2, "the message is not valid JSON"),
+            ("orders", '"\udcff"', SECRET, 2, "the message is not UTF-8"),
         ):
             refused = await send(hook, event, secret=secret)
             assert refused.code == code and said in refused.out + refused.err, refused
         assert await hooks.count_runs() == 1
     gone = await send("orders", "{}")
     assert gone.code == 1 and f"planwarden --home {tmp_path} serve --http" in gone.out
+    for text in ("ftp://x", "http://x:99999"):
+        refused = await send("orders", "{}", "--url", text)
+        assert refused.code == 2 and f"--url {text!r} is not the address of a server, such as" in refused.err
+    async with serve_receiver(reply_with(200), reply_with(503)) as receiver:
+        for code, said in ((0, "hook orders  delivered"), (1, "answered 503")):
+            answered = await send("orders", "{}", "--url", f"http://127.0.0.1:{receiver.port}")
+            assert answered.code == code and said in answered.out

@@ -365,29 +365,6 @@ def test_what_ends_with_a_cursor_says_how_to_go_on_and_no_to_a_change_changes_no
     assert refused.code == 2 and "planwarden.toml wants a passphrase; remove passphrase_file" in refused.err
 
 
-@requirement("hook:send")
-def test_a_hook_is_sent_and_what_the_server_answers_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ORDERS_SECRET", "whsec_" + "A" * 44)
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write('\n[hooks.orders]\nplan = "remind"\nsecret_env = "ORDERS_SECRET"\n')
-    manners = (reply_with(200), reply_with(401), reply_with(503))
-    outcomes = (0, "hook orders  delivered"), (1, "401: the server refuses the signature"), (1, "answered 503")
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve_receiver(*manners)) as receiver:
-        send = ("hook", "send", "orders", "{}", "--url", f"http://127.0.0.1:{receiver.port}")
-        for code, said in outcomes:
-            result = cli.main(*send)
-            assert result.code == code and said in result.out, result
-    for words, said in (
-        (("orders", "{}", "--url", "ftp://x"), "--url 'ftp://x' is not the address of a server, such as http://127."),
-        (("orders", "{}", "--url", "http://x:99999"), "--url 'http://x:99999' is not the address of a server"),
-        (("orders", "{"), "the message is "),
-        (("orders", '"\udcff"'), "the message is not UTF-8"),
-        (("order", "{}"), "did you mean 'orders'?"),
-    ):
-        refused = cli.main("hook", "send", *words)
-        assert refused.code == 2 and said in refused.err
-
-
 @requirement("guard:files")
 def test_a_guard_is_written_after_a_typed_yes_and_not_before(cli: Cli, typing: Typing) -> None:
     install, place = ("guard", "install", "claude-code"), cli.home.parent / ".claude" / "settings.json"
