@@ -13,6 +13,7 @@ from planwarden.server.gate.answers import DISPOSITION
 from tests.gate.host import PEER, Home, Host, read_text
 from tests.requirements import requirement
 
+pytestmark = requirement("gate:waits")
 TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 ADDRESSES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
@@ -33,7 +34,6 @@ async def wait_for_task(host: Host, task_id: str, status: str) -> dict[str, Any]
 
 
 @pytest.mark.parametrize("serves_all", [False, True])
-@requirement("gate:waits")
 async def test_call_as_a_task_brings_the_result_later_and_to_the_next_gate(
     tmp_path: Path, tasks: TaskGroup, *, serves_all: bool
 ) -> None:
@@ -55,7 +55,6 @@ async def test_call_as_a_task_brings_the_result_later_and_to_the_next_gate(
     assert len(home.ledger) == 1
 
 
-@requirement("gate:waits")
 async def test_cancelled_task_is_withdrawn_only_before_a_decision(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks, newer=TASKS) as host:
@@ -72,7 +71,6 @@ async def test_cancelled_task_is_withdrawn_only_before_a_decision(tmp_path: Path
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject"])
-@requirement("gate:waits")
 async def test_task_is_asked_in_a_form(tmp_path: Path, tasks: TaskGroup, decision: str) -> None:
     home = Home(tmp_path, more=CONFIRM)
     async with home.host(tasks, newer={**TASKS, **FORMS}) as host:
@@ -98,7 +96,6 @@ async def test_task_is_asked_in_a_form(tmp_path: Path, tasks: TaskGroup, decisio
         ({"action": "decline"}, "Nobody has decided"),
     ],
 )
-@requirement("gate:waits")
 async def test_form_decides_in_the_same_call_and_an_empty_one_does_not(
     tmp_path: Path, tasks: TaskGroup, answer: dict[str, Any], text: str, *, is_newer: bool
 ) -> None:
@@ -120,7 +117,6 @@ async def test_form_decides_in_the_same_call_and_an_empty_one_does_not(
     assert len(home.ledger) == (text.startswith("write"))
 
 
-@requirement("gate:waits")
 async def test_address_is_sent_where_a_form_may_not_decide(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks, capabilities=ADDRESSES) as host:
@@ -132,7 +128,6 @@ async def test_address_is_sent_where_a_form_may_not_decide(tmp_path: Path, tasks
         assert read_text((await host.wait(call))["result"]).startswith("write")
 
 
-@requirement("gate:waits")
 async def test_server_that_asks_inside_an_approved_call_gets_the_answer(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks, capabilities=FORMS) as host:
@@ -151,7 +146,6 @@ async def test_server_that_asks_inside_an_approved_call_gets_the_answer(tmp_path
     assert len(home.ledger) == 2
 
 
-@requirement("gate:waits")
 async def test_large_result_goes_to_those_who_wait(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks) as host:
@@ -170,7 +164,6 @@ async def test_large_result_goes_to_those_who_wait(tmp_path: Path, tasks: TaskGr
 
 
 @pytest.mark.parametrize("serves_all", [False, True])
-@requirement("gate:waits")
 async def test_arguments_run_as_sent(tmp_path: Path, tasks: TaskGroup, *, serves_all: bool) -> None:
     home, name = Home(tmp_path), "peer_write" if serves_all else "write"
     arguments = {"text": "<name>", "count": None, "x": {"$from": "call", "pointer": "nowhere"}, "y": {"$text": "{a}"}}
@@ -185,7 +178,6 @@ async def test_arguments_run_as_sent(tmp_path: Path, tasks: TaskGroup, *, serves
     assert home.ledger == [["write", arguments]]
 
 
-@requirement("gate:waits")
 @pytest.mark.parametrize("text", ["a", "free"])
 async def test_question_about_a_killed_call_opens_by_itself(tmp_path: Path, tasks: TaskGroup, text: str) -> None:
     home = Home(tmp_path)

@@ -86,8 +86,11 @@ def test_code_pages_and_docs_are_plain_english() -> None:
     assert list(find_phrases()) == [], "say it plainly: these turns of phrase (PHRASES in dev/size.py) are read twice"
 
 
-MARKS = re.compile(r"(?:^ *@(?:kit\.)?requirement\(|^        requirements=\()(.*?)\)", re.MULTILINE | re.DOTALL)
-"""Above a test, and in a case of the channel suite, whose tests are marked with them."""
+MARKS = re.compile(
+    r"^(?: *@(?:kit\.)?requirement|pytestmark = [^\n]*requirement|        requirements=)\((.*?)\)",
+    re.MULTILINE | re.DOTALL,
+)
+"""Above a test, at the top of a file, and in a case of the channel suite, whose tests are marked with them."""
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from planwarden.server.api.rule_offers import build_offer
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import Authority, Decision, decide, inbox, load_settings, plan, requirement, tool_step
 
+pytestmark = requirement("rules:offer")
 PERSON = Authority(assurance="human", channel="test", principal="ann")
 
 
@@ -22,7 +23,6 @@ def offer(*calls: Mapping[str, JsonValue]) -> dict[str, object] | None:
     return None if found is None else tomllib.loads(found.text)["rules"][0]
 
 
-@requirement("rules:offer")
 def test_what_differs_is_bounded_and_what_is_the_same_is_listed() -> None:
     calls: list[dict[str, JsonValue]] = [
         {
@@ -55,7 +55,6 @@ def test_what_differs_is_bounded_and_what_is_the_same_is_listed() -> None:
     }
 
 
-@requirement("rules:offer")
 def test_the_offered_rule_lets_no_call_pass_with_an_argument_that_nobody_approved() -> None:
     calls: list[dict[str, JsonValue]] = [{"amount": place, "to": {"iban": "DE1"}} for place in range(10)]
     offered = build_offer("pay", [(1_800_000_000.0, call) for call in calls])
@@ -81,14 +80,12 @@ UNBOUND: list[list[Any]] = [
 ]
 
 
-@requirement("rules:offer")
 @pytest.mark.parametrize("values", UNBOUND)
 def test_nothing_is_offered_where_a_rule_could_not_bound_the_difference(values: list[JsonValue]) -> None:
     assert offer(*({"x": value} for value in values)) is None
     assert offer(*({"x": 1, **({"y": 2} if place else {})} for place in range(10))) is None
 
 
-@requirement("rules:offer")
 async def test_the_page_offers_the_rule_after_the_tenth_approval_and_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "planwarden.toml").write_text("")
 

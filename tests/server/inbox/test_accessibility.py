@@ -28,7 +28,7 @@ from tests.support.scene import ANN, CLEAN_UP, LETTER, PAY, InboxScene, call_thr
 if TYPE_CHECKING:
     from playwright.async_api import Page, ViewportSize
 
-pytestmark = DRIVES_CHROMIUM
+pytestmark = [*DRIVES_CHROMIUM, requirement("inbox:accessible")]
 
 LISTS = ("", "/plans", "/calls", "/history", "/grants", "/keys", "/saved", "/receipts")
 NOT_PAGES = {
@@ -152,7 +152,6 @@ async def _open(home: Path) -> AsyncGenerator[Tour]:
             assert not tour.findings, "\n".join(tour.findings)
 
 
-@requirement("inbox:accessible")
 async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
     async with _open(home) as tour:
         await tour.visit("/pair", "/elsewhere")
@@ -166,7 +165,7 @@ async def test_axe_finds_nothing_on_pages_without_rows(home: Path) -> None:
         await tour.visit("/suspensions/none", "/review", "/review?id=none", "/executions/none", "/saved/none")
 
 
-@requirement("inbox:accessible", "inbox:phone")
+@requirement("inbox:phone")
 async def test_axe_finds_nothing_on_pages_with_one_row_and_of_every_kind(home: Path) -> None:
     async with _open(home) as tour:
         await tour.log_in()
@@ -309,7 +308,6 @@ async def _see_runs(tour: Tour) -> None:
     await _press(tour, "Run again", "text=this run goes on from it")
 
 
-@requirement("inbox:accessible")
 async def test_axe_finds_nothing_on_full_pages_that_others_follow(home: Path) -> None:
     async with _open(home) as tour:
         store = tour.found.warden.service.store

@@ -10,6 +10,8 @@ from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
 from tests.kit import ITEM, Ledger, Suspension, Tool, define, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
 
+pytestmark = requirement("inbox:rows")
+
 
 def _loop(items: list[JsonValue], **extra: JsonValue) -> dict[str, JsonValue]:
     return {**tool_step("wipe", "erase", {"ids": [ITEM]}), "forEach": items, "maxItems": max(1, len(items)), **extra}
@@ -27,7 +29,7 @@ def _find_input(page: Page, row: int, label: str) -> str:
     return found[1]
 
 
-@requirement("inbox:rows", "inbox:layout")
+@requirement("inbox:layout")
 async def test_a_person_edits_one_row_of_a_table_sees_the_difference_and_approves_exactly_that() -> None:
     async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
@@ -46,7 +48,6 @@ async def test_a_person_edits_one_row_of_a_table_sees_the_difference_and_approve
         assert "left out" in after.words and "row 2: ids" in after.words
 
 
-@requirement("inbox:rows")
 async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_decided() -> None:
     faults = {
         "[1,": "Row 2 needs another look",
@@ -71,7 +72,6 @@ async def test_a_value_that_does_not_fit_is_shown_at_its_row_and_nothing_is_deci
         assert state.suspensions[asked.suspension_id].question.revision == 1, "a row that is left out is not edited"
 
 
-@requirement("inbox:rows")
 async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked_about_once_more() -> None:
     ledger = Ledger()
     count = ROWS_PER_PAGE * 2 + 20
@@ -97,7 +97,6 @@ async def test_what_was_chosen_on_other_pages_stays_and_unopened_pages_are_asked
     assert ledger.lines == expected
 
 
-@requirement("inbox:rows")
 async def test_all_rows_are_ticked_or_none_on_all_pages_at_once() -> None:
     async with inbox() as found:
         _, browser, page = await _open(found, _loop(list(range(60))))
@@ -123,7 +122,6 @@ HOSTILE: dict[str, tuple[str, ...]] = {
 }
 
 
-@requirement("inbox:rows")
 async def test_a_form_that_no_page_sends_decides_nothing() -> None:
     async with inbox() as found:
         asked, browser, page = await _open(found, _loop([7, 8, 9]))
@@ -134,7 +132,6 @@ async def test_a_form_that_no_page_sends_decides_nothing() -> None:
         assert found.ledger.lines == [] and (await found.current_execution(asked)).status == "suspended"
 
 
-@requirement("inbox:rows")
 async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
     async with inbox() as found:
         _, browser, page = await _open(found, _loop([7, 8]))
@@ -147,7 +144,6 @@ async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
         assert refused.status == 422 and "approve some of them first" in refused.words and found.ledger.lines == []
 
 
-@requirement("inbox:rows")
 async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each() -> None:
     sent: list[JsonValue] = []
 
@@ -169,7 +165,6 @@ async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each()
     assert sent == [{"n": 2, "g": "x"}]
 
 
-@requirement("inbox:rows")
 async def test_a_thousand_rows_are_twenty_pages_before_and_after_the_decision() -> None:
     async with inbox() as found:
         asked, browser, page = await _open(found, _loop(list(range(10_000))))
