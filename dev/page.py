@@ -22,10 +22,16 @@ def write_parts(page: Path, parts: Mapping[str, str]) -> None:
     page.write_text(fill_parts(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
 
 
-def write_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table in Markdown, with numbers to the right of the first column."""
+def write_table(head: Iterable[object], rows: Iterable[Iterable[object]], *, below: str = "---:") -> str:
+    """Return a table in Markdown. `below` the heads of all columns but the first says where their cells are: right.
+
+    Raises:
+        ValueError: a cell has more than one line, or a bar, which GitHub and the site treat differently.
+    """
     first, *others = [[str(cell) for cell in row] for row in (head, *rows)]
-    lines = [first, ["---", *["---:"] * (len(first) - 1)], *others]
+    lines = [first, ["---", *[below] * (len(first) - 1)], *others]
+    for cell in (cell for line in lines for cell in line if "|" in cell or "\n" in cell):
+        raise ValueError(f"this does not fit into a cell: {cell!r}")
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -7,7 +7,6 @@ something is not as it should be.
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -21,14 +20,15 @@ from typing import Any
 import anyio
 import httpx2
 from benchmarks.score.harness import run_server
-from mcp.client import Client, ClientRequestContext
+from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 from tests.server.cli.support import Cli, CommandResult, clean_environment, start_on_terminal
-from tests.server.inbox.support import Browser
+from tests.server.inbox.support import follow_link
 from tests.support import wardens
 from tests.support.paths import ROOT
+
+from dev.walk import accept_everything
 
 SERVER = """
 import sys
@@ -107,15 +107,10 @@ def expect(is_so: bool, what: str, seen: object) -> None:
         sys.exit(f"not as it should be: {what}\n{seen}")
 
 
-async def press_approve(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-    """A person who approves in the form of the host."""
-    return ElicitResult(action="accept", content={"decision": "approve"} if params.mode == "form" else None)
-
-
 def connect(command: Sequence[str], environment: dict[str, str]) -> Client:
     """A client over a new process, as a host starts it."""
     server = StdioServerParameters(command=command[0], args=list(command[1:]), env=environment)
-    return Client(stdio_client(server), elicitation_callback=press_approve)
+    return Client(stdio_client(server), elicitation_callback=accept_everything)
 
 
 def plan(*calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -176,28 +171,16 @@ async def walk_as_desktop_user(folder: Path) -> None:
             client, "execute_plan", plan=plan(("mail_send", {"to": "ann", "text": "hello"})), options={"waitSeconds": 1}
         )
         expect(asked.get("status") == "suspended" and not ledger.exists(), "an effect waits for a person", asked)
-        browser = await open_browser(user)
-        waiting = await browser.open("/inbox")
-        expect("mail_send" in waiting.words, "the question is on the page", waiting.words)
-        page = await browser.decide(asked["suspensions"][0]["suspensionId"], "approve")
+        async with follow_link(user.type("inbox", "--no-open", answers=[])) as browser:
+            waiting = await browser.open("/inbox")
+            expect("mail_send" in waiting.words, "the question is on the page", waiting.words)
+            page = await browser.decide(asked["suspensions"][0]["suspensionId"], "approve")
         user.say("the person opens the inbox, and presses Approve", f"page {page.status}")
         done = await user.call(client, "get_execution", threadId=asked["threadId"])
         while done.get("status") == "running":
             await anyio.sleep(0.2)
             done = await user.call(client, "get_execution", threadId=asked["threadId"])
         expect(done.get("status") == "completed" and ledger.read_text() == "ann: hello\n", "it happened once", done)
-
-
-async def open_browser(user: User) -> Browser:
-    """A browser that was let in by a link, as `planwarden inbox` prints it."""
-    shown = user.type("inbox", "--no-open", answers=[])
-    found = re.search(r"http://\S+code=\S+", shown)
-    assert found is not None, shown
-    link = httpx2.URL(found[0])
-    origin = f"{link.scheme}://{link.host}:{link.port}"
-    browser = Browser(httpx2.AsyncClient(base_url=origin), None, origin=origin)
-    await browser.pair(link.params["code"])
-    return browser
 
 
 async def walk_as_author(folder: Path) -> None:
@@ -223,7 +206,7 @@ async def walk_as_author(folder: Path) -> None:
 
 
 async def send_over_http(user: User, transport: Any, sums: dict[str, Any]) -> None:
-    async with Client(transport, elicitation_callback=press_approve) as client:
+    async with Client(transport, elicitation_callback=accept_everything) as client:
         started = await user.call(client, "execute_plan", plan=sums, key="monday")
         expect("42" in json.dumps(started), "the plan ran over HTTP", started)
         again = await user.call(client, "execute_plan", plan=sums, key="monday")

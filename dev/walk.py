@@ -62,8 +62,7 @@ class Walk:
 
 async def accept_everything(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
     """A host that answers every question by itself."""
-    content: dict[str, Any] | None = {"decision": "approve"} if params.mode == "form" else None
-    return ElicitResult(action="accept", content=content)
+    return ElicitResult(action="accept", content={"decision": "approve"} if params.mode == "form" else None)
 
 
 async def walk(home: Path) -> Walk:

@@ -4,30 +4,15 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
+from dev.page import write_table
+
 Json = Mapping[str, Any]
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Returns a table that GitHub and the site read alike. They treat a bar in a cell differently, so cells have none.
-
-    Raises:
-        ValueError: a cell has a bar or more than one line.
-    """
-    lines = [_line(header), _line(["---"] * len(header))]
-    lines.extend(map(_line, rows))
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    for cell in cells:
-        if "|" in cell or "\n" in cell:
-            raise ValueError(f"this does not fit into a cell: {cell!r}")
-    return f"| {' | '.join(cells)} |"
+table = partial(write_table, below="---")
 
 
 def sentence(text: str) -> str:

@@ -5,7 +5,6 @@ Facts come from the messages and the ledger, never from what a client says about
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -17,10 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx2
-
 from tests.server.cli.support import Cli, clean_environment, start_on_terminal
-from tests.server.inbox.support import Browser
+from tests.server.inbox.support import follow_link
 from tests.support.wardens import confirm, plan, tool_step
 
 TOOLS = '''
@@ -88,11 +85,7 @@ class Stage:
         return script
 
     def config(self, client: str) -> str:
-        """Returns the output of `planwarden config print`, with the launcher in place of the command."""
-        result = Cli(self.home).spawn("config", "print", client)
-        assert result.code == 0, result.err
-        assert str(find_installed_command()) in result.out, result.out
-        return result.out.replace(str(find_installed_command()), str(self.launcher))
+        return print_config(Cli(self.home), client, self.launcher)
 
     def run(self, command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
         """Runs a client and returns its output. Raises `Failed` when it ends with an error or not at all."""
@@ -225,6 +218,13 @@ WIDE = 300
 """Columns at which no link is broken into lines."""
 
 
+def print_config(cli: Cli, host: str, launcher: Path) -> str:
+    """Returns the output of `planwarden config print`, with the launcher in place of the command."""
+    result = cli.spawn("config", "print", host)
+    assert result.code == 0 and str(find_installed_command()) in result.out, result
+    return result.out.replace(str(find_installed_command()), str(launcher))
+
+
 async def decide_on_page(home: Path, suspension_id: str, press: Literal["approve", "reject"] = "approve") -> str:
     """Opens the question as a person of this home, presses the button, and returns the words of the page.
 
@@ -234,11 +234,7 @@ async def decide_on_page(home: Path, suspension_id: str, press: Literal["approve
     try:
         terminal.expect("code=")
         terminal.expect("\n")
-        link = httpx2.URL(re.findall(r"http://\S+code=\S+", terminal.text)[0])
-        origin = f"{link.scheme}://{link.host}:{link.port}"
-        async with httpx2.AsyncClient(base_url=origin, timeout=60) as client:
-            browser = Browser(client, None, origin=origin)
-            await browser.pair(link.params["code"])
+        async with follow_link(terminal.text) as browser:
             page = await browser.open(f"/inbox/suspensions/{suspension_id}")
             answer = await browser.submit(page.form("/decision"), press=press)
             assert answer.status == 303, f"the page answered {answer.status}: {answer.words}"

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tests.clients.stage import find_installed_command
+from tests.clients.stage import find_installed_command, print_config
 from tests.server.cli.support import Cli, CommandResult, clean_environment, command_line
 
 Fault = Literal["killed", "hanging", "giving garbage", "uninstalled"]
@@ -126,10 +126,7 @@ class GuardStage:
         return files
 
     def config(self, host: str) -> str:
-        """Returns the output of `planwarden config print`, with the launcher in place of the command."""
-        result = self.cli.spawn("config", "print", host)
-        assert str(find_installed_command()) in result.out, result
-        return result.out.replace(str(find_installed_command()), str(self.launcher))
+        return print_config(self.cli, host, self.launcher)
 
     def repair(self) -> None:
         """Lets the launcher start planwarden."""

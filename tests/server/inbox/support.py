@@ -121,6 +121,19 @@ class Browser:
         return await self.submit(page.form("/decision"), press=press, **changes)
 
 
+@asynccontextmanager
+async def follow_link(shown: str) -> AsyncGenerator[Browser]:
+    """A browser that was let in by the link in the output of `planwarden inbox`."""
+    found = re.search(r"http://\S+code=\S+", shown)
+    assert found is not None, shown
+    link = httpx2.URL(found[0])
+    origin = f"{link.scheme}://{link.host}:{link.port}"
+    async with httpx2.AsyncClient(base_url=origin, timeout=60) as client:
+        browser = Browser(client, None, origin=origin)
+        await browser.pair(link.params["code"])
+        yield browser
+
+
 @dataclass
 class Inbox:
     warden: planwarden.Warden
