@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from dev.page import write_parts
 
 from planwarden.server.mcp.tools.listing import TOOLS
 from tests.clients.installed import Unavailable
 from tests.clients.roster import CLIENTS, Client
 from tests.clients.stage import PLAN, Call, Failed, Stage
-from tests.support.paths import DOCS, fill_in
+from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.clients
 
@@ -40,10 +41,11 @@ def matrix() -> Generator[list[Row]]:
     rows: list[Row] = []
     yield rows
     heads = "| client | version | protocol | resumed |\n"
-    table = heads + "|---" * 4 + "|\n" + "".join(row.line for row in rows)
+    table = (heads + "|---" * 4 + "|\n" + "".join(row.line for row in rows)).rstrip()
     if len(rows) == len(CLIENTS):
-        fill_in(DOCS / "clients.md", "clients", table)
-    print(f"\n{table}")
+        write_parts(DOCS / "clients.md", {"clients": table})
+    else:
+        print(f"\n{table}")
 
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)

@@ -20,12 +20,13 @@ from pathlib import Path
 
 import anyio
 from anyio.streams.text import TextReceiveStream
+from dev.page import write_parts, write_table
 
 from tests.clients.installed import Unavailable
 from tests.conformance.client import run_relay
 from tests.conformance.fixtures import serve_fixtures
 from tests.conformance.suite import CACHE, HERE, Outcome, ScenarioResult, Suite, install_suite
-from tests.support.paths import DOCS, fill_in
+from tests.support.paths import DOCS
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 SHIPPED = {
@@ -201,15 +202,13 @@ def _write_page(suite: Suite, shipped: Sequence[Run], sets: Sequence[Run], clien
         "client": _table(row for row in _list_rows(clients) if counts(*row)),
         "client-rest": _table(row for row in _list_rows(clients) if not counts(*row)),
         "versions": f"| | version |\n|---|---|\n| suite | `@modelcontextprotocol/conformance` {suite.version} |\n"
-        f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |\n",
+        f"| Node | {suite.node_version} |\n| SDK | `mcp` {version('mcp')} |",
     }
-    for name, text in tables.items():
-        fill_in(DOCS / "reference" / "conformance.md", name, text)
-        print(text)
+    write_parts(DOCS / "reference" / "conformance.md", tables)
 
 
 def _table(rows: Iterable[Row]) -> str:
-    lines = ["| revision | scenarios | passed | failed | warnings | skipped |\n", "|---" * 6 + "|\n"]
+    lines: list[tuple[object, ...]] = []
     counts: dict[str, dict[str, tuple[int, ...]]] = {}
     for revision, found in rows:
         figures = found.passed, len(found.failed), found.warned, found.skipped
@@ -217,8 +216,8 @@ def _table(rows: Iterable[Row]) -> str:
     for revision, scenarios in counts.items():
         shown = {f"all {len(scenarios)}": tuple(map(sum, zip(*scenarios.values(), strict=True)))}
         shown |= {f"`{name}`": f for name, f in scenarios.items() if any(f[1:]) and name not in NOT_OFFERED}
-        lines += [f"| {revision} | {name} | {' | '.join(map(str, figures))} |\n" for name, figures in shown.items()]
-    return "".join(lines)
+        lines += [(revision, name, *figures) for name, figures in shown.items()]
+    return write_table(("revision", "scenarios", "passed", "failed", "warnings", "skipped"), lines, below="---")
 
 
 if __name__ == "__main__":

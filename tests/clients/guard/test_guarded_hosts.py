@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from dev.page import write_parts, write_table
 
 from tests.clients.guard.hosts import HOSTS, Guarded
 from tests.clients.guard.scenes import (
@@ -19,7 +20,7 @@ from tests.clients.guard.scenes import (
 from tests.clients.guard.stage import FAULTS, GuardStage
 from tests.clients.installed import Unavailable
 from tests.requirements import requirement
-from tests.support.paths import DOCS, fill_in
+from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.guard
 ROWS = 6 + 1 + len(FAULTS) + 3
@@ -43,8 +44,7 @@ class Table:
     def text(self) -> str:
         heads = ["the model", ", ".join(f"{host.label} {host.version}" for host in HOSTS)]
         rows = [[tried, _join_outcomes(row)] for tried, row in self.cells.items()]
-        first, *others = [f"| {' | '.join(cells)} |\n" for cells in (heads, *rows)]
-        return "".join([first, "|---" * len(heads) + "|\n", *others])
+        return write_table(heads, rows, below="---")
 
 
 def _join_outcomes(row: dict[str, str]) -> str:
@@ -72,8 +72,9 @@ def fill_table(page: str, rows: int) -> Generator[Table]:
     made = Table()
     yield made
     if made.is_complete(rows):
-        fill_in(DOCS / page, "hosts", made.text)
-    print(f"\n{made.text}")
+        write_parts(DOCS / page, {"hosts": made.text})
+    else:
+        print(f"\n{made.text}")
 
 
 def add_cells(table: Table, host: Guarded, cells: Cells) -> None:
