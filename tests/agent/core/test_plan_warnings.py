@@ -158,13 +158,43 @@ TEXTS = (
     "ann@acme.io, ben@example.com.acme.io",
 )
 NAMED_AS_CODE = (("template", "Dear {name}"), ("html", "<name>"), ("content", "<p>Dear {{name}}, pay</p>"))
+ANOTHER_ADDRESS = "Write to superuser@company.com and ann@example.com"
+BOUND: Json = {"$from": "find", "pointer": "/{name}"}
+TAKEN: Json = {"$from": "find", "default": "Pay [AMOUNT]"}
+TEMPLATES = (
+    ("Mail each customer: 'Dear [Name], you owe [AMOUNT].'", "Dear [Name], you owe [AMOUNT]."),
+    ("Send 'Dear {{name}}, pay' to all late payers", "Dear {{name}}, pay"),
+    ("Pay the invoice to <iban>", "<iban>"),
+    ("Clean the TODO list: all", "TODO"),
+    ("Note: TODO: mail [NAME] now", "TODO: mail [NAME]"),
+    ("Note: TODO: call Annabel", "TODO: call Ann"),
+    (ANOTHER_ADDRESS, "user@company.com"),
+    (ANOTHER_ADDRESS, "ann@example.com, ben@example.com"),
+)
+
+
+def fill(text: str) -> Json:
+    return {"to": TAKEN, "body": {"$text": text, "with": {"n": BOUND}}}
 
 
 @requirement("plan:placeholders")
-@pytest.mark.parametrize("text", PLACEHOLDERS)
-def test_a_placeholder_is_found_with_its_path(text: str) -> None:
-    [sentence] = find_placeholders({"to": [{"body": text}]})
-    assert sentence.startswith("/to/0/body ")
+@pytest.mark.parametrize(
+    ("arguments", "goal", "paths"),
+    [
+        *(({"to": [{"body": text}]}, None, ["/to/0/body"]) for text in PLACEHOLDERS),
+        *(({"content": text}, None, []) for text in TEXTS),
+        *(({name: text}, None, []) for name, text in NAMED_AS_CODE),
+        # A template of the goal, or another address than that of the goal.
+        *(({"body": value}, goal, ["/body"]) for goal, value in TEMPLATES),
+        ({"to": BOUND, "body": {"$text": "Dear {n}", "with": {"n": BOUND}}}, None, []),
+        (fill("Dear {n}, pay [AMOUNT]"), None, ["/to", "/body"]),
+        (fill("Dear {{name}}, {n} waits"), None, ["/to", "/body"]),
+    ],
+)
+def test_placeholders_are_found_with_their_paths_and_text_code_markup_and_bindings_are_none(
+    arguments: Json, goal: str | None, paths: list[str]
+) -> None:
+    assert [sentence.split(" ")[0] for sentence in find_placeholders(arguments, [goal, {}])] == paths
 
 
 @requirement("plan:placeholders")
@@ -180,14 +210,6 @@ GOALS = (
     ("Write to ann@example.com and ben@example.com", "ann@example.com, ben@example.com"),
     ("Write to your-team@acme.io", "Ask your-team@acme.io, please"),
 )
-TEMPLATES = (
-    ("Mail each customer: 'Dear [Name], you owe [AMOUNT].'", "Dear [Name], you owe [AMOUNT]."),
-    ("Send 'Dear {{name}}, pay' to all late payers", "Dear {{name}}, pay"),
-    ("Pay the invoice to <iban>", "<iban>"),
-    ("Clean the TODO list: all", "TODO"),
-    ("Note: TODO: mail [NAME] now", "TODO: mail [NAME]"),
-    ("Note: TODO: call Annabel", "TODO: call Ann"),
-)
 
 
 @requirement("plan:placeholders")
@@ -199,45 +221,12 @@ def test_an_address_or_a_note_of_the_goal_or_the_inputs_is_no_placeholder(goal: 
 
 
 @requirement("plan:placeholders")
-@pytest.mark.parametrize(("goal", "value"), TEMPLATES)
-def test_a_template_of_the_goal_stays_a_placeholder(goal: str, value: str) -> None:
-    assert len(list(find_placeholders({"body": value}, [goal, {}]))) == 1
-
-
-@requirement("plan:placeholders")
 def test_the_search_takes_no_longer_for_a_goal_full_of_the_same_words() -> None:
     for words in ("{{a}} ", "TODO: a ", "a@example.com "):
         texts = list[JsonValue]([words * (9_900 // len(words))] * 6 + [words] * 5_000)
         begin = time.thread_time()
         list(find_placeholders({"body": texts}, ["x" + words.strip() * 10_000, {}]))
         assert time.thread_time() - begin < 2
-
-
-@requirement("plan:placeholders")
-def test_another_address_than_that_of_the_goal_is_a_placeholder() -> None:
-    given: JsonValue = ["Write to superuser@company.com and ann@example.com", {}]
-    for value in ("user@company.com", "ann@example.com, ben@example.com"):
-        assert len(list(find_placeholders({"to": value}, given))) == 1
-
-
-@requirement("plan:placeholders")
-@pytest.mark.parametrize(("name", "text"), [*(("content", text) for text in TEXTS), *NAMED_AS_CODE])
-def test_text_code_and_markup_are_no_placeholders(name: str, text: str) -> None:
-    assert list(find_placeholders({name: text})) == []
-
-
-@requirement("plan:placeholders")
-def test_values_of_bindings_and_templates_are_no_placeholders() -> None:
-    bound: JsonValue = {"$from": "find", "pointer": "/{name}"}
-    assert list(find_placeholders({"to": bound, "body": {"$text": "Dear {n}", "with": {"n": bound}}})) == []
-
-
-@requirement("plan:placeholders")
-def test_the_default_of_a_binding_and_the_words_of_a_template_are_searched() -> None:
-    taken: JsonValue = {"$from": "find", "default": "Pay [AMOUNT]"}
-    for text in ("Dear {n}, pay [AMOUNT]", "Dear {{name}}, {n} waits"):
-        body: JsonValue = {"$text": text, "with": {"n": {"$from": "find"}}}
-        assert [fault[:5] for fault in find_placeholders({"to": taken, "body": body})] == ["/to h", "/body"]
 
 
 EMPTY_LISTS: list[tuple[JsonValue, list[JsonValue], list[str]]] = [
