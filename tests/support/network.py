@@ -80,6 +80,15 @@ async def read_request(stream: ByteStream) -> ReceivedRequest:
     return ReceivedRequest(method, path, headers, body)
 
 
+def build_reply(body: bytes | str = b"", status: int = 200, **headers: str) -> bytes:
+    """A whole HTTP response; keyword `content_type="x"` becomes the header `content-type: x`."""
+    content = body.encode() if isinstance(body, str) else body
+    fields = {"content-type": "text/html", "content-length": str(len(content)), "connection": "close"}
+    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Whatever", *(f"{name}: {value}" for name, value in fields.items() if value)]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
 @asynccontextmanager
 async def listen(
     answer: Callable[[ByteStream, ReceivedRequest], Awaitable[None]], tls: ssl.SSLContext | None = None

@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from tests.support.loop_time import pass_time
-from tests.support.network import ReceivedRequest, listen
+from tests.support.network import ReceivedRequest, build_reply, listen
 
 CHUNK = b"x" * 65_536
 
@@ -50,9 +50,7 @@ def reply_with(status: int, **headers: str) -> Manner:
     """Returns a manner that sends a short reply; keyword `retry_after="7"` becomes the header `retry-after: 7`."""
 
     async def answer(receiver: Receiver, stream: ByteStream) -> None:
-        lines = [f"HTTP/1.1 {status} Whatever", "content-length: 2", "connection: close"]
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-        await stream.send("\r\n".join([*lines, "", "no"]).encode())
+        await stream.send(build_reply("no", status, **headers))
 
     return answer
 

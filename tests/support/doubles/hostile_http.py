@@ -9,7 +9,8 @@ from typing import Any
 
 from anyio.abc import ByteStream
 
-from tests.tools.web.support import Site, build_reply, serve
+from tests.support.network import build_reply
+from tests.tools.web.support import Site, serve
 
 DENSE = f'{{"content":[],"structuredContent":{{"values":[{",".join(["[]"] * 200_000)}]}}}}'
 FINE = json.dumps({"content": [{"type": "text", "text": "fine"}]})

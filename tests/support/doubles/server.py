@@ -19,7 +19,7 @@ from tests.support.doubles import wires
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest, exclude_revision_tool, read_tools_from_text
 from tests.support.loop_time import pass_time
-from tests.support.network import ReceivedRequest, listen
+from tests.support.network import ReceivedRequest, build_reply, listen
 
 WIRES: dict[str, wires.Wire] = {
     wire.name: wire
@@ -126,16 +126,10 @@ class ProviderDouble:
         self.hung_up.set()
 
     async def _send(self, stream: ByteStream, status: int, body: Body | bytes, reply: ModelReply | None = None) -> None:
-        is_json = not isinstance(body, bytes)
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = [
-            f"HTTP/1.1 {status} {'OK' if status == 200 else 'No'}",
-            f"Content-Type: {'application/json' if is_json else 'text/html'}",
-            f"Content-Length: {len(data)}",
-            "Connection: close",
-        ]
-        head += [f"{name}: {value}" for name, value in reply.headers.items()] if reply is not None else []
-        await stream.send("\r\n".join([*head, "", ""]).encode())
+        headers = {"content-length": str(len(data)), **({} if reply is None else reply.headers)}
+        headers |= {} if isinstance(body, bytes) else {"content-type": "application/json"}
+        await stream.send(build_reply(status=status, **headers))
         end = len(data) // 2 if reply is not None and reply.breaks_off else len(data)
         for start in range(0, end, CHUNK_BYTES):
             chunk = data[start : min(start + CHUNK_BYTES, end)]

@@ -20,7 +20,7 @@ from planwarden.agent.core.tool import CallContext
 from planwarden.tools.base import Tool
 from planwarden.tools.registry import Registry
 from planwarden.tools.web.access import AddressPolicy, WebAccess
-from tests.support.network import ReceivedRequest, listen
+from tests.support.network import ReceivedRequest, build_reply, listen
 
 CONTEXT = CallContext(execution_id="e", step_id="s", call_id="c", idempotency_key="e:s:1")
 LOOPBACK = ipaddress.ip_network("127.0.0.1/32")
@@ -75,15 +75,6 @@ async def serve(routes: Mapping[str, bytes | Handler], tls: ssl.SSLContext | Non
     site = Site()
     async with listen(answer, tls) as site.port:
         yield site
-
-
-def build_reply(body: bytes | str = b"", status: int = 200, **headers: str) -> bytes:
-    """A whole HTTP response; keyword `content_type="x"` becomes the header `content-type: x`."""
-    content = body.encode() if isinstance(body, str) else body
-    fields = {"content-type": "text/html", "content-length": str(len(content)), "connection": "close"}
-    fields |= {name.replace("_", "-"): value for name, value in headers.items()}
-    lines = [f"HTTP/1.1 {status} Whatever", *(f"{name}: {value}" for name, value in fields.items() if value)]
-    return "\r\n".join([*lines, "", ""]).encode() + content
 
 
 def build_redirect(location: str, status: int = 302) -> bytes:
