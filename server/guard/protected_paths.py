@@ -7,9 +7,9 @@ asked. See docs/guard.md.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, dropwhile, islice, pairwise
+from itertools import dropwhile, islice, pairwise
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -55,6 +55,10 @@ COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar"
 """Programs that put files into a given folder."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
 """Programs and options that search the folder in which the command runs if it is given no other folder."""
+LOCKING = frozenset({"chmod", "chown", "chgrp"})
+"""Programs that can keep a host from reading its files."""
+GIVING = frozenset({"xargs", "parallel"})
+"""Programs that give a command the words that others print."""
 READING_ALL = frozenset(
     {
         *("rg", "ag", "ack", "ugrep", "rgrep", "--no-index", "tar", "bsdtar", "pax", "rsync", "zip"),
@@ -101,14 +105,30 @@ _CODE_ANYWHERE = tuple(
     for name in (*HOST_FILES, *(f"{name}/{code}" for name, codes in HOST_FOLDERS.values() for code in codes.split()))
 )
 _RECURSIVE = re.compile(r"-[A-Za-z]*[arR][A-Za-z]*|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
-_GLUED = re.compile(r"\A-[A-Za-z]*?(?:t|(?=[^A-Za-z-]))(.+)", re.DOTALL)
+_GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)
 """An option with its value in the same word."""
 _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
 """Options of programs that name the folder in which a command runs."""
+MAX_DEPTH = 8
+"""The most levels of quoted lines inside each other."""
+_DELETING_CODE = re.compile(
+    r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']"
+)
+_INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
+_NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
+_NOTE = re.compile(r"-[a-z]*m|--(?:message|body|title|notes)")
+"""Options of these programs whose value is a text for people."""
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
+_FOLDER_VARIABLE = re.compile(
+    r"\$\{(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)(?:[^\w{}][^{}]*)?\}"
+    r"|\$(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)"
+)
+_PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
+"""What may come before a line in the same word."""
+_FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
 _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
@@ -163,20 +183,20 @@ class _CallCheck:
         if _uses_variable(text):
             return "it names a variable that leads to planwarden's settings and database"
         line = self._expand(text)
-        changes = [(None, self._call.folder), *self._list_folders(line)]
+        parts = [*_list_parts(line)]
+        changes = [(None, self._call.folder), *self._list_folders(parts)]
         # The words of a command are not all that it runs: it may read a script, or run what others print.
         if re.search(r"<<|\$\(|`", line):
             changes = [(None, folder) for _, folder in changes]
         folders = [folder for _, folder in changes]
         if len(folders) > MAX_FOLDERS:
             raise TooMuch
-        refusal = self._refuse_paths(_list_candidates(line), folders)
-        parts = list_words(line) if refusal is None else ()
+        refusal = self._refuse_paths(_list_candidates(line, parts), folders)
         checks = (
             self._refuse_part(words, [folder for command, folder in changes if command in (None, words)])
             for words in parts
         )
-        return next(filter(None, checks), refusal)
+        return refusal or next(filter(None, checks), None)
 
     def _refuse_paths(self, texts: Collection[str], folders: Sequence[str]) -> str | None:
         self._words_left -= len(texts) * len(folders)
@@ -205,12 +225,13 @@ class _CallCheck:
 
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
         """Return why the command is refused if it acts on all of a folder with protected paths; None otherwise."""
-        programs = frozenset(word.rpartition("/")[2] for word in words)
         operands = _list_operands(words)
+        programs = frozenset(re.split(r"[/=!{]", word)[-1] for word in (*words[:1], *operands))
         refusal = None
-        if programs & DELETING:
+        if programs & DELETING or (programs & LOCKING and _is_recursive(words)):
             # `mv` moves all its operands but the last, and moves them to the last.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
+            moved = ["."] if _FINDS_HERE.fullmatch(" ".join(words)) else moved
             refusal = self._refuse_folders(moved, folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
             refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
@@ -268,26 +289,27 @@ class _CallCheck:
         for folder in folders:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
-    def _list_folders(self, line: str) -> Iterator[tuple[Sequence[str] | None, str]]:
-        """Yield the folders that the line may change to, by its first `MAX_FOLDERS` changes, and what runs there: the
+    def _list_folders(self, parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
+        """Yield the folders that a line may change to, by its first `MAX_FOLDERS` changes, and what runs there: the
         words of one command, or None for every command that may follow."""
         folder = self._call.folder
-        for command, change in islice(_list_changes(line), MAX_FOLDERS):
+        for command, change in islice(_list_changes(parts), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
                 folder = path if command is None else folder
                 yield command, path
 
     def _expand(self, text: str) -> str:
         """Return the text in which variables that name folders of people and programs are replaced by their values."""
-        for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"):
-            value = self._call.folder if name == "PWD" else self._environment.get(name)
-            if value and "$" in text:
-                for reference in (f"${{{name}}}", f"${name}"):
-                    self._chars_left -= text.count(reference) * len(value)
-                    if self._chars_left < 0:
-                        raise TooMuch
-                    text = text.replace(reference, value)
-        return text
+        values = {**self._environment, "PWD": self._call.folder}
+
+        def insert(match: re.Match[str]) -> str:
+            value = values.get(match[1] or match[2]) or match[0]
+            self._chars_left -= len(value)
+            if self._chars_left < 0:
+                raise TooMuch
+            return value
+
+        return _FOLDER_VARIABLE.sub(insert, text)
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
@@ -306,21 +328,43 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
                 yield key, " ".join(map(str, node))
 
 
-def _list_changes(line: str) -> Iterator[tuple[Sequence[str] | None, str]]:
-    """Yield each folder that the line changes to, after the words of the only command that runs there, if it is one."""
-    for words in list_words(line):
+def _list_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
+    """Yield each folder that a line changes to, after the words of the only command that runs there, if it is one."""
+    for words in parts:
         moves = False
         for word, following in pairwise([*words, ""]):
             if moves and not word.startswith("-"):
                 yield None, word
-            moves = word in ("cd", "pushd") or (moves and word.startswith("-"))
+            moves = word in ("cd", "pushd", "chdir") or (moves and word.startswith("-"))
+            if moves and not following:
+                yield None, "~"
             if option := _RUNS_IN.fullmatch(word):
                 yield words, option[1] or option[2] or following
 
 
-def _list_candidates(line: str) -> frozenset[str]:
+def _list_parts(line: str, depth: int = 0) -> Iterator[list[str]]:
+    """Yield the words of each part of the line, and of each word in it that may be a line or code itself."""
+    is_code = depth > 0 or ("<<" in line and _INTERPRETER.search(line) is not None)
+    if is_code and _DELETING_CODE.search(line):
+        # What code does with a path is not read.
+        yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
+    operands: list[str] = []
+    for words in list_words(line):
+        yield words
+        programs = {word.rpartition("/")[2] for word in words}
+        operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
+        if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING):
+            for before, word in pairwise(("", *words)):
+                is_note = _NOTE.fullmatch(before) or _NOTE.match(word)
+                if re.search(r"[\s(]", word) and not (is_note and programs & _NOTES):
+                    yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1)
+    if not GIVING.isdisjoint(operands):
+        yield operands
+
+
+def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:
     """Return what may be a path in the command line."""
-    words = {word for words in list_words(line) for word in words}
+    words = {word for words in parts for word in words}
     pieces = words | set(_SPLIT.split(line)) | {piece for word in words for piece in _SPLIT.split(word)}
     # A path may be glued to an option.
     return frozenset(pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None})
@@ -336,14 +380,19 @@ def _list_operands(words: Sequence[str]) -> list[str]:
 
 
 def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
-    is_recursive = any(_RECURSIVE.fullmatch(word) for word in words)
-    return bool(programs & READING_ALL or (programs & READING_MUCH and is_recursive))
+    return bool(programs & READING_ALL or (programs & READING_MUCH and _is_recursive(words)))
+
+
+def _is_recursive(words: Sequence[str]) -> bool:
+    return any(_RECURSIVE.fullmatch(word) for word in words)
 
 
 def _runs_planwarden(text: str) -> bool:
     """Return whether the command line runs planwarden, directly or behind a wrapper, other than to read."""
-    inner = InnerCommands(text).list_words()
-    return any(_decides(words, is_sure=inner.get(tuple(words), True)) for words in chain(list_words(text), inner))
+    sure: dict[tuple[str, ...], bool] = dict.fromkeys(map(tuple, _list_parts(text)), False)
+    sure.update(dict.fromkeys(map(tuple, list_words(text)), True))
+    sure.update(InnerCommands(text).list_words())
+    return any(_decides(words, is_sure=is_sure) for words, is_sure in sure.items())
 
 
 def _decides(words: Sequence[str], *, is_sure: bool) -> bool:

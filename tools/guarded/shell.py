@@ -43,9 +43,10 @@ _GROUP = re.compile(
 _PROGRAM = r"[A-Za-z0-9_./][A-Za-z0-9_./:@%+-]*"
 _PIECE = r"(?s)((?:[ \t]|\\\n)+)|\\(.)|'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|([^\\'\" \t]+)"
 _LOOSE = (
-    r"(?s)(?P<nothing>\\\n)|\\(?P<escaped>.)|\$?'(?P<single>[^']*)'?|\$?\"(?P<double>(?:[^\"\\]|\\.)*)\"?"
-    r"|(?P<end>[`();|&\n<>])|(?P<blank>\s)|(?P<text>[^\\'\"`();|&\n<>\s]+)"
+    r"(?s)(?P<nothing>\\\n)|\\(?P<escaped>.)|(?P<ansi>\$)?'(?P<single>[^']*)'?|\$?\"(?P<double>(?:[^\"\\]|\\.)*)\"?"
+    r"|(?P<end>[`();|&\n<>])|(?P<blank>\s)|(?P<text>(?:[^\\'\"`();|&\n<>\s$]|\$(?!['\"]))+)"
 )
+_ESCAPE = re.compile(r"(?s)\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|.)")
 
 
 class ShellCommand(msgspec.Struct, frozen=True):
@@ -112,10 +113,18 @@ def list_words(line: str) -> Iterator[list[str]]:
                 words = []
         elif match.lastgroup != "nothing":
             double = match["double"]
-            word = (word or "") + (match["escaped"] or match["single"] or match["text"] or _unquote(double or ""))
+            single = _ESCAPE.sub(_unescape, match["single"]) if match["ansi"] else match["single"]
+            word = (word or "") + (match["escaped"] or single or match["text"] or _unquote(double or ""))
             if double and ("$(" in double or "`" in double):
                 yield from list_words(double)
     yield words if word is None else [*words, word]
+
+
+def _unescape(match: re.Match[str]) -> str:
+    kind, digits = match[1][:1], match[1][1:]
+    if kind.isdigit():
+        return chr(int(match[1], 8) % 256)
+    return chr(int(digits, 16)) if digits and int(digits, 16) < 0x110000 else kind
 
 
 def _unquote(double: str) -> str:

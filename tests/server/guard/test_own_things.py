@@ -97,6 +97,33 @@ TAKES_AWAY = (
     *("rm -rf ~/own", "mv ~/.local ~/x", "rm -rf ../.l*", "rm -rf .claude", "rm -r ~/.gemini", "rm -rf ~/.local"),
     *("rm -r ../.local/share", "mv ~/.local mine", "mv ~/own ~/mine", "rm -rf ~/own/codex", "rm -rf ~/.[a-z]*"),
     *("mv .claude old", "cd ~ && rm -rf own", "rm -rf -- ~/own/", "find ~/.local -delete", "rm -rf ../shop"),
+    *("sh -c 'rm -rf ~/.local/share'", 'bash -c "cd ~ && rm -rf own"', "eval 'cd ~' && rm -rf own", "cd && rm -rf own"),
+    *("env -S 'rm -rf ../.local'", "env -C ~ rm -rf own", "xargs rm -rf <<< ~/own", "echo ~/.local | xargs rm -rf"),
+    *("find ~ -name own -exec sh -c 'rm -rf $1' x {} +", "find . -exec sh -c 'cd ~; rm -rf own' ';'"),
+    *("cd ~/own && find -name codex -exec rm -rf {} +", "cd ~/.local && find -delete", "rm -rf ~/.loc*/share"),
+    *(
+        "rm -rf ~/{own,x}",
+        "{rm,-rf,../own}",
+        "rm -rf $'\\x2e\\056/own'",
+        "$'\\162m' -rf ../o$'wn'",
+        "rm -rf ${HOME%/}/own",
+    ),
+    *(
+        "bash <<< 'rm -rf ../own'",
+        "sh <<E\ncd ~\nrm -rf own\nE",
+        "bash -c \"bash -c 'rm -rf ../own'\"",
+        "r\\m -rf ../ow'n'",
+    ),
+    *(
+        "python3 -c 'import shutil; shutil.rmtree(\"../own\")'",
+        "python3 <<E\nfrom shutil import *\nrmtree('../own')\nE",
+    ),
+    *('python3 -Ic \'import subprocess as s; s.run(["rm", "-rf", "../own"])\'', "trap 'rm -rf ../own' EXIT"),
+    *("git -c alias.x='!rm -rf ~/own' x", "make -f - <<< 'x:; rm -rf ../own'", "make --eval='x:; rm -rf ../own' x"),
+    *(
+        "awk 'BEGIN { system(\"rm -rf ../own\") }'",
+        "tar cf x . --checkpoint=1 --checkpoint-action=exec='rm -rf ../own'",
+    ),
 )
 
 
@@ -144,6 +171,21 @@ DELETES_OR_WRITES = (
     *("env -C ~/data sh <<EOF\nrm -rf planwarden\nEOF", "env -C ~/data $(echo rm -rf planwarden)"),
     *("env --chdir=../data cat planwarden/planwarden.toml", "git -C ~/data show x:planwarden/planwarden.toml"),
     *("make -C ~/data -f planwarden/planwarden.toml", "7za a x.7z ~/data", "cd -- ~/data; cat planwarden/x"),
+    *("fd . ~ -xrm", "fd . ~ --exec=rm", "fd -uXrm . ~", "parallel 'rm -rf {}' ::: ~/own", "chmod -R 0 ~/own"),
+    *("rsync -e 'rm -rf ~/own' a b:", "rsync -a --delete x/ ~/own", "ssh -oProxyCommand='rm -rf ~/own' x"),
+    *("tar -xf x --to-command='rm -rf ~/own'", "git clone -u 'rm -rf ~/own' . x", 'perl -e \'rename "../own", "x"\''),
+    *(
+        "git clone --conf=core.pager='rm -rf ~/own' a",
+        "git fetch --upload-pack='rm -rf ~/own' .",
+        "EDITOR='rm -rf ~' vipe",
+    ),
+    *("node -e 'fs.rmSync(\"../own\", {})'", "ruby -e 'FileUtils.rm_rf \"../own\"'", "tmux new -d 'rm -rf ~/own'"),
+    *(
+        "vim -c '!rm -rf ~/own'",
+        "sqlite3 x '.shell rm -rf ~/own'",
+        "sh -c 'cat ~/da\\ta/planwarden/x'",
+        "chdir ~; rm -rf own",
+    ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
     *("echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml", "tee ~/own/claude/agents/a.md"),
@@ -172,6 +214,16 @@ DECIDES = (
     *("python -XX -c 'import planwarden'", "python -bWX -c 'import planwarden'"),
     *("python -X dev -c 'import planwarden'", "python -Wimport -Bc 'import planwarden'"),
     *("uv run python -W ignore -c 'import planwarden'", "python -IX dev -mplanwarden approve 1"),
+    *(
+        "perl -e 'system(\"planwarden approve 1\")'",
+        "git -c alias.x='!planwarden approve 1' x",
+    ),
+    *("node -e 'x.execSync(\"planwarden approve 1\")'", "tar -xf x --to-command='planwarden approve 1'"),
+    *(
+        "ssh -oProxyCommand='planwarden approve 1' x",
+        "GIT_EDITOR='planwarden approve 1' git commit",
+        "a$'\\x2e'; planw$'arden' trust x",
+    ),
     *("grep x $PLANWARDEN_HOME/x", "node -e 'process.env.PLANWARDEN_HOME'", "export PLANWARDEN_HOME=/x; git status"),
 )
 NAMES_THE_HOME = (
@@ -211,6 +263,10 @@ ORDINARY = (
         "grep -C 3 x notes.txt",
         "tar -C lib -xf x",
     ),
+    *("git commit -m 'rm -rf ~/.local (really)'", "gh pr create --title x --body 'Do not rm -rf ~ (please)'"),
+    *("rg 'rm -rf ~' docs", "find . -name x | xargs rm -f", "bash -c 'cd src && rm -rf build'", "sh -c 'rm x; ls ~'"),
+    *("python -c \"import os; os.remove('x'.replace('.', '/'))\"", "sed -i 's/remove(x)/delete(y)/' src/a.py"),
+    *("cat > a.py <<E\nos.remove('..')\nE", "git commit -F - <<E\nRemove (see ../x) and move ~ away\nE"),
     *("find src -name '*.pyc' -delete", "rg TODO", "grep -rn x .", "git clean -n", "docker run --rm -v ~:/x y"),
     "curl -d '[" + ",".join(['{"a":[1,2],"b":{"c":"x/y"}}'] * 300) + "]' https://example.com/a?b=c",
     "rm -f " + "a " * 8_000 + "; rm a" * 1_000,
