@@ -19,8 +19,9 @@ from planwarden.server.guard.calls import MAX_FOLDER_CHARS, GuardedCall
 from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.hosts import HostName
+from planwarden.tools.guarded.programs import find_program, read_options
 from planwarden.tools.guarded.shell import RESERVED, list_words
-from planwarden.tools.guarded.wrappers import RUNNERS, WRAPPERS, InnerCommands
+from planwarden.tools.guarded.wrappers import InnerCommands
 
 MAX_WORDS = 4_000
 """The most words of one call that are looked up on the disk; those of a command line count once for each folder."""
@@ -397,21 +398,19 @@ def _runs_planwarden(text: str) -> bool:
 
 def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
     words = [*dropwhile(lambda word: "=" in word or word in RESERVED, words)]
-    name = "".join(words[:1]).rpartition("/")[2].rstrip("0123456789.")
-    if name == "python":
-        options = words[1:]
-        while options and not re.match("-[A-VYZa-z]*[cm]|[^-]", options[0]):
-            del options[: 2 if re.fullmatch("-[A-VYZa-z]*[WX]|--check-hash-based-pycs", options[0]) else 1]
-        option = re.match("(?s)-[A-VYZa-z]*?([cm])(.*)", "".join(options[:1]))
-        ran = options if option is None else [*filter(None, option.groups()[1:]), *options[1:]]
-        if option is not None and option[1] == "c":
-            return PROGRAM in "".join(ran[:1])
-        words = ran if ran and _is_planwarden(ran[0]) else words
+    program = find_program("".join(words[:1]))
+    if program is not None and program.then == "module":
+        options, _, rest = read_options(program, words[1:], 0)
+        option = options[-1] if options and options[-1].kind == "line" else None
+        if option is not None and option.name == "c":
+            return PROGRAM in (option.value or "")
+        ran = rest if option is None else [option.value or "", *rest]
+        words = [*ran] if ran and _is_planwarden(ran[0]) else words
     if words and _is_planwarden(words[0]):
         command = _find_command(words[1:])
         return (command not in READING or "--yes" in words) if is_sure else command in DECIDING
     # The options of a wrapper may be unknown.
-    is_wrapper = name == "python" or name in WRAPPERS or name in RUNNERS
+    is_wrapper = program is not None and program.then not in ("git", "nothing")
     return is_wrapper and any(
         _is_planwarden(word) and _find_command(words[index : index + MAX_OPTIONS]) in DECIDING
         for index, word in enumerate(words, 1)

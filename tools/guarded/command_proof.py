@@ -9,14 +9,16 @@ import os.path
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
+import msgspec
+
+from planwarden.tools.guarded.programs import PROGRAMS, Option, Program, find_program, read_options
 from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, read_commands
 
 NOT_THERE = ""
 """The reason when no part of the line is the wanted command."""
 MAX_DEPTH = 4
-"""The most levels of shells (as in `bash -c`) and groups inside each other."""
+"""The most levels of shells (as in `bash -c`), groups and wrappers inside each other."""
 _REDIRECTION = r"[ \t](?:[12&]?>{1,2}|2>)[ \t]?[A-Za-z0-9_./-]+(?=[ \t\n;|&)]|\Z)"
 _COMMENT = r"(?m:^|[ \t])#[^\n'\"\\]*"
 _HARMLESS_PATH = r"PATH=(?:\.|[\w-]+)(?::(?:\.|[\w-]+))*(?=[ \t])"
@@ -32,19 +34,8 @@ _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
 _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
 _TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
 _SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
-_WRAPPER_WORD = (
-    r"-[nkiq]|-?[0-9]+(?:\.[0-9]+)?[smhd]?|--(?:foreground|preserve-status|frozen|locked|no-sync|all-extras)|-[ioe][L0]"
-    rf"|--(?:all-groups|no-cache|no-dev|offline|quiet)|--(?:extra|group|python|with)(?:=[\w.-]+)?"
-    rf"|--(?:signal|kill-after)=\w+|--|{_ASSIGNMENT}"
-)
-_WITH_VALUE = frozenset({"--extra", "--group", "--python", "--with"})
-"""Options of `uv run` whose value may be the next word."""
-_PASSING = {
-    **dict.fromkeys(("timeout", "nice", "ionice", "nohup", "env", "command", "stdbuf", "caffeinate"), ""),
-    **dict.fromkeys(("uv", "poetry", "pipenv", "hatch", "pdm", "rye"), "run"),
-    **dict.fromkeys(("bundle", "npm", "pnpm", "mise"), "exec"),
-}
-"""Programs that exit with the exit code of the command that they run, and the word before that command, if any."""
+_FROM_PATH = r"(?:/(?:usr/(?:local/)?)?bin/)?[\w.-]+"
+"""A shell or wrapper that no model wrote."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
 _BLIND = frozenset(
@@ -61,22 +52,9 @@ _ACTIVATE = r"(?:[\w./-]*/)?\.?v?env/bin/activate"
 _SET = r"(?:-[eux]*(?:o (?:pipefail|errexit|nounset|xtrace))?(?: |\Z))*"
 _SCRIPT_OPTION = r"-[lceux]*c[lceux]*"
 _FAILURE = r"exit [1-9][0-9]?|false"
-_RUNS_NOTHING = (
-    r"-h|--(?:help|version|dry-run|just-print|recon|collect-?only|co|question|ignore-errors|touch|list|list-tests"
-    r"|listTests|fixtures|fixtures-per-test|funcargs|markers|cache-show|no-?run|notest|setup-?plan|setup-?only"
-    r"|if-present|pass-?with-?no-?tests|exit-zero|suppress-[a-z-]+)(?:=.*)?|-D(?:skipTests|maven\.test\.).*"
-)
-"""Options that keep a program from running what it is asked to, or from failing."""
-_FLAGS = r"-[abd-jlqs-zA-VX-Z]*"
-"""The beginning of a word in which an option of pytest follows others that take no value."""
-_OVERRIDES = rf"(?:{_FLAGS}o[ =]?|--override-ini[ =])(?!(?:log|junit|verbosity)_)[A-Za-z_]+ *=.*"
-"""What gives pytest a setting that may keep it from running tests."""
 _PROGRAM_VARIABLE = r"(?i:(?P<tool>\w*(?:PYTEST|PYTHON|NPM|CARGO)|PY|GO|UV)|\w*(?:_CMD|COMMAND|RUNNER)|CMD)[:?+!]*"
 """The name of a variable of make that usually holds a program, or a tool that tests."""
-_TOOL = (
-    r"(?:python|pypy|pytest|py\.test|unittest|coverage|tox|nox|uvx?|poetry|go|gotestsum|cargo|cross|p?np[mx]|yarn|node"
-    r"|jest|vitest)[0-9.]*"
-)
+_SETS_SHELL = r"\.?SHELL(?:FLAGS)?|PATH|[A-Z]*MAKE[A-Z]*"
 _IDLE = frozenset(
     {
         *("", "true", ":", "echo", "printf", "exit", "ls", "cat", "pwd", "date", "id", "whoami", "uname", "hostname"),
@@ -86,36 +64,23 @@ _IDLE = frozenset(
     }
 )
 """Programs that test nothing and end with 0."""
-_RUNS_NOTHING_IN = {
-    # make inserts the values of `ARGS='|| true'` and `PYTEST=true` into the lines that it runs.
-    "make": (
-        r"(?s)-.*|(?:\.?SHELL(?:FLAGS)?|PATH)[:?+!]*=.*|[A-Z]*MAKE[A-Z]*[:?+!]*=.*|[^=]*=(?:.*[;|&\n`$#<>()!].*"
-        rf"|(?:.*/)?(?:true|:|echo|printf|exit)(?: .*)?|(?:.* )?(?:{_RUNS_NOTHING}|{_FLAGS}V+|-[qsvxl]*h\w*)(?: .*)?"
-        rf"|(?:.* )?{_OVERRIDES})"
-    ),
-    # pytest reads `-qo addopts=--co` as `-q -o addopts=--co`.
-    "pytest": rf"{_FLAGS}[hV].*|(?:{_FLAGS}o=?|--override-ini=)?(?!(?:log|junit|verbosity)_)[A-Za-z_]+[ ]*=.*|@.*",
-    # npm takes the beginning of an option for the option, and reads `-sv` as `-s -v`.
-    **dict.fromkeys(
-        ("npm", "pnpm", "yarn"),
-        r"--(?:vers|usa|hel|dry|scr|ignore-s|if-|node-o|userc|globalc).*|-[A-Za-z]*[vhH?][A-Za-z]*",
-    ),
-    "ruff": r"-[nqsv]*[ew].*|--(?:show-(?:files|settings)|watch|add-noqa).*",
-    "go": r"--?(?:exec|toolexec|list|overlay|n|c)(?:=.*)?|version|env|help",
-    "cargo": r"--config(?:=.*)?",
-    "ctest": r"-N|--show-only.*|--print-labels",
-    **dict.fromkeys(("gradle", "gradlew"), r"-m|-x.*|--exclude-task.*"),
-    **dict.fromkeys(("mvn", "mvnw"), r"-v|-fn|--fail-never|(?:--define=)?(?:skipTests|maven\.test\.).*"),
-    "tox": (
-        r"-[qv]*[aln]|--(?:listenvs|showconfig).*|l|list|c|config|d|devenv|q|quickstart|e|exec|de|depends|schema|man"
-    ),
-    "just": r"-[qv]*[nlse]|--(?:show|summary|dump|evaluate|choose|edit|init|fmt|shell|set|command).*",
-}
-_HARMLESS_IN_MAKE = (
-    r"-[skBwrRSO]+|-[jl][0-9.]*|--(?:(?:jobs|load-average|output-sync|debug)(?:=\w+)?|silent|quiet|keep-going|trace"
-    r"|always-make|(?:no-)?print-directory|no-builtin-(?:rules|variables)|warn-undefined-variables)"
-)
-_OTHER_PLACE = r"(?:-c|-C|--(?:rootdir|confcutdir|config-file|directory|project|prefix|manifest-path|cwd))=?(.*)"
+_OTHER = Program("color no-color quiet silent verbose")
+"""The options of programs that nobody knows."""
+
+
+class _Reading(msgspec.Struct):
+    """A command, and each command behind a program that exits with its exit code."""
+
+    stages: list[Sequence[str]]
+    """The words of each, from the outermost, and of the innermost without its options."""
+    folders: list[str] = []
+    """The folders that these programs enter."""
+    places: list[str] = []
+    """Other paths that they use."""
+    unknown: list[str] = []
+    """Words by which the innermost may do something else than it is asked to."""
+    program: Program | None = None
+    """What is known about the innermost."""
 
 
 def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bool]) -> str | None:
@@ -133,14 +98,15 @@ def _explain(
         return "planwarden cannot read its command line (variables, substitutions, groups or loops)"
     reason: str | None = NOT_THERE
     for index, command in enumerate(commands):
-        words, moves = _read_make(_unwrap(command.words))
-        entered = _follow(_find_folders(commands[:index], folders), moves)
+        reading = _read(command.words)
+        words = reading.stages[-2]
+        entered = _follow(_find_folders(commands[:index], folders), reading.folders)
         script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
             # A command of the inner line is proven if the outer line also proves the shell or group that runs it.
             why = _explain(script, entered, root, fits, depth + 1, is_group=words[0] in _GROUPS)
         else:
-            why = _explain_words(words, entered, root) if fits(shlex.join(words)) else NOT_THERE
+            why = _explain_reading(reading, entered, root, fits)
         if why != NOT_THERE:
             is_blind = any(_is_blind(each, root) for each in commands[:index])
             reason = why or (_BLINDED if is_blind else _explain_zero(commands, index, is_group=is_group))
@@ -161,111 +127,127 @@ def _simplify(line: str) -> str:
     return re.sub(_SAME_EXIT, "exit", re.sub(_TEST, r"test \1", re.sub(_NOT, "not ", line)))
 
 
-def _find_program(words: Sequence[str]) -> str:
-    """Return the program's name without its folder; for `python -m pytest` it is `pytest`."""
-    name = words[0].rpartition("/")[2]
-    module = (
-        list(words[words.index("-m") + 1 :][:1])
-        if "-m" in words and re.fullmatch(r"python[0-9.]*|coverage", name)
-        else []
-    )
-    return "".join(module) or name
-
-
-def _read_make(words: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Return the words of a `make` command without options that change neither what runs nor whether it fails, and the
-    folders that it enters. The words of other commands stay as they are."""
-    if _find_program(words) != "make":
-        return words, ()
-    rest, others, moves = list(words[1:]), [words[0]], list[str]()
-    while rest:
-        word = rest.pop(0)
-        if move := re.fullmatch(r"(?:-C|--directory)=?(.*)", word):
-            moves.append(move[1] or (rest.pop(0) if rest else ""))
-        elif word in ("-j", "--jobs") and rest and rest[0].isdigit():
-            rest.pop(0)
-        elif not re.fullmatch(_HARMLESS_IN_MAKE, word):
-            others.append(word)
-    return others, tuple(moves)
-
-
 def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
     for move in moves:
         folders = frozenset(os.path.normpath(os.path.join(each, move)) for each in folders)
     return folders
 
 
-def _explain_words(words: Sequence[str], folders: frozenset[str], root: str) -> str | None:
+def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits: Callable[[str], bool]) -> str | None:
     """Return why the command proves nothing wherever it is in its line; None if there is no such reason."""
-    if _stops(words) or (_find_program(words) == "make" and any(map(_holds_idle_program, words[1:]))):
-        return "its options keep it from running, or from failing"
-    return None if _is_in(root, folders, words) else "it ran in another folder"
+    words = next((words for words in reading.stages if fits(shlex.join(words))), None)
+    if words is None:
+        return NOT_THERE
+    for word in reading.unknown:
+        # A word counts if it is wanted, so that no other word may be in its place.
+        other = re.sub(r"[A-Za-z]", "x", word)
+        if fits(shlex.join([each if each != word else other for each in words])):
+            return f"its options may keep it from running, or from failing: `{word[:60]}`"
+    return None if _is_in(root, folders, reading.places) else "it ran in another folder"
 
 
-def _stops(words: Sequence[str]) -> bool:
-    """Return whether an option keeps the command from running what it is asked to, or from failing."""
-    program = _find_program(words)
-    stopping = _RUNS_NOTHING_IN.get(program, r"(?!)")
-    # What pytest's `-k` selects may look like a setting.
-    options = [word for before, word in pairwise(words) if (program, before) != ("pytest", "-k")]
-    return any(re.fullmatch(_RUNS_NOTHING, word, re.IGNORECASE) or re.fullmatch(stopping, word) for word in options)
+def _read(words: Sequence[str]) -> _Reading:
+    """Read the command and what it runs; where that may be something else, the command itself is the innermost."""
+    reading = _Reading([words])
+    for _ in range(MAX_DEPTH):
+        program = find_program(words[0])
+        if program is None or not program.exits or not re.fullmatch(_FROM_PATH, words[0]):
+            break
+        options, _, rest = read_options(program, words[1:], 0)
+        if program.behind and re.fullmatch(program.behind, "".join(rest[:1])):
+            more, _, rest = read_options(program, rest[1:], 0)
+            options += more
+        elif program.behind:
+            break
+        rest = rest[program.operands :]
+        if not rest or not all(map(_is_harmless, options)):
+            break
+        words = rest
+        reading.stages.append(words)
+        _note(reading, options, [])
+    reading.stages.append([words[0], *_read_innermost(reading, words, 0)])
+    return reading
 
 
-def _holds_idle_program(word: str) -> bool:
-    """Return whether the word gives a variable of make a command that may test nothing."""
-    name, _, value = word.partition("=")
-    variable = re.fullmatch(_PROGRAM_VARIABLE, name)
-    if variable is None or re.fullmatch(r"[0-9.]+", value):
+def _is_harmless(option: Option) -> bool:
+    is_assignment = option.kind == "setting" and re.fullmatch(_ASSIGNMENT, option.word)
+    return bool(is_assignment) or option.kind not in ("line", "setting", "unknown")
+
+
+def _note(reading: _Reading, options: Sequence[Option], operands: Sequence[str]) -> None:
+    reading.folders += [option.value or "" for option in options if option.kind == "folder"]
+    reading.places += [option.value or "" for option in options if option.kind == "place"]
+    reading.places += [word for word in operands if "/" in word or word == ".."]
+    reading.unknown += [option.word for option in options if option.kind in ("line", "unknown")]
+
+
+def _read_innermost(reading: _Reading, words: Sequence[str], depth: int) -> list[str]:
+    """Note what the options of the innermost command mean, and return its words without them."""
+    reading.program = find_program(words[0])
+    program, rest, before = reading.program or _OTHER, words[1:], list[str]()
+    if program.then == "module" and (not program.behind or rest[:1] == [program.behind]):
+        before = [*rest[:1]] if program.behind else []
+        options, _, rest = read_options(program, rest[len(before) :], 0)
+        if options and options[-1].name == "m" and depth < MAX_DEPTH:
+            module = options.pop().value or ""
+            _note(reading, options, [])
+            return [*before, "-m", module, *_read_innermost(reading, [module, *rest], depth + 1)]
+        _note(reading, options, [])
+        program = _OTHER
+    elif program.then == "module":
+        reading.unknown += [*rest[:1]] or [words[0]]
+    options, operands, behind = read_options(program, rest, len(rest))
+    reader = PROGRAMS.get(program.tail)
+    more, others, _ = read_options(reader, behind, len(behind)) if reader is not None else ([], [*behind], ())
+    _note(reading, [*options, *more], [*operands, *others])
+    reading.unknown += [word for word in operands if not re.fullmatch(program.only, word)]
+    reading.unknown += [word for word in others if not re.fullmatch((reader or program).only, word)]
+    if program is PROGRAMS["make"]:
+        reading.unknown += [word for word in (*operands, *others) if not _is_harmless_setting(word)]
+    return [*before, *operands, *others]
+
+
+def _is_harmless_setting(word: str) -> bool:
+    """Return whether a word given to make certainly gives no variable a value with which nothing may be tested."""
+    name, equals, value = word.partition("=")
+    if not equals:
+        return True
+    if re.fullmatch(_SETS_SHELL, name.rstrip(":?+!")) or re.search(r"[;|&\n`$#<>()!]", value):
         return False
-    words = _unwrap(value.split() or [""])
-    program = _find_program(words)
-    if variable["tool"] is None and value.split() == [program]:
-        return program in _IDLE
-    is_unread = _PASSING.get(program) in ("", *words[1:2]) and len(words) > 2 and not words[-1].startswith("-")
-    has_code = any(re.fullmatch("-[A-Za-z]*c", option) for option in words)
-    is_tool = re.fullmatch(_TOOL, program) is not None and (program != "coverage" or words[1:2] == ["run"])
-    return not is_tool or is_unread or has_code or _stops(words)
+    words = value.split()
+    variable = re.fullmatch(_PROGRAM_VARIABLE, name)
+    if variable is None:
+        options, _, _ = read_options(PROGRAMS["pytest"], words, len(words))
+        is_idle = words[:1] != [] and words[0].rpartition("/")[2] in ("true", ":", "echo", "printf", "exit")
+        return not is_idle and all(option.kind != "unknown" for option in options)
+    if re.fullmatch(r"[0-9.]+", value):
+        return True
+    reading = _read(words or [""])
+    if variable["tool"] is None and len(words) == 1 and "/" not in value:
+        return value not in _IDLE
+    program = reading.program
+    is_tool = program is not None and (program.then in ("nothing", "module") or (program.exits and program.behind))
+    return bool(is_tool) and not reading.unknown
 
 
-def _is_in(root: str, folders: frozenset[str], words: Sequence[str]) -> bool:
+def _is_in(root: str, folders: frozenset[str], places: Sequence[str]) -> bool:
     """Return whether the command certainly runs in the root or below, and on no path outside of the root."""
-    # `--rootdir=/tmp` and a plain `/tmp/other` lead elsewhere. Where the output of a program goes does not matter.
-    operands = [
-        word if match is None else match[1]
-        for word in words[1:]
-        if (match := re.fullmatch(_OTHER_PLACE, word)) or "/" in word or word == ".."
-    ]
-    operands = [word for word in operands if not word.startswith("-")]
-    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *operands)}
+    paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *places)}
     return bool(folders) and all(path == root or path.startswith(f"{root.rstrip('/')}/") for path in paths)
 
 
-def _unwrap(words: Sequence[str]) -> Sequence[str]:
-    """Return the words behind programs that pass on their command's exit code, such as `timeout 600` and `uv run`."""
-    while (word := _PASSING.get(name := words[0].rpartition("/")[2])) is not None:
-        rest = list(words[1:])
-        if word and rest[:1] != [word]:
-            break
-        rest = rest[1:] if word else rest
-        while rest and re.fullmatch(_WRAPPER_WORD, rest[0]):
-            del rest[: 2 if name == "uv" and rest[0] in _WITH_VALUE else 1]
-        if not rest or rest[0].startswith("-"):
-            break
-        words = rest
-    return words
-
-
 def _strip(command: ShellCommand) -> Sequence[str]:
-    """Return the words without `!`, which `_explain` writes as `not`, and without what `_unwrap` leaves out."""
-    words = _unwrap(command.words)
-    return _unwrap(words[1:]) if words[0] == "not" and len(words) > 1 else words
+    """Return the words without `!`, which `_explain` writes as `not`, and without the programs that run it."""
+    words = command.words[1:] if command.words[0] == "not" and len(command.words) > 1 else command.words
+    return _read(words).stages[-2]
 
 
 def _find_script(words: Sequence[str]) -> str | None:
     """Return the line that a group or a shell runs, after a `set` of the shell's options; None for other words."""
     if words[0] in _GROUPS:
         return words[1]
-    if len(words) < 3 or words[0].rpartition("/")[2] not in _SHELLS or not re.fullmatch(_SCRIPT_OPTION, words[-2]):
+    is_shell = re.fullmatch(_FROM_PATH, words[0]) and words[0].rpartition("/")[2] in _SHELLS
+    if len(words) < 3 or not is_shell or not re.fullmatch(_SCRIPT_OPTION, words[-2]):
         return None
     options = [words[-2].replace("c", "").replace("l", ""), *words[1:-2]]
     options = [option for option in options if option not in ("-", "-l", "--login")]
@@ -304,7 +286,7 @@ def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: boo
 def _is_blind(command: ShellCommand, root: str) -> bool:
     words = _strip(command)
     if words[0] in ("source", ".") and len(words) == 2 and re.fullmatch(_ACTIVATE, words[1]):
-        return not _is_in(root, frozenset({root}), words)
+        return not _is_in(root, frozenset({root}), words[1:])
     if words[0] in _EXPORTS:
         return not all(re.fullmatch(_ASSIGNMENT, word) for word in words[1:])
     option = "".join(words[1:2])[:2]

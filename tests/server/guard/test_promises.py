@@ -130,6 +130,12 @@ def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: s
         ("make test ARGS=-qh", "its options"),
         ("make test ARGS='-k x -VV'", "its options"),
         ("make test PATH=/tmp", "its options"),
+        ("/tmp/env make test", "has succeeded since. Run it."),
+        ("/tmp/bash -c 'make test'", "has succeeded since. Run it."),
+        ("uv run --project sub pytest ../../other", "in another folder"),
+        ("env -C src make test -C ../..", "in another folder"),
+        ("make test PYTHON='coverage report'", "its options"),
+        ("make test PYTHON=coverage", "its options"),
         ("uv run --with echo -- echo pytest", "has succeeded since. Run it."),
         ("npm exec --with echo pytest", "has succeeded since. Run it."),
     ],
@@ -153,6 +159,19 @@ def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line:
         ("mvn test", ("-v", "-DskipTests", "-D skipTests")),
         ("tox", ("-l", "list", "config", "exec -- true")),
         ("just test", ("-n",)),
+        ("pytest", ("--collect-o", "--setup-o", "-p no:python", "--pyargs os", "--ignore=tests", "-k x --co", "-- @a")),
+        ("npm test", ("--if", "--no-workspaces", "-- --passWithNoT", "-- --watch=true list", "-- list")),
+        ("ruff check", ("--exit-z", "--select X", "--exclude .")),
+        ("go test", ("-run X ./...", "-c ./...", "-vet=off -n")),
+        ("cargo test", ("--no-r", "--doc", "-- --list", "--config x")),
+        ("gradle test", ("--dry", "-PskipTests", "-x :app:test", "--exclude-task=test")),
+        ("jest", ("--showC", "--listT", "--onlyChanged")),
+        ("tox", ("--notes", "-e py -- --co", "c", "-av")),
+        ("mypy", ("--versio", "-c x=1", "--help")),
+        ("./check.sh", ("--fast", "-n")),
+        ("python manage.py test", ("--list", "-k x")),
+        ("uv run pytest", ("--co", "-V")),
+        ("timeout 9 make test", ("-n", "PYTEST=true")),
     ],
 )
 def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_programs(
@@ -163,10 +182,40 @@ def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_progra
         when=CallPattern(("Edit",)),
         requires=CallPattern(("Bash",), {"command": {"prefix": [command]}}),
     )
-    assert not judge_promises([promise], [EDIT, run(f"{command} -q")], "/r", {}).owed
+    assert not judge_promises([promise], [EDIT, run(command)], "/r", {}).owed
     for option in options:
         [owed] = judge_promises([promise], [EDIT, run(f"{command} {option}")], "/r", {}).owed
         assert "its options" in owed.reason, option
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("pytest", ("-o cache_dir=x", "-n 4", "-xvs --tb=short", "--cov=src --cov-report xml", "-p no:cacheprovider")),
+        ("pytest", ("-ra --durations=5", "--junitxml /tmp/x.xml", "--maxfail 1", "tests/test_a.py::test_b")),
+        ("gradle build", ("-x lint", "-x :app:spotlessCheck", "--info --no-daemon", "--exclude-task=checkstyleMain")),
+        ("tox", ("-e py -- -n 4", "run -e py", "-p 4", "-qq -e py312 -- tests/test_a.py")),
+        ("npm test", ("-w web", "-- --ci --coverage", "--silent", "-- src/a.test.ts", "-- --watch=false")),
+        ("cargo test", ("--workspace --all-features", "-p web", "-- --nocapture --test-threads=1", "-j 4")),
+        ("go test", ("./...", "-race -v ./...", "-count=1 -timeout 5m ./...", "--cover ./...")),
+        ("mvn test", ("-B -q", "-pl web -am", "-T 1C", "-ntp")),
+        ("make test", ("-j", "-j 4", "-C src", "--output-sync V=1")),
+        ("uv run pytest", ("-q", "tests")),
+        ("poetry run pytest", ("", "-q")),
+        ("make -C src -j4 test", ("", "V=1")),
+        ("./check.sh --fast", ("", "src", "--verbose")),
+        ("pytest --strict-cov", ("", "-q")),
+        ("npx jest", ("", "src")),
+        ("dotnet test", ("", "src/App.csproj")),
+    ],
+)
+def test_options_that_keep_nothing_from_running_and_what_the_promise_itself_names_prove_it(
+    command: str, options: tuple[str, ...]
+) -> None:
+    requires = CallPattern(("Bash",), {"command": {"prefix": [command]}})
+    promise = Promise(name="tests", when=CallPattern(("Edit",)), requires=requires)
+    for option in options:
+        assert not judge_promises([promise], [EDIT, run(f"{command} {option}")], "/r", {}).owed, option
 
 
 def test_many_long_lines_of_what_only_looks_like_a_comment_do_not_keep_a_host_from_stopping() -> None:

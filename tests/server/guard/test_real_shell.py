@@ -131,6 +131,8 @@ WRAPPED = (
     *("systemd-run --user -p A=b git push", "hyperfine 'git push'", "watch -n 1 git push"),
     *("git submodule foreach git push", "git submodule -q foreach --recursive 'git push'", "git bisect run git push"),
     *("git rebase -x 'git push' HEAD", "git rebase -i --exec='git push' HEAD", "git rebase -ix'git push' HEAD"),
+    *("fd x -xgit push", "fd x --exec=git push", "git clone -u 'git push' u", "git fetch --upload-pack 'git push' u"),
+    *("git push --receive-pack='git push' u", "git ls-remote --up='git push' u", "git clone -u'git push' u"),
     "env sudo nice timeout 5 bash -c 'nohup git push'",
 )
 """Lines that are read to the end, in which `git push` runs."""
@@ -158,6 +160,7 @@ UNKNOWN = (
     *("git -c core.editor='a; x=cat' commit", "git -c core.pager=a config --list", "git --config-env core.pager=cat a"),
     *("git -c include.path=cat a", "GIT_PAGER='a;b=cat' git log", "git config alias.p push --get"),
     "env GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
+    *("git clone --conf=core.hooksPath=/x u", "git clone --template=/x u", "git init --templ /x"),
     *("git -c alias.p=push p", "env -S 'git\\_push'", "bash -c 'git $X'", "fish -c 'git push'", "xargs git"),
     *("env --x git push", "echo git push | sh", "echo push | xargs git", "env " * 20 + "git push"),
     "; ".join(f"env a{n}" for n in range(MAX_INNER)),
@@ -268,6 +271,10 @@ def test_no_line_makes_the_reader_try_without_end(piece: str) -> None:
     read_commands(line)
     assert list(list_words(line))
     assert len(InnerCommands(line[2:]).list_lines()) <= MAX_INNER + 3
+
+
+def test_a_find_that_ends_where_a_command_would_begin_is_read() -> None:
+    assert InnerCommands("find . -exec").list_lines() == ["find . -exec"]
 
 
 def test_a_line_whose_commands_are_too_long_to_be_read_is_not_read_whole() -> None:
