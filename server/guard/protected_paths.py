@@ -19,7 +19,7 @@ from planwarden.server.guard.calls import MAX_FOLDER_CHARS, GuardedCall
 from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 from planwarden.tools.guarded.hosts import HostName
-from planwarden.tools.guarded.programs import find_program, read_options
+from planwarden.tools.guarded.programs import Program, find_program, read_options
 from planwarden.tools.guarded.shell import RESERVED, list_words
 from planwarden.tools.guarded.wrappers import InnerCommands
 
@@ -39,7 +39,7 @@ DECIDING = frozenset(
     }
 )
 """All other commands of planwarden."""
-OPTIONS_WITH_VALUE = frozenset({"--home", "--store", "--model", "--mcp-config"})
+GLOBAL_OPTIONS = Program("home= store= model= mcp-config=")
 MAX_OPTIONS = 100
 """The most words that are looked through for a command of planwarden."""
 VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
@@ -228,8 +228,10 @@ class _CallCheck:
         """Return why the command is refused if it acts on all of a folder with protected paths; None otherwise."""
         operands = _list_operands(words)
         programs = frozenset(re.split(r"[/=!{]", word)[-1] for word in (*words[:1], *operands))
+        if programs & LOCKING and any(map(_RECURSIVE.fullmatch, words)):
+            programs |= {"-delete"}
         refusal = None
-        if programs & DELETING or (programs & LOCKING and _is_recursive(words)):
+        if programs & DELETING:
             # `mv` moves all its operands but the last, and moves them to the last.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
             moved = ["."] if _FINDS_HERE.fullmatch(" ".join(words)) else moved
@@ -381,11 +383,8 @@ def _list_operands(words: Sequence[str]) -> list[str]:
 
 
 def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
-    return bool(programs & READING_ALL or (programs & READING_MUCH and _is_recursive(words)))
-
-
-def _is_recursive(words: Sequence[str]) -> bool:
-    return any(_RECURSIVE.fullmatch(word) for word in words)
+    is_recursive = any(_RECURSIVE.fullmatch(word) for word in words)
+    return bool(programs & READING_ALL or (programs & READING_MUCH and is_recursive))
 
 
 def _runs_planwarden(text: str) -> bool:
@@ -435,15 +434,8 @@ def _uses_variable(text: str) -> bool:
 
 def _find_command(words: Sequence[str]) -> str:
     """Return the command of planwarden, or an option in its place; an empty text if there is none."""
-    index = 0
-    while index < len(words):
-        if words[index] in OPTIONS_WITH_VALUE:
-            index += 2
-        elif words[index].startswith("--") and "=" in words[index]:
-            index += 1
-        else:
-            return words[index]
-    return ""
+    options, _, rest = read_options(GLOBAL_OPTIONS, words, 0)
+    return next((option.word for option in options if option.kind == "unknown"), "".join(rest[:1]))
 
 
 def _list_around(path: str) -> frozenset[str]:
