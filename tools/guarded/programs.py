@@ -59,9 +59,10 @@ _SCRIPT = (
     "verbose maxWorkers= pool= reporter= reporters= testTimeout= watch=false watchAll=false"
 )
 _NPM = (
-    "-qs foreground-scripts include-workspace-root quiet silent workspaces ws -w= filter= loglevel= "
+    "-qs foreground-scripts include-workspace-root quiet silent workspaces ws -w= loglevel= "
     "workspace= -C> cwd> dir> prefix/"
 )
+_PLAIN = r"[\w.@-]+"
 _NO_COMMAND = r"(?!(?:bench|init|list|related)\Z).*"
 _LOGGING = r"(?:log|junit|verbosity|console|cache)_\w+\s*=.*"
 """Settings of pytest that keep no test from running."""
@@ -128,7 +129,7 @@ _TABLE: Mapping[str, Program] = {
     ),
     "uv": Program(
         "-nqv all-extras all-groups exact frozen isolated locked no-cache no-dev no-sync offline quiet "
-        "verbose -p= extra= group= only-group= python= with= directory> project/",
+        f"verbose -p={_PLAIN} extra= group= only-group= python={_PLAIN} with={_PLAIN} directory> project/",
         then="guess",
         behind="run",
         only="run",
@@ -145,15 +146,15 @@ _TABLE: Mapping[str, Program] = {
     "firejail fakeroot faketime sem systemd-run systemd-inhibit dbus-run-session start-stop-daemon prlimit "
     "numactl rlwrap cpulimit choom torsocks proxychains nix-shell dotenv tmux screen run0 doas chrt taskset unbuffer "
     "setarch chroot strace": Program(then="guess"),
-    "python pypy": Program("-BEIPOSbdqsuv -WX= check-hash-based-pycs= -cm!", then="module"),
+    "python pypy": Program("-BEIPSbdqsuv -WX= check-hash-based-pycs= -cm!", then="module"),
     "coverage": Program("-ap append branch parallel-mode source= -m!", then="module", behind="run"),
     # The options of the programs below keep them neither from what they are asked to do, nor from failing.
     "pytest py.test": Program(
         "-lqsvx cache-clear disable-warnings exitfirst failed-first ff full-trace last-failed lf new-first nf "
-        "no-cov no-header no-summary quiet showlocals strict-config strict-markers verbose -Wkmnr= "
+        "no-header no-summary quiet showlocals strict-config strict-markers verbose -kmnr= "
         f"-o={_LOGGING} -p=no:(?:cacheprovider|randomly|warnings) basetemp= capture= color= cov= "
-        "cov-fail-under= cov-report= dist= durations= durations-min= junit-xml= junitxml= log-cli-level= "
-        f"log-file= log-level= maxfail= numprocesses= override-ini={_LOGGING} reruns= tb= timeout= verbosity= "
+        "cov-report= dist= durations= durations-min= junit-xml= junitxml= log-cli-level= "
+        f"log-file= log-level= maxfail= numprocesses= override-ini={_LOGGING} tb= timeout= verbosity= "
         "-c/ confcutdir/ rootdir/",
         only="[^@].*",
     ),
@@ -164,9 +165,9 @@ _TABLE: Mapping[str, Program] = {
         "directory>"
     ),
     "jest vitest npm-script": Program(_SCRIPT, only=_NO_COMMAND),
-    "ruff": Program("-nqs no-cache preview quiet silent output-format= config/"),
+    "ruff": Program("-nqs no-cache preview quiet silent output-format="),
     "go gotestsum": Program(
-        "a asan benchmem cover failfast json msan race short trimpath v x bench= benchtime= count= covermode= "
+        r"a asan benchmem cover failfast json msan race trimpath v x bench= benchtime= count=[1-9]\d* covermode= "
         "coverpkg= coverprofile= cpu= mod= p= parallel= shuffle= tags= timeout= -C>",
         is_long=True,
     ),
