@@ -261,15 +261,16 @@ class Transaction:
 
     def _revise(self, step_id: str, patch: JsonValue) -> ev.Event:
         execution = self.execution
-        assert execution.plan is not None
+        assert execution.plan is not None and execution.agreed_plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
         plans = self._lookups.build_plan_intake(execution)
         try:
             plan, difference = revise(
                 execution.plan,
                 patch,
+                agreed=execution.agreed_plan,
                 pending=pending,
-                finished=[name for name, state in execution.steps.items() if state.status in ("completed", "skipped")],
+                done=[name for name, state in execution.steps.items() if state.is_done],
                 plans=plans,
                 reused_ids={reused.step_id for reused in execution.earlier},
             )

@@ -416,6 +416,8 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     version: int = 0
     """Number of events folded."""
     plan: Plan | None = None
+    agreed_plan: Plan | None = None
+    """The plan as it was accepted or as a person last approved it in a review, whatever a model revised since."""
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
     """For each tool that the plan names or once named: the beginning of its digest at that time; empty if none."""

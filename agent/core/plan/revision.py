@@ -3,7 +3,8 @@
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
 (one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
 whose calls may need approval, goes on waiting for it. A new call that does more than read waits for every confirmation
-that was neither completed nor skipped, and for every step that an effect awaits because its calls may need approval.
+that is not completed or passed over, and for every step that an effect awaits because its calls may need approval.
+All of this is compared with the plan before the first patch, too, so no series of patches frees an effect.
 Once a confirmation has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
 """
 
@@ -55,8 +56,9 @@ def revise(
     plan: Plan,
     patch: JsonValue,
     *,
+    agreed: Plan,
     pending: Collection[str],
-    finished: Collection[str],
+    done: Collection[str],
     plans: PlanIntake,
     reused_ids: Collection[str] = (),
 ) -> tuple[Plan, dict[str, tuple[str, ...]]]:
@@ -65,7 +67,8 @@ def revise(
     The patch is a list of operations, applied in order: `{"op": "add", "step": {...}, "after": ID?}`,
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
-    values: a new step must not have such an id, because the plan would then take the new step's value.
+    values: a new step must not have such an id, because the plan would then take the new step's value. `agreed` is the
+    plan before all revisions, and `done` has the steps that are `is_done`.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -74,9 +77,12 @@ def revise(
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
     confirmations = _find_confirmation_steps(plan, plans.tools)
-    # What a condition of a confirmation reads decides whether a person is asked at all.
-    conditional = [step.step_id for step in plan.steps if step.when and step.step_id in confirmations & {*pending}]
-    deciding = {before: name for name in conditional for before in find_steps_before(plan.steps, name)}
+    begun = {step.step_id for step in plan.steps}.difference(pending)
+    deciding: dict[str, str] = {}
+    for steps, gates in ((earlier.steps, _find_gates(earlier, plans.tools) - begun) for earlier in (agreed, plan)):
+        # What its conditions and its loop read decides whether a gate asks a person at all.
+        conditional = [step.step_id for step in steps if (step.when or step.loop) and step.step_id in gates]
+        deciding |= {before: name for name in conditional for before in find_steps_before(steps, name)}
     draft = _Draft(plan, frozenset(pending), confirmations, deciding | _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
@@ -86,7 +92,8 @@ def revise(
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
-    _check_dependencies(plan, revised, plans.tools, finished)
+    for earlier in (agreed, plan):
+        _check_dependencies(earlier, revised, plans.tools, done)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
@@ -188,17 +195,11 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
     return confirmed
 
 
-def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], finished: Collection[str]) -> None:
-    """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person.
-
-    Each confirmation holds every new effect. Another step that may ask does so if an effect that asks nobody awaits it.
-    """
+def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], done: Collection[str]) -> None:
+    """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person."""
     earlier_steps = {step.step_id: step for step in before.steps}
     asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
-    effects = {step.step_id: _count_effects(step, tools) for step in before.steps}
-    waits = {step.step_id: find_steps_before(before.steps, step.step_id) for step in before.steps}
-    unasked = [waits[name] for name, calls in effects.items() if not _all_may_ask(calls, tools)]
-    holding = (_find_confirmation_steps(before, tools) | asking.intersection(chain(*unasked))) - {*finished}
+    holding = _find_gates(before, tools) - {*done}
     same = {
         step.step_id
         for step in after.steps
@@ -208,14 +209,24 @@ def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts
     for step in after.steps:
         earlier, calls = earlier_steps.get(step.step_id), _count_effects(step, tools)
         waits_now, awaited = find_steps_before(after.steps, step.step_id), set[str]()
-        if new := calls - effects.get(step.step_id, Counter()):
+        if new := calls - (Counter() if earlier is None else _count_effects(earlier, tools)):
             awaited |= holding - ({step.step_id} if _all_may_ask(new, tools) else set[str]())
         if earlier is not None and (calls or not {*step.dependencies} >= {*earlier.dependencies}):
-            awaited |= asking & waits[step.step_id]
+            awaited |= asking & find_steps_before(before.steps, step.step_id)
         if lost := sorted(awaited - (waits_now & same if calls else waits_now)):
             still = "" if earlier is None else "still "
             end = "" if same.issuperset(lost) else ", which must go on asking as before"
             raise InvalidPlan(f"step {step.step_id!r} must {still}wait for {', '.join(map(repr, lost))}{end}")
+
+
+def _find_gates(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
+    """Return the steps that hold every new effect: confirmations, and steps that may ask before one that asks nobody.
+
+    Such an effect awaits a question about something else, and nobody would be asked about the effect itself.
+    """
+    unasked = [step.step_id for step in plan.steps if not _all_may_ask(_count_effects(step, tools), tools)]
+    waits = chain.from_iterable(find_steps_before(plan.steps, name) for name in unasked)
+    return _find_confirmation_steps(plan, tools) | _find_asking_steps(plan, tools).intersection(waits)
 
 
 def _find_asking_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:

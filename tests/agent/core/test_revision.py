@@ -209,6 +209,43 @@ async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
     assert any(why in message for why in ("must wait for 'gate'", "must still wait for 'gate'", "cannot be revised"))
 
 
+READER = tool_step("r", "find", {"topic": "r"}, dependencies=["gate"])
+BEFORE_GATE: dict[str, JsonValue] = {"id": "again", "description": "think again", "dependencies": ["think"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([{"op": "remove", "id": "c"}], [ADD_Z]),
+        ([{"op": "remove", "id": "c"}, {"op": "remove", "id": "r"}, {"op": "remove", "id": "gate"}], [ADD_Z]),
+        ([{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}], [ADD_Z]),
+        ([{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": {"onReject": "continue"}}], [ADD_Z]),
+        (
+            [{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}],
+            [{"op": "change", "id": "r", "set": NOTE}],
+        ),
+    ],
+    ids=[
+        "without the effect",
+        "without the gate",
+        "a gate that reads",
+        "a gate passed",
+        "an effect in a step that read",
+    ],
+)
+async def test_no_series_of_revisions_takes_an_effect_from_behind_a_step_that_may_ask(
+    first: list[JsonValue], second: list[JsonValue]
+) -> None:
+    gate = tool_step("gate", "erase", {"ids": [1]}, dependencies=["think"])
+    last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
+    script = [revising(*first), revising(*second), THOUGHT]
+    execution, lines = await run(THINK, BEFORE_GATE, gate, READER, last, script=script)
+    assert lines == []
+    revised = [o for o in execution.observations or () if o.type == "PLAN_REVISED"]
+    refused = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
+    assert len(revised) == len(refused) == 1 and "wait for 'gate'" in str(refused[0].data["message"])
+
+
 BACKUP = tool_step("backup", "note", {"text": "backup"}, dependencies=["think"])
 
 
@@ -221,32 +258,47 @@ async def test_an_effect_is_added_before_a_call_that_asks_only_for_itself() -> N
     assert lines == ["note backup"]
 
 
-@pytest.mark.parametrize("end", ["skipped", "rejected"])
-async def test_an_effect_is_added_beside_a_gate_that_was_skipped_and_never_beside_a_rejected_one(end: str) -> None:
+IF_X: JsonValue = [{"value": {"$from": "look", "pointer": "/topic"}, "matches": {"const": "x"}}]
+
+
+@pytest.mark.parametrize("end", ["passed over", "rejected", "unreached"])
+async def test_an_effect_is_added_beside_a_gate_that_a_condition_passed_over_and_beside_no_other(end: str) -> None:
     look = tool_step("look", "find", {"topic": "x"}, dependencies=[])
     never: JsonValue = [{"value": {"$from": "look", "pointer": "/nothing"}, "matches": {}}]
-    gate: dict[str, JsonValue] = {**confirm("gate"), "dependencies": ["look"]}
+    broken = tool_step("broken", "broken", {}, dependencies=[])
+    gate: dict[str, JsonValue] = {**confirm("gate"), "dependencies": ["broken" if end == "unreached" else "look"]}
     behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
     other: dict[str, JsonValue] = {**confirm("other"), "dependencies": ["look"]}
     last, ledger = tool_step("last", "find", {"topic": "y"}, dependencies=["think"]), Ledger()
     async with warden(ledger, script=[revising({"op": "add", "step": BACKUP}), THOUGHT]) as w:
-        gates = [gate | ({"when": never} if end == "skipped" else {}), other]
-        asked = await w.execute_plan(plan(look, *gates, behind, {**THINK, "dependencies": ["other"]}, last))
+        gates = [gate | ({"when": never} if end == "passed over" else {}), other]
+        asked = await w.execute_plan(plan(look, broken, *gates, behind, {**THINK, "dependencies": ["other"]}, last))
         for suspension in asked.suspensions:
             await decide(w, suspension, NO if suspension.step_id == "gate" else YES)
         done = await w.get_execution(asked.thread_id)
-    assert statuses(done)["gate"] == end and ("note backup" in ledger.lines) == (end == "skipped")
+    assert statuses(done)["gate"] == ("rejected" if end == "rejected" else "skipped")
+    assert ("note backup" in ledger.lines) == (end == "passed over")
 
 
-async def test_a_model_does_not_change_what_decides_whether_a_person_is_asked() -> None:
+@pytest.mark.parametrize(
+    "asking",
+    [
+        {**confirm("gate"), "when": IF_X},
+        tool_step("gate", "erase", {"ids": [1]}, when=IF_X),
+        tool_step("gate", "erase", {"ids": [{"$from": "item"}]}, forEach={"$from": "look", "pointer": "/ids"}),
+    ],
+    ids=["a confirmation", "an approval", "the approvals of a loop"],
+)
+async def test_a_model_does_not_change_what_decides_whether_a_person_is_asked(asking: dict[str, JsonValue]) -> None:
     look = tool_step("look", "find", {"topic": "x"}, dependencies=["think"])
-    asked: JsonValue = [{"value": {"$from": "look", "pointer": "/topic"}, "matches": {"const": "x"}}]
-    gate: dict[str, JsonValue] = {**confirm("gate"), "dependencies": ["look"], "when": asked}
+    gate: dict[str, JsonValue] = {**asking, "dependencies": ["look"]}
     behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
-    call: JsonValue = [{"toolName": "find", "arguments": {"topic": "y"}}]
+    call: JsonValue = [{"toolName": "find", "arguments": {"topic": "y", "limit": 0}}]
     patch = revising({"op": "change", "id": "look", "set": {"toolCalls": call}})
     execution, lines = await run(THINK, look, gate, behind, script=[patch, THOUGHT])
     assert (statuses(execution)["gate"], lines) == ("suspended", [])
+    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
+    assert "a person is asked about step 'gate'" in str(refused.data["message"])
 
 
 async def test_a_model_adds_reads_before_an_open_question_and_effects_behind_it() -> None:

@@ -64,7 +64,8 @@ def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: fl
         decided_at=at,
         decided_digest=event.digest,
     )
-    reviewed: FieldChanges = {"is_reviewed": event.decision.approved} if current.question.kind == "review" else {}
+    is_approval = current.question.kind == "review" and decision.approved
+    reviewed: FieldChanges = {"is_reviewed": True, "agreed_plan": execution.plan} if is_approval else {}
     return {**reviewed, **_record(execution, event, answered)}
 
 
