@@ -275,8 +275,9 @@ async def watch_execution(
     """
     while True:
         update(execution, service.streamed_text(execution.execution_id))
-        left_s = _seconds_until_deadline(execution, service.store.clock.now())
-        if execution.status != "running" and (left_s is None or left_s > patience_s):
+        wakes_at = execution.wakes_at
+        is_patient = wakes_at is not None and wakes_at - service.store.clock.now() <= patience_s
+        if execution.status != "running" and not is_patient:
             return execution
         is_left = execution.status == "running" and not service.may_run(execution)
         with anyio.move_on_after(LEFT_S if is_left else math.inf) as waiting:
@@ -284,14 +285,6 @@ async def watch_execution(
             service.check_recording(execution)
         if waiting.cancelled_caught and await describe_waiting(service.store, execution) is not None:
             return execution
-
-
-def _seconds_until_deadline(execution: ExecutionState, now: float) -> float | None:
-    """Return how long a suspended execution still waits if it waits only for a set time; otherwise None."""
-    waiting = [suspension.question for suspension in execution.open_suspensions]
-    if execution.status != "suspended" or any(question.addressee != "clock" for question in waiting):
-        return None
-    return min((question.expires_at for question in waiting if question.expires_at is not None), default=now) - now
 
 
 async def _report_other_owner(service: Service, execution: ExecutionState, terminal: Terminal) -> None:

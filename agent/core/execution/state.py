@@ -514,6 +514,14 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     def open_suspensions(self) -> tuple[SuspensionState, ...]:
         return tuple(suspension for suspension in self.suspensions.values() if suspension.is_open)
 
+    @property
+    def wakes_at(self) -> float | None:
+        """When a suspended execution that waits for nobody's answer goes on, in Unix seconds; None for any other."""
+        questions = [suspension.question for suspension in self.open_suspensions]
+        if self.status != "suspended" or any(question.addressee != "clock" for question in questions):
+            return None
+        return min((question.expires_at for question in questions if question.expires_at is not None), default=None)
+
     def find_call(self, call_id: str) -> Call | None:
         """Return the call with that id; None if there is none."""
         step_id, _, number = call_id.rpartition(":")
