@@ -2,24 +2,26 @@
 
 Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must be there. JSON
 Schema would accept a value that breaks this; a condition cannot judge it, so the value does not match, even in `not`.
+A stricter schema says that in JSON Schema, so that the library judges a list of any length in little time.
 """
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import cast
 
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
-from planwarden.agent.common.schema import TOO_MUCH_WORK, Schema
+from planwarden.agent.common.schema import MAX_FAULTS, MAX_WORK, Schema
 from planwarden.agent.common.schema_cost import measure_value
 from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import describe_unknown_keys
 
 MAX_SCHEMA_BYTES = 64 * 1024
-MAX_LOOKS = 200_000
-"""The most times that one condition compares a part of the value with a part of its schema."""
+MAX_LOOKS = 200
+"""The most parts of a value that are looked at to say why the value does not match."""
 MAX_QUOTED = 80
 MAX_NAMES = 5
 KEYWORDS: Mapping[str, str] = {
@@ -70,10 +72,12 @@ def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
     if is_larger(matches, MAX_SCHEMA_BYTES):
         yield f"'matches' is larger than {MAX_SCHEMA_BYTES} bytes"
         return
-    faults = list(_find_keyword_faults(matches, "'matches'"))
+    faults = list(islice(_find_keyword_faults(matches, "'matches'"), MAX_FAULTS))
     yield from faults
     try:
         Schema(matches)
+        if not faults:
+            Schema(_build_strict_schema(matches))
     except ValueError as error:
         if not faults:
             yield f"'matches' is not a usable JSON Schema: {error}"
@@ -133,13 +137,51 @@ def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
         yield from ((f"property {name[:MAX_QUOTED]!r}", child) for name, child in properties.items())
 
 
+def _build_strict_schema(node: JsonSchema, *, excludes: bool = False) -> dict[str, JsonValue]:
+    """Return a JSON Schema that exactly the values fit which match; with `excludes`, which certainly do not match."""
+    combined, other = ("anyOf", "allOf") if excludes else ("allOf", "anyOf")
+    parts: list[JsonValue] = []
+    for keyword, part in node.items():
+        strict: dict[str, JsonValue] = {"type": kind} if (kind := KEYWORDS[keyword]) else {}
+        match keyword:
+            case "contains" | "items":
+                key = keyword if not excludes else "items" if keyword == "contains" else "contains"
+                strict[key] = _build_strict_schema(cast("JsonSchema", part), excludes=excludes)
+            case "properties":
+                children = cast("Mapping[str, JsonSchema]", part).items()
+                properties = {name: _build_strict_schema(child, excludes=excludes) for name, child in children}
+                groups = [{name: child} for name, child in properties.items()] if excludes else [properties]
+                strict |= _combine_schemas(
+                    combined, [{"required": [*group], "properties": {**group}} for group in groups]
+                )
+            case "anyOf" | "allOf":
+                branches = cast("list[JsonSchema]", part)
+                strict |= _combine_schemas(
+                    combined if keyword == "allOf" else other,
+                    [_build_strict_schema(branch, excludes=excludes) for branch in branches],
+                )
+            case "not":
+                strict |= _build_strict_schema(cast("JsonSchema", part), excludes=not excludes)
+            case _:
+                strict |= {"not": {keyword: part}} if excludes else {keyword: part}
+        parts.append(strict)
+    return _combine_schemas(combined, parts)
+
+
+def _combine_schemas(keyword: str, parts: list[JsonValue]) -> dict[str, JsonValue]:
+    if not parts:
+        return {} if keyword == "allOf" else {"not": {}}
+    return {keyword: parts} if parts[1:] else cast("dict[str, JsonValue]", parts[0])
+
+
 class Matcher:
     """Judges values by the schema of a condition."""
 
     def __init__(self, matches: dict[str, JsonValue]) -> None:
         self._matches = matches
         self._looks = 0
-        self._leaves: dict[int, Schema] = {}
+        self._leaves: dict[tuple[int, str], Schema] = {}
+        """The schemas of single keywords by the node that has the keyword."""
 
     def find_mismatch(self, value: JsonValue) -> str | None:
         """Return why the value does not match, as a sentence without its full stop; None if it matches.
@@ -150,21 +192,26 @@ class Matcher:
         # An older version of planwarden may have accepted a faulty condition.
         if (fault := next(find_matches_faults(self._matches), None)) is not None:
             return fault
-        # `_judge` has no such limits, and the library cannot check a value that `measure_value` refuses.
         try:
             measure_value(value)
+            matches, _ = Schema(_build_strict_schema(self._matches)).fits(value, MAX_WORK)
         except ValueError as error:
             raise LimitExceeded(f"a condition could not be judged: {error}") from None
-        faults = Schema(self._matches).find_faults(value)
-        if TOO_MUCH_WORK in faults:
+        if matches is None:
             raise LimitExceeded("a condition could not be judged: the value is too large for its schema")
-        matches, why = self._judge(self._matches, value, "")
-        return (faults[0] if faults else None) if matches else why
+        if matches:
+            return None
+        _, why = self._judge(self._matches, value, "")
+        if why and self._looks <= MAX_LOOKS:
+            return why
+        return f"the value is {_tell(value)}, which does not fit {_quote(self._matches)}"
 
     def _judge(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
+        """Return a verdict for the sake of its reason: after `MAX_LOOKS` it means nothing."""
         self._looks += 1
         if self._looks > MAX_LOOKS:
-            raise LimitExceeded(f"a condition could not be judged: it would look at more than {MAX_LOOKS} values")
+            # Another look is cheap, but the answer would mean nothing.
+            return None, ""
         verdicts = [self._judge_leaves(node, value, path)]
         for keyword in _WITH_SCHEMAS:
             if keyword in node and _has_type(value, KEYWORDS[keyword]):
@@ -201,14 +248,12 @@ class Matcher:
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
         """Judge the value by the keywords that are not in `_WITH_SCHEMAS`."""
-        leaves = self._leaves.get(id(node))
-        if leaves is None:
-            keywords = {key: part for key, part in node.items() if key not in _WITH_SCHEMAS}
-            leaves = self._leaves[id(node)] = Schema(keywords, is_known=True)
-        if leaves.is_valid(value):
-            return _MATCHES
         for keyword, expected in node.items():
-            if keyword not in _WITH_SCHEMAS and not Schema({keyword: expected}, is_known=True).is_valid(value):
+            if keyword in _WITH_SCHEMAS:
+                continue
+            if (leaf := self._leaves.get((id(node), keyword))) is None:
+                leaf = self._leaves[id(node), keyword] = Schema({keyword: expected}, is_known=True)
+            if not leaf.is_valid(value):
                 return False, f"{_point(path)} is {_tell(value)}, and {keyword} asks for {_quote(expected)}"
         return _MATCHES
 

@@ -343,6 +343,18 @@ async def test_a_value_that_cannot_be_checked_fails_its_step_and_holds_nothing_u
         Matcher(pattern).find_mismatch([["ab" * 20 for _ in range(26)] for _ in range(4_000)])
 
 
+@kit.requirement("conditions:judged")
+def test_a_long_list_is_judged_whole_and_a_reason_looks_at_only_a_few_parts_of_it() -> None:
+    rows: list[JsonValue] = [{"id": index} for index in range(10_000)]
+    assert Matcher({"contains": {"properties": {"id": {"const": 9_999}}}}).find_mismatch(rows) is None
+    assert Matcher({"not": {"contains": {"properties": {"id": {"const": -1}}}}}).find_mismatch(rows) is None
+    said = 'the value is a list of 10000, which does not fit {"contains": {"properties": {"id": {"const": -1}}}}'
+    assert Matcher({"contains": {"properties": {"id": {"const": -1}}}}).find_mismatch(rows) == said
+    least: list[JsonValue] = [{"minimum": 20_000}] * 1_500
+    many = Matcher({"items": {"properties": {"id": {"anyOf": least}}}})
+    assert "a list of 90, which does not fit" in str(many.find_mismatch(rows[:90]))
+
+
 @kit.requirement("conditions:dependents")
 async def test_what_binds_from_a_skipped_step_is_skipped_unless_it_has_a_default() -> None:
     bound: Json = {"$from": "a", "pointer": "/topic"}
