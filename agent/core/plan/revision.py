@@ -10,7 +10,7 @@ Once a confirmation has begun, a model cannot touch the steps that it covers eit
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain
+from graphlib import TopologicalSorter
 
 from pydantic import JsonValue
 
@@ -21,7 +21,6 @@ from planwarden.agent.core.plan.plan import (
     Plan,
     PlanStep,
     ToolFacts,
-    find_steps_before,
     list_step_tools,
     plan_to_json,
     step_to_json,
@@ -79,10 +78,12 @@ def revise(
     confirmations = _find_confirmation_steps(plan, plans.tools)
     begun = {step.step_id for step in plan.steps}.difference(pending)
     deciding: dict[str, str] = {}
-    for steps, gates in ((earlier.steps, _find_gates(earlier, plans.tools) - begun) for earlier in (agreed, plan)):
+    earlier_plans = (plan,) if agreed is plan else (agreed, plan)
+    for earlier in earlier_plans:
         # What its conditions and its loop read decides whether a gate asks a person at all.
-        conditional = [step.step_id for step in steps if (step.when or step.loop) and step.step_id in gates]
-        deciding |= {before: name for name in conditional for before in find_steps_before(steps, name)}
+        gates, waits = _find_gates(earlier, plans.tools) - begun, _find_waits(earlier)
+        conditional = [step.step_id for step in earlier.steps if (step.when or step.loop) and step.step_id in gates]
+        deciding |= {before: name for name in conditional for before in waits[name]}
     draft = _Draft(plan, frozenset(pending), confirmations, deciding | _find_confirmed_steps(plan, pending))
     for operation in patch:
         draft.apply(operation)
@@ -92,7 +93,7 @@ def revise(
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
-    for earlier in (agreed, plan):
+    for earlier in earlier_plans:
         _check_dependencies(earlier, revised, plans.tools, done)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
@@ -186,12 +187,13 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
 
     The person was asked about all of these: earlier steps decide the conditions and loops of the covered step.
     """
+    waits = _find_waits(plan)
     confirming = (step for step in reversed(plan.steps) if step.confirms and step.step_id not in pending)
     covered_ids = (name for step in confirming for name in reversed(step.confirms))
     confirmed: dict[str, str] = {}
     for name in covered_ids:
         if name not in confirmed:
-            confirmed |= dict.fromkeys((name, *find_steps_before(plan.steps, name)), name)
+            confirmed |= dict.fromkeys((name, *waits[name]), name)
     return confirmed
 
 
@@ -199,7 +201,7 @@ def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts
     """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person."""
     earlier_steps = {step.step_id: step for step in before.steps}
     asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
-    holding = _find_gates(before, tools) - {*done}
+    holding, waits, waits_after = _find_gates(before, tools) - {*done}, _find_waits(before), _find_waits(after)
     same = {
         step.step_id
         for step in after.steps
@@ -208,11 +210,11 @@ def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts
     }
     for step in after.steps:
         earlier, calls = earlier_steps.get(step.step_id), _count_effects(step, tools)
-        waits_now, awaited = find_steps_before(after.steps, step.step_id), set[str]()
+        waits_now, awaited = waits_after[step.step_id], set[str]()
         if new := calls - (Counter() if earlier is None else _count_effects(earlier, tools)):
             awaited |= holding - ({step.step_id} if _all_may_ask(new, tools) else set[str]())
         if earlier is not None and (calls or not {*step.dependencies} >= {*earlier.dependencies}):
-            awaited |= asking & find_steps_before(before.steps, step.step_id)
+            awaited |= asking & waits[step.step_id]
         if lost := sorted(awaited - (waits_now & same if calls else waits_now)):
             still = "" if earlier is None else "still "
             end = "" if same.issuperset(lost) else ", which must go on asking as before"
@@ -224,9 +226,18 @@ def _find_gates(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
 
     Such an effect awaits a question about something else, and nobody would be asked about the effect itself.
     """
-    unasked = [step.step_id for step in plan.steps if not _all_may_ask(_count_effects(step, tools), tools)]
-    waits = chain.from_iterable(find_steps_before(plan.steps, name) for name in unasked)
-    return _find_confirmation_steps(plan, tools) | _find_asking_steps(plan, tools).intersection(waits)
+    waits = _find_waits(plan)
+    unasked = (waits[step.step_id] for step in plan.steps if not _all_may_ask(_count_effects(step, tools), tools))
+    return _find_confirmation_steps(plan, tools) | _find_asking_steps(plan, tools) & set[str]().union(*unasked)
+
+
+def _find_waits(plan: Plan) -> dict[str, set[str]]:
+    """Map each step to all steps that it depends on, directly or not."""
+    needs = {step.step_id: {*step.dependencies} for step in plan.steps}
+    waits: dict[str, set[str]] = {}
+    for name in TopologicalSorter(needs).static_order():
+        waits[name] = needs[name].union(*(waits[other] for other in needs[name]))
+    return waits
 
 
 def _find_asking_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
