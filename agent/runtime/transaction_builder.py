@@ -270,7 +270,7 @@ class Transaction:
                 patch,
                 agreed=execution.agreed_plan,
                 pending=pending,
-                done=[name for name, state in execution.steps.items() if state.is_done],
+                finished=[name for name, state in execution.steps.items() if state.is_done],
                 plans=plans,
                 reused_ids={reused.step_id for reused in execution.earlier},
             )

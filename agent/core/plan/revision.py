@@ -57,7 +57,7 @@ def revise(
     *,
     agreed: Plan,
     pending: Collection[str],
-    done: Collection[str],
+    finished: Collection[str],
     plans: PlanIntake,
     reused_ids: Collection[str] = (),
 ) -> tuple[Plan, dict[str, tuple[str, ...]]]:
@@ -67,7 +67,7 @@ def revise(
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
     values: a new step must not have such an id, because the plan would then take the new step's value. `agreed` is the
-    plan before all revisions, and `done` has the steps that are `is_done`.
+    plan before all revisions, and `finished` has the steps that are `is_done`.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -94,7 +94,7 @@ def revise(
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
     for earlier in earlier_plans:
-        _check_dependencies(earlier, revised, plans.tools, done)
+        _check_dependencies(earlier, revised, plans.tools, finished)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
@@ -197,11 +197,11 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
     return confirmed
 
 
-def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], done: Collection[str]) -> None:
+def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], finished: Collection[str]) -> None:
     """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person."""
     earlier_steps = {step.step_id: step for step in before.steps}
     asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
-    holding, waits, waits_after = _find_gates(before, tools) - {*done}, _find_waits(before), _find_waits(after)
+    holding, waits, waits_after = _find_gates(before, tools) - {*finished}, _find_waits(before), _find_waits(after)
     same = {
         step.step_id
         for step in after.steps
