@@ -103,8 +103,7 @@ def _describe_ending(execution: ExecutionState) -> tuple[str, Tone]:
     lost = describe_lost_patience(execution)
     if lost is not None:
         return f"The plan stopped: {lost}.", "bad"
-    is_clock = all(suspension.question.addressee == "clock" for suspension in execution.open_suspensions)
-    if execution.status == "suspended" and is_clock:
+    if execution.wakes_at is not None:
         return f"The plan {describe_next_attempt(execution) or WAITS['clock']}.", "busy"
     if not execution.is_finished and execution.status != "suspended":
         return "", "busy"
