@@ -149,7 +149,3 @@ def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, 
     if definition is None or not record.card.may_edit:
         return ()
     return build_argument_fields(definition.input_schema, question.arguments or {})
-
-
-def read_reason(request: InboxRequest) -> str | None:
-    return request.form_value("reason").strip() or None

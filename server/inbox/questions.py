@@ -11,6 +11,7 @@ So no call fails because a person decided on the page of the wrong process.
 from collections.abc import Awaitable, Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import StoreError, UnknownSuspension
@@ -129,11 +130,12 @@ async def record_decision(
     assurance: ev.Assurance = "human",
     then: Callable[[], Awaitable[None]] | None = None,
 ) -> ExecutionState:
-    """Record a decision about the revision with `digest`, and return the execution.
+    """Record a decision about the revision with `digest`, with the form's reason, and return the execution.
 
     `then` and the errors are those of `Service.answer`.
     """
     service = request.service
+    decision = replace(decision, reason=request.form_value("reason").strip() or None)
     rendered = hash_question(record.card) if digest == record.question.digest else ""
     authority = Authority(
         assurance=assurance, channel=CHANNEL, principal=request.session.principal, digest=digest, rendered=rendered

@@ -152,7 +152,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Response:
         """Return the page with the given status, or with that of its remark if none is given."""
         csrf, principal = derive_csrf_token(self.token), self.session.principal
-        text = render(template, csrf=csrf, principal=principal, remark=remark, **values)
+        text = render(template, csrf=csrf, principal=principal, remark=remark, typed=self.form_value, **values)
         return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
 
     async def render_live(self, page: str, part: str, token: str, build: Callable[[], Awaitable[Values]]) -> Response:

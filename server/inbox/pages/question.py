@@ -21,7 +21,6 @@ from planwarden.server.inbox.answering import (
     APPROVING,
     FAULTY_FIELDS,
     build_fields,
-    read_reason,
     record_answer,
     render_question,
     render_status,
@@ -78,7 +77,7 @@ async def decide(request: InboxRequest) -> Response:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text, 409))
     if verdict == "reject":
-        return await record_answer(request, record, Decision(approved=False, reason=read_reason(request)))
+        return await record_answer(request, record, Decision(approved=False))
     match record.card.answer_kind:
         case "reconcile":
             return await _reconcile(request, record)
@@ -94,7 +93,7 @@ async def decide(request: InboxRequest) -> Response:
 
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
     """Approve the call or the plan as it was shown, or with edits that a page has shown to the person."""
-    plan, reason = record.card.plan, read_reason(request)
+    plan = record.card.plan
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
     show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
     if edit.fault:
@@ -103,7 +102,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
         if verdict in APPROVING:
             is_covering = plan is not None and request.form_value("cover") == "yes"
             content: JsonValue = {"cover": True} if is_covering else None
-            return await record_answer(request, record, Decision(approved=True, reason=reason, content=content))
+            return await record_answer(request, record, Decision(approved=True, content=content))
         return await show(Remark("You changed nothing.", tone="plain") if verdict == "review" else None)
     if verdict == "edit":
         return await show()
@@ -115,12 +114,11 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
             changes=edit.changes,
             edited=canonical_json(edit.draft),
             seen=draft_hash,
-            reason=request.form_value("reason"),
             can_sign=plan is None and can_sign(request, record),
         ),
     )
     edits = Decision(modified_args=edit.draft) if plan is None else Decision(content={"plan": edit.draft})
-    decision = replace(edits, approved=True, reason=reason)
+    decision = replace(edits, approved=True)
     try:
         return page or await record_answer(request, record, decision)
     except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
@@ -241,7 +239,6 @@ async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: s
             unseen_text=format_ranges(unseen).replace(",", ", "),
             left_out=choice.left_out_text.replace(",", ", "),
             seen=draft_hash,
-            reason=request.form_value("reason"),
             can_sign=can_sign(request, record),
         ),
     )
@@ -252,7 +249,7 @@ async def _approve_rows(
     request: InboxRequest, record: QuestionRecord, choice: RowChoice, picks: list[int], edited: dict[str, JsonValue]
 ) -> Response:
     content: JsonValue = {"items": list[JsonValue](picks)} if choice.left_out else None
-    decision = Decision(approved=True, reason=read_reason(request), content=content, modified_args=edited or None)
+    decision = Decision(approved=True, content=content, modified_args=edited or None)
     # If somebody else must approve too, the next revision of the question has the edits.
     unedited_choice = replace(choice, edits={})
     try:

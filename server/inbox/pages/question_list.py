@@ -76,8 +76,7 @@ async def decide_together(request: InboxRequest) -> Response:
     verdict, question_ids = request.form_value("decision"), request.form.get("decide", ())
     if verdict not in ("approve", "reject") or not 0 < len(question_ids) <= MAX_TOGETHER:
         raise BadForm("choose at least one question, then approve or reject")
-    reason = request.form_value("reason").strip() or None
-    decision = Decision(approved=verdict == "approve", reason=reason)
+    decision = Decision(approved=verdict == "approve")
     outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(question_ids)]
     failed = sum(outcome["tone"] == "bad" for outcome in outcomes)
     return request.render_page("reviewed.html", outcomes=outcomes, failed=failed, verdict=verdict)
