@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from typing import cast
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -92,6 +93,9 @@ def load_templates() -> Environment:
         lstrip_blocks=True,
         finalize=_escape_rest,
     )
+    names = {"base": INBOX_PATH, "asset": build_asset_url, "utc": to_utc, "whole": ValueView}
+    # jinja declares the type of the globals that it brings, although any value may be added.
+    cast("dict[str, object]", environment.globals).update(names)
     environment.filters["sent"] = escape
     environment.filters["line"] = escape_text
     return environment
@@ -105,8 +109,4 @@ def _escape_rest(value: object) -> object:
 def render(template: str, **values: object) -> str:
     """Return the page. Jinja escapes every value for HTML. Callers, or the filter `line`, escape hidden characters
     where a text must fit on one line or into one sentence; `_escape_rest` escapes those that are left."""
-    return (
-        load_templates()
-        .get_template(template)
-        .render(base=INBOX_PATH, asset=build_asset_url, utc=to_utc, whole=ValueView, **values)
-    )
+    return load_templates().get_template(template).render(**values)

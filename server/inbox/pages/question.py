@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.canonical import canonical_json, read_json
-from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,
     FAULTY_FIELDS,
@@ -72,7 +72,7 @@ async def decide(request: InboxRequest) -> Response:
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
-        raise AlreadyDecided("this question has been decided in the meantime")
+        return await render_question(request, record, Remark("This question has been decided in the meantime.", 409))
     if record.card.is_open and digest != record.question.digest:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text, 409))

@@ -2,6 +2,7 @@
 
 import re
 from itertools import product
+from urllib.parse import urljoin
 
 from pydantic import JsonValue
 
@@ -163,6 +164,20 @@ async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each()
         seen = await browser.submit(page.form("/decision"), press="approve", row=["2"], **typed)
         assert (await browser.submit(seen.form("/decision"), press="approve")).status == 303
     assert sent == [{"n": 2, "g": "x"}]
+
+
+async def test_whatever_is_pressed_after_somebody_else_decided_shows_what_became_of_it_and_all_rows() -> None:
+    async with inbox() as found:
+        asked, ann, page = await _open(found, _loop(list(range(60))))
+        bob = await found.log_in("bob")
+        form = (await bob.open_question(asked)).form("/decision")
+        await ann.submit(page.form("/decision"), press="reject")
+        for name, value in (("page", "2"), ("tick", "none"), ("decision", "review"), ("decision", "approve")):
+            answer = await bob.send(form.action, {**form.fields, name: [value]})
+            assert answer.status == 409 and "rejected by ann" in answer.words, name
+            [link] = set(re.findall(r'rel="next" href="([^"]+)"', answer.text))
+            later = await bob.open(urljoin(form.action, link))
+            assert later.status == 200 and "Rows 51 to 60 are on this page" in later.words
 
 
 async def test_a_thousand_rows_are_twenty_pages_before_and_after_the_decision() -> None:
