@@ -334,6 +334,7 @@ def _redirect_to_pairing(http: Request) -> Response:
     """
     if http.headers.get("hx-request") == "true":
         return Response(status_code=401, headers={"HX-Redirect": f"{INBOX_PATH}/pair"})
+    url = str(http.url.replace(scheme="", netloc=""))
     if http.headers.get("sec-fetch-site") == "cross-site":
-        return HTMLResponse(render("reload.html", url=http.url.path))
-    return RedirectResponse(f"{INBOX_PATH}/pair?next={quote(http.url.path, safe='')}", status_code=303)
+        return HTMLResponse(render("reload.html", url=url))
+    return RedirectResponse(f"{INBOX_PATH}/pair?next={quote(url, safe='')}", status_code=303)

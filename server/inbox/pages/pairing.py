@@ -18,7 +18,7 @@ from planwarden.server.inbox.request import InboxRequest, PageRoutes, http_statu
 from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render
 
-_OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?")
+_OWN_PAGE = re.compile(rf"{INBOX_PATH}(/[A-Za-z0-9_-]{{1,128}}){{0,4}}/?(\?[!-~]{{0,2000}})?")
 """The pages to which a login may redirect: only those of the inbox."""
 
 _ROUTES = PageRoutes()

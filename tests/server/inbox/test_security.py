@@ -182,7 +182,7 @@ async def test_a_body_that_is_no_form_of_ours_is_refused() -> None:
 async def test_a_login_redirects_only_to_pages_of_the_inbox() -> None:
     hostile = ("https://evil.example", "//evil.example", "/inbox/../mcp", "/inbox//evil.example", "/mcp", "\\x", "")
     async with inbox() as found:
-        for target in (*hostile, "/inbox/pair?x"):
+        for target in (*hostile, "/inbox?x\r\ny: z"):
             browser = found.browser()
             code = (await found.site.access().make_codes("ann", "terminal")).link
             page = await browser.open(f"/inbox/pair?code={code}")
@@ -190,10 +190,20 @@ async def test_a_login_redirects_only_to_pages_of_the_inbox() -> None:
             assert (answer.status, answer.headers["location"]) == (303, "/inbox"), target
 
 
+async def test_a_login_leads_to_the_whole_address_that_was_opened() -> None:
+    async with inbox() as found:
+        browser = found.browser()
+        asked = await browser.open("/inbox/plans?q=a%26b&state=failed")
+        code = (await found.site.access().make_codes("ann", "terminal")).link
+        form = (await browser.open(asked.headers["location"])).form("/pair")
+        answer = await browser.submit(form, code=code)
+        assert (answer.status, answer.headers["location"]) == (303, "/inbox/plans?q=a%26b&state=failed")
+
+
 async def test_a_link_from_another_site_loads_itself_again_so_that_the_cookie_goes_with_it() -> None:
     async with inbox() as found:
-        page = await found.browser().open("/inbox/history", sec_fetch_site="cross-site")
-        assert page.status == 200 and 'content="0; url=/inbox/history"' in page.text
+        page = await found.browser().open("/inbox/receipts?session=a", sec_fetch_site="cross-site")
+        assert page.status == 200 and 'content="0; url=/inbox/receipts?session=a"' in page.text
 
 
 @requirement("inbox:passphrase")
