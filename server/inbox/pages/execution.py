@@ -16,7 +16,7 @@ from planwarden.agent.ports.store import Header
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
 from planwarden.server.views.card import AGENT_CHARS, format_host
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, describe_proof, find_decided
-from planwarden.server.views.escaping import GOAL_CHARS, ValueView, escape_text, format_once, format_value
+from planwarden.server.views.escaping import GOAL_CHARS, ValueView, escape_text, format_once, format_value, shorten_text
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.observations import Observation, build_observations
 from planwarden.server.views.plan_graph import MAX_ROWS, GraphRow, PlanGraph, build_graph
@@ -166,9 +166,8 @@ def _build_timeline_entry(observation: Observation, people: Collection[str]) -> 
     }
 
 
-def _format_detail(value: object) -> str:
-    text = escape_text(value) if isinstance(value, str) else format_value(value)  # pyright: ignore[reportArgumentType]
-    return text if len(text) <= DETAIL_CHARS else text[:DETAIL_CHARS] + "..."
+def _format_detail(value: JsonValue) -> str:
+    return shorten_text(value, DETAIL_CHARS) if isinstance(value, str) else format_value(value, DETAIL_CHARS)
 
 
 class _ValueBudget:

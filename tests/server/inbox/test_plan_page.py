@@ -115,6 +115,14 @@ async def test_a_person_cancels_a_plan() -> None:
         assert [step.status for step in stored.steps] == ["completed", "skipped"]
 
 
+async def test_a_long_detail_is_cut_between_words_from_right_to_left_and_what_follows() -> None:
+    async with visit() as (found, browser):
+        asked = await found.ask()
+        await found.warden.cancel_execution(asked.thread_id, reason="\u05d0" * 300)
+        shown = (await _open(browser, asked.execution_id)).words
+        assert "\u05d0\u2069…" in shown and r"\u2067" not in shown
+
+
 @requirement("console:steer")
 async def test_a_retry_that_is_sent_twice_or_from_a_page_of_before_goes_on_once() -> None:
     async with _visit_run(NOTE, {**ERASE, "dependencies": ["note"]}) as (found, browser, asked):
