@@ -149,7 +149,6 @@ async def _render_inputs(
         view=view,
         later=later,
         choices=choices,
-        chosen=request.form_value("from"),
         fields=build_input_fields(None if execution.plan is None else execution.plan.inputs, execution.inputs),
         filled=filled,
         key=request.form_value("key") or request.new_key(),

@@ -106,6 +106,16 @@ async def test_a_value_that_was_unchecked_may_be_anything_until_the_grant_is_end
         assert "grant_made" in kinds and "grant_revoked" in kinds
 
 
+async def test_what_was_chosen_stays_on_the_page_that_asks_for_another_number() -> None:
+    async with visit() as (found, browser):
+        _, page = await _form(browser, found)
+        form = page.form("/grant/make")
+        [checked] = [name for name in form.fields if name.startswith("fix.")]
+        again = await browser.submit(form, uses="many", minutes="60", **{checked: None})
+        chosen = again.form("/grant/make").fields
+        assert again.status == 422 and checked not in chosen and chosen["minutes"] == ["60"]
+
+
 @requirement("inbox:grants")
 @pytest.mark.parametrize("is_ticked", [False, True])
 async def test_arguments_that_were_not_shown_are_allowed_only_by_a_tick_that_lists_them(is_ticked: bool) -> None:
