@@ -27,7 +27,7 @@ from pydantic import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.mcp.elicitation import build_form_schema, type_numbers_as_text
 from planwarden.server.views.card import AGENT_CHARS, Card
-from planwarden.server.views.escaping import escape_text, format_value
+from planwarden.server.views.escaping import escape_text, format_value, shorten_text
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.loop_items import PAGE_ITEMS
 from planwarden.server.views.outcome import build_outcome
@@ -175,7 +175,6 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
     graph = None if execution.plan is None else build_graph(execution.plan, execution)
     suspension = execution.suspensions.get(question_id or "")
     outcome = None if suspension is None else build_outcome(execution, suspension)
-    summary = (execution.synthesis or "")[:AGENT_CHARS]
     return {
         "threadId": execution.thread_id,
         "seen": name_version(execution),
@@ -186,7 +185,7 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
         "place": "" if graph is None or execution.status == "completed" else _describe_place(graph),
         "graph": None if graph is None else draw_svg(graph, width=WIDTH),
         "results": list[JsonValue](_list_results(execution)),
-        "words": escape_text(summary),
+        "words": shorten_text(execution.synthesis or "", AGENT_CHARS),
         "outcome": None if outcome is None else {"text": f"{outcome.verdict}. {outcome.text}", "tone": outcome.tone},
         "isOver": execution.is_finished,
     }

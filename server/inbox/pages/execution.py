@@ -14,7 +14,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.ports.store import Header
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
-from planwarden.server.views.card import AGENT_CHARS, format_host
+from planwarden.server.views.card import format_host
 from planwarden.server.views.decisions import describe_call_edit, describe_decision, describe_proof, find_decided
 from planwarden.server.views.escaping import GOAL_CHARS, ValueView, escape_text, format_once, format_value, shorten_text
 from planwarden.server.views.instants import to_utc
@@ -113,7 +113,6 @@ async def build_values(request: InboxRequest, execution: ExecutionState) -> Valu
         "graph": Markup(draw_for_page(graph)) if graph.rows else "",
         "owner": escape_text(execution.principal),
         "host": format_host(execution.host or ""),
-        "output": escape_text((execution.synthesis or "")[:AGENT_CHARS]),
         "entries": entries[-MAX_ENTRIES:],
         "left_out": max(0, len(entries) - MAX_ENTRIES),
         "waiting": [s.question.suspension_id for s in execution.open_suspensions if s.question.addressee == "human"],
@@ -186,6 +185,10 @@ class _ValueBudget:
         self._left -= size
         return ValueView(value)
 
+    def show_text(self, text: str | None) -> ValueView | None:
+        """Return what a model wrote, or only its beginning if it is too large; None if it wrote nothing."""
+        return (self.show(text) or self.show(f"{text[: VALUE_CHARS // 8]} …")) if text else None
+
 
 def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:
     """Return what the page shows of an execution. Only the newest execution of a thread can be retried or forked.
@@ -199,6 +202,8 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     can_fork = goes_on and bool(begun)
     budget = _ValueBudget()
     states = {state.step.step_id: state for state in list_shown_steps(execution)}
+    # The final text comes first, so that it is shown even if the page is full.
+    output = budget.show_text(execution.synthesis)
     steps = [_build_step(execution, states[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {
@@ -208,6 +213,7 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
         "progress": describe_progress(execution),
         "facts": list(_list_facts(execution)),
         "steps": steps,
+        "output": output,
         # The first steps that failed, were rejected or wait: the number in `steps`, the id and the state of each.
         "points": list(islice(points, MAX_POINTS)),
         "can_cancel": execution.status in _CAN_STOP and not execution.cancel_requested,
@@ -259,7 +265,7 @@ def _build_step(
         "calls": listed,
         "left_out": len(calls) - len(listed),
         # What a model wrote for this step.
-        "text": (budget.show(answer) or budget.show(f"{answer[:DETAIL_CHARS]} …")) if answer else None,
+        "text": budget.show_text(answer),
         "is_open": state.status in ("failed", "rejected", "suspended"),
     }
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.views.fields import derive_key
 from planwarden.storage.location import StoreLocation
-from tests.kit import Execution, Ledger, Settings, confirm, plan, requirement, tool_step, warden
+from tests.kit import Execution, Ledger, Settings, confirm, plan, requirement, says, tool_step, warden
 from tests.server.inbox.support import Browser, Form, Inbox, Page, inbox, open_inbox, visit
 
 FIND = tool_step("find", "find", {"topic": "x"})
@@ -113,6 +113,15 @@ async def test_a_person_cancels_a_plan() -> None:
         shown = (await _open(browser, asked.execution_id)).words
         assert "cancelled in the inbox by ann" in shown and "2 steps: 1 done, 1 skipped" in shown
         assert [step.status for step in stored.steps] == ["completed", "skipped"]
+
+
+async def test_the_final_text_of_the_model_is_shown_whole_line_by_line() -> None:
+    text = f"{'All is done. ' * 60}\nThe end."
+    async with warden(Ledger(), script=[says(text, "synthesize")]) as made:
+        options: dict[str, JsonValue] = {"synthesize": True}
+        done = await made.execute_plan(plan(FIND), options=options, wait_seconds=60)
+        browser = await open_inbox(made).log_in()
+        assert '<span class="line">The end.</span>' in (await _open(browser, done.execution_id)).text
 
 
 async def test_a_long_detail_is_cut_between_words_from_right_to_left_and_what_follows() -> None:
