@@ -1,7 +1,7 @@
 """The view of a forecast: whom a plan will ask before it has run, what only the run will know, and its graph."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -12,9 +12,9 @@ from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import needs_model
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
-from planwarden.server.views.escaping import cut_text, escape_text
+from planwarden.server.views.escaping import name_some, shorten_id, shorten_text
 from planwarden.server.views.plan_graph import build_graph, list_in_order, write_mermaid
-from planwarden.server.views.status_words import WHOM
+from planwarden.server.views.status_words import WHOM, Tone
 
 NAME_CHARS, TOOL_CHARS, BECAUSE_CHARS = 64, 128, 300
 MAX_NAMES = 10
@@ -44,7 +44,7 @@ class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
             return "runs only if its condition holds" if self.is_conditional else ""
         if self.skipped_because == WHEN:
             return "will be skipped: its condition does not hold"
-        return f"will be skipped, because of {cut_text(escape_text(self.skipped_because), NAME_CHARS)}"
+        return f"will be skipped, because of {shorten_text(self.skipped_because, NAME_CHARS)}"
 
 
 class _ForeseenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +52,12 @@ class _ForeseenCall(msgspec.Struct, frozen=True, kw_only=True):
     """The step that calls."""
     tool_name: str
     """What it calls."""
+
+    tone: ClassVar[Tone] = "warn"
+
+    @property
+    def tool(self) -> str:
+        return shorten_text(self.tool_name, TOOL_CHARS)
 
 
 class Asking(_ForeseenCall, frozen=True, kw_only=True):
@@ -74,19 +80,21 @@ class Asking(_ForeseenCall, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """All that is foreseen of the call, in words and escaped."""
         rows = ", one question for all rows:" if self.for_all_rows else ""
-        names = ", ".join(cut_text(escape_text(name), NAME_CHARS) for name in self.confirms[:MAX_NAMES])
-        covers = f"; the answer covers {names} too" if names else ""
-        tool = cut_text(escape_text(self.tool_name), TOOL_CHARS)
-        return f"{tool} will ask{rows} {self.whom}: {cut_text(escape_text(self.because), BECAUSE_CHARS)}{covers}"
+        covers = f"; the answer covers {join_names(self.confirms)} too" if self.confirms else ""
+        return f"{self.tool} will ask{rows} {self.whom}: {shorten_text(self.because, BECAUSE_CHARS)}{covers}"
 
 
 class Allowed(_ForeseenCall, frozen=True, kw_only=True):
     """A call that will not ask, because a standing grant lets it through, if the grants stay as they are now."""
 
+    tone = "good"
     grant_id: str
     """The grant, as `planwarden grant list` shows it."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.tool} will not ask: {_describe_grant(self.grant_id)}"
 
 
 class Unforeseen(_ForeseenCall, frozen=True, kw_only=True):
@@ -99,19 +107,44 @@ class Unforeseen(_ForeseenCall, frozen=True, kw_only=True):
     grant_id: str | None = None
     """The standing grant that will let it through, whatever the values are; left out if none."""
 
+    @property
+    def sentence(self) -> str:
+        allowed = "" if self.grant_id is None else f"; {_describe_grant(self.grant_id)}"
+        sources = join_names(self.takes_from)
+        return f"only the run will know: {self.tool} takes values of {sources}; its risk is {self.risk}{allowed}"
+
 
 class Impossible(_ForeseenCall, frozen=True, kw_only=True):
     """A call that would fail now."""
 
+    tone = "bad"
     why: str
     """Its tool is not available or does not take the arguments, or a rule of the operator denies the call."""
+
+    @property
+    def sentence(self) -> str:
+        return f"would fail: {self.tool}: {shorten_text(self.why, BECAUSE_CHARS)}"
 
 
 class AllowedByRule(_ForeseenCall, frozen=True, kw_only=True):
     """A call that will not ask, because a rule of the operator lets it through while its budgets have room."""
 
+    tone = "good"
     rule: MatchedRule
     """The rule."""
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.tool} will not ask: rule {self.rule.number} lets it through"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names, escaped and cut, and how many more there are."""
+    return name_some([shorten_text(name, NAME_CHARS) for name in names], MAX_NAMES)
+
+
+def _describe_grant(grant_id: str) -> str:
+    return f"grant {shorten_text(shorten_id(grant_id), NAME_CHARS)} lets it through"
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +170,19 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they may start; only in `planwarden check`."""
     graph: str | None = None
     """The plan as Mermaid text; only in `planwarden check`."""
+
+    def describe_step(self, step: ForecastStep) -> Iterator[tuple[str, Tone]]:
+        """Yield what is foreseen of a step, in words with their tone; of a skipped step only why it is skipped."""
+        if step.skipped_because is not None:
+            yield step.fate, "warn"
+            return
+        for call in (*self.asks, *self.allowed, *self.by_rule, *self.only_the_run_knows, *self.impossible):
+            if call.step_id == step.id:
+                yield call.sentence, call.tone
+        if step.is_conditional:
+            yield step.fate, "dim"
+        if step.needs_model:
+            yield "a model writes its calls or its text", "dim"
 
 
 def build_forecast(

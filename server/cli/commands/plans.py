@@ -1,7 +1,7 @@
 """The commands `plans`, for plans in files, and `check`, which says what is known about a plan before it runs."""
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from pydantic import JsonValue
@@ -17,7 +17,7 @@ from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read_given_inputs
-from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import NO, Terminal, build_terminal, write_result
 from planwarden.server.plans.keeping import (
     ProposedInput,
@@ -33,9 +33,9 @@ from planwarden.server.plans.library import HOME, PlanCatalogue
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.escaping import escape_text, shorten_id
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.fields import Field, build_fields
-from planwarden.server.views.forecast import Forecast, ForecastStep
+from planwarden.server.views.forecast import Forecast, ForecastStep, join_names
 from planwarden.server.views.status_text import VERSION_CHARS
 
 
@@ -215,41 +215,8 @@ def forecast_lines(forecast: Forecast) -> Iterator[TerminalLine]:
 
 
 def _step_lines(step: ForecastStep, forecast: Forecast) -> Iterator[TerminalLine]:
-    after = (f"  after {_join(step.after)}" if step.after else "", "dim")
-    asks = [asking for asking in forecast.asks if asking.step_id == step.id]
-    mark = "skipped" if step.skipped_because else "asks" if asks else "waits"
-    yield TerminalLine((escape_text(step.id), "bold"), "  ", _join(step.tools) or "text", after, mark=mark)
-    if step.skipped_because:
-        yield TerminalLine((step.fate, "warn"), indent=1)
-        return
-    yield from (TerminalLine((asking.sentence, "warn"), indent=1) for asking in asks)
-    yield from (TerminalLine(fact, indent=1) for fact in _list_facts(step, forecast))
-    if step.is_conditional:
-        yield TerminalLine((step.fate, "dim"), indent=1)
-    if step.needs_model:
-        yield TerminalLine(("a model writes its calls or its text", "dim"), indent=1)
-
-
-def _list_facts(step: ForecastStep, forecast: Forecast) -> Iterator[tuple[str, Style]]:
-    for allowed in forecast.allowed:
-        if allowed.step_id == step.id:
-            yield f"{escape_text(allowed.tool_name)} will not ask: {_describe_grant(allowed.grant_id)}", "good"
-    for ruled in forecast.by_rule:
-        if ruled.step_id == step.id:
-            yield f"{escape_text(ruled.tool_name)} will not ask: rule {ruled.rule.number} lets it through", "good"
-    for unforeseen in forecast.only_the_run_knows:
-        if unforeseen.step_id == step.id:
-            text = f"only the run will know: {escape_text(unforeseen.tool_name)} takes values of "
-            allowed = f"; {_describe_grant(unforeseen.grant_id)}" if unforeseen.grant_id is not None else ""
-            yield f"{text}{_join(unforeseen.takes_from)}; its risk is {unforeseen.risk}{allowed}", "warn"
-    for impossible in forecast.impossible:
-        if impossible.step_id == step.id:
-            yield f"would fail: {escape_text(impossible.tool_name)}: {one_line(impossible.why, 300)}", "bad"
-
-
-def _describe_grant(grant_id: str) -> str:
-    return f"grant {escape_text(shorten_id(grant_id))} lets it through"
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(map(escape_text, names))
+    after = (f"  after {join_names(step.after)}" if step.after else "", "dim")
+    is_asking = any(asking.step_id == step.id for asking in forecast.asks)
+    mark = "skipped" if step.skipped_because else "asks" if is_asking else "waits"
+    yield TerminalLine((escape_text(step.id), "bold"), "  ", join_names(step.tools) or "text", after, mark=mark)
+    yield from (TerminalLine(fact, indent=1) for fact in forecast.describe_step(step))

@@ -180,19 +180,13 @@ async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, 
 
 
 def _build_preview(step: ForecastStep, forecast: Forecast, description: str) -> Values:
-    """Return what is known of a step before it runs: what it will ask, what only the run will know, what would fail."""
+    """Return what is known of a step before it runs."""
     return {
         "step_id": shorten_text(step.id, 200),
         "description": shorten_text(flow(description), LISTED_CHARS),
         "tools": [shorten_text(tool, 128) for tool in step.tools],
         "after": [shorten_text(name, 64) for name in step.after],
-        "asks": [asking.sentence for asking in forecast.asks if asking.step_id == step.id],
-        "unknown": list(_describe_unknown(step, forecast)),
-        "faults": [
-            f"{shorten_text(call.tool_name, 128)} would fail now: {shorten_text(call.why, REASON_CHARS)}"
-            for call in forecast.impossible
-            if call.step_id == step.id
-        ],
+        "facts": list(forecast.describe_step(step)),
     }
 
 
@@ -206,21 +200,6 @@ def _summarize(forecast: Forecast) -> str:
     if summary:
         return f"{summary}, perhaps more." if may_ask_more else f"{summary}."
     return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
-
-
-def _describe_unknown(step: ForecastStep, forecast: Forecast) -> Iterator[str]:
-    if step.fate:
-        yield f"It {step.fate}."
-    if step.needs_model:
-        yield "A model writes its calls or its text."
-    for call in forecast.only_the_run_knows:
-        if call.step_id == step.id:
-            manner = "only read" if call.risk == "read" else f"are {call.risk or 'of unknown risk'}"
-            sources = ", ".join(shorten_text(name, 64) for name in call.takes_from[:10])
-            yield (
-                f"{shorten_text(call.tool_name, 128)} takes values of {sources}, so only the run will know whom it "
-                f"asks. Calls of this tool {manner}."
-            )
 
 
 def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
