@@ -23,7 +23,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.notifications import Notification, NotificationKind, find_notifiable
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.server.notifications.settings import NotificationChannel
-from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.escaping import shorten_text
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS
 
@@ -199,9 +199,8 @@ _TAGS = {
 
 
 def _write_title(kind: NotificationKind, facts: Mapping[str, JsonValue]) -> str:
-    tool = escape_text(str(facts.get("toolName") or facts.get("kind") or "planwarden"))
-    people = facts.get("escalatedTo")
-    names = ", ".join(escape_text(str(name)) for name in people) if isinstance(people, list) else ""
+    tool, people = facts.get("toolName") or facts.get("kind") or "planwarden", facts.get("escalatedTo")
+    names = ", ".join(map(str, people)) if isinstance(people, list) else ""
     starts: dict[NotificationKind, str] = {
         "asked": "Decision needed",
         "reminded": "Still waiting",
@@ -209,7 +208,7 @@ def _write_title(kind: NotificationKind, facts: Mapping[str, JsonValue]) -> str:
         "decided": WORDS["question"]["approved" if facts.get("approved") else "rejected"].word.capitalize(),
         "timed_out": WORDS["question"]["timed_out"].word.capitalize(),
     }
-    return _truncate("planwarden can reach you" if kind == "test" else f"{starts[kind]}: {tool}", MAX_TITLE_CHARS)
+    return shorten_text("planwarden can reach you" if kind == "test" else f"{starts[kind]}: {tool}", MAX_TITLE_CHARS)
 
 
 def _write_message(kind: NotificationKind, facts: Mapping[str, JsonValue], suspension_id: str) -> str:
@@ -226,7 +225,7 @@ def _write_message(kind: NotificationKind, facts: Mapping[str, JsonValue], suspe
         parts.append("decide in the inbox or at the terminal")
     elif kind == "timed_out":
         parts.append("approved by the time-out" if facts.get("approved") else "rejected by the time-out")
-    return _truncate(escape_text(f"{'; '.join(parts)}. Question {suspension_id}"), MAX_MESSAGE_CHARS)
+    return shorten_text(f"{'; '.join(parts)}. Question {suspension_id}", MAX_MESSAGE_CHARS)
 
 
 def _choose_priority(notification: Notification) -> int:
@@ -235,10 +234,6 @@ def _choose_priority(notification: Notification) -> int:
         return 5
     is_grave = notification.facts.get("risk") in ("dangerous", "critical")
     return {"asked": 4 if is_grave else 3, "reminded": 4, "test": 3}.get(notification.kind, 2)
-
-
-def _truncate(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def _encode_json(document: JsonValue) -> bytes:

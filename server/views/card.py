@@ -52,6 +52,7 @@ from planwarden.server.views.escaping import (
     format_argument_name,
     format_value,
     measure_text,
+    shorten_text,
 )
 from planwarden.server.views.instants import format_age, to_utc
 from planwarden.server.views.outcome import Outcome, build_outcome
@@ -218,7 +219,7 @@ def build_card(
         heading=_build_heading(question),
         title=_build_title(question),
         place=f"{place} of {format_value(goal)}" if place and goal else place,
-        step=cut_text(escape_text(question.step_id or ""), GOAL_CHARS),
+        step=shorten_text(question.step_id or "", GOAL_CHARS),
         host=format_host(execution.host or ""),
         findings=tuple(_list_findings(question, steps)),
         call=build_own_call(execution, question, call, note),

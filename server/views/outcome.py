@@ -11,7 +11,7 @@ import msgspec
 from planwarden.agent.core.execution.question import Question, RecordedDecision
 from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.server.views.decisions import describe_proof, describe_shortfall, name_decider, quote_claim
-from planwarden.server.views.escaping import ValueView, cut_text, escape_text, format_value
+from planwarden.server.views.escaping import ValueView, format_value, shorten_text
 from planwarden.server.views.fields import name_rows
 from planwarden.server.views.instants import to_utc
 from planwarden.server.views.status_text import (
@@ -81,7 +81,7 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
         if is_decided
         else "",
         at=None if suspension.decided_at is None else to_utc(suspension.decided_at),
-        reason=cut_text(escape_text((decision.reason or "") if decision is not None else ""), REASON_CHARS),
+        reason=shorten_text((decision.reason or "") if decision is not None else "", REASON_CHARS),
         is_edited=decision is not None and decision.modified_args is not None,
         answer=None if content is None else ValueView(content),
         rows=_name_approved_rows(question, decision) if question.rows and decision is not None else "",

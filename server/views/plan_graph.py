@@ -16,7 +16,7 @@ import msgspec
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
-from planwarden.server.views.escaping import escape_text, name_some
+from planwarden.server.views.escaping import name_some, shorten_text
 from planwarden.server.views.status_text import describe_wait, list_shown_steps
 from planwarden.server.views.status_words import SIGNS, WORDS, Mark
 
@@ -180,8 +180,7 @@ def _find_waits(execution: ExecutionState) -> dict[str, str]:
 
 
 def _cut(text: str) -> str:
-    line = " ".join(text[: 4 * TEXT_CHARS].split())
-    return escape_text(line if len(line) <= TEXT_CHARS else f"{line[: TEXT_CHARS - 3]}...")
+    return shorten_text(" ".join(text[: 4 * TEXT_CHARS].split()), TEXT_CHARS)
 
 
 def write_outline(graph: PlanGraph) -> Iterator[str]:

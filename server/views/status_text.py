@@ -13,7 +13,7 @@ from planwarden.agent.core.control.provider_waits import list_outages
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, StepState
 from planwarden.server.views.decisions import describe_rejection, quote
-from planwarden.server.views.escaping import GOAL_CHARS, cut_text, escape_text, format_value, name_some
+from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_value, name_some, shorten_text
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
 
@@ -40,7 +40,7 @@ def build_title(execution: ExecutionState) -> str:
         first = execution.saved_plan.name
     if not first and execution.steps:
         first = next(iter(execution.steps.values())).step.description
-    return escape_text(first[:GOAL_CHARS]) or "A plan that is being written"
+    return shorten_text(first, GOAL_CHARS) or "A plan that is being written"
 
 
 def describe_state(execution: ExecutionState) -> str:
@@ -176,8 +176,9 @@ def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
         changed = ", changed since by a model or in a review" if execution.is_revised else ""
         yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")
     if execution.retry_of is not None:
-        steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
-        reuse_text = f"; took over from there: {name_some([*map(_shorten, steps)], MAX_REUSED)}" if steps else ""
+        taken_over = (name for name, state in execution.steps.items() if state.taken_from is not None)
+        steps = [shorten_text(name, NAME_CHARS) for name in taken_over]
+        reuse_text = f"; took over from there: {name_some(steps, MAX_REUSED)}" if steps else ""
         text = f"execution {escape_text(execution.retry_of)}{reuse_text}"
         yield LineageFact(name="Goes on from", text=text, execution_id=execution.retry_of)
     if execution.options.rehearse:
@@ -186,8 +187,4 @@ def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
 
 def format_version(version: ev.PlanVersion) -> str:
     """Return the name of a saved plan and the beginning of its version."""
-    return f"{_shorten(version.name)}, version {escape_text(version.digest[:VERSION_CHARS])}"
-
-
-def _shorten(name: str) -> str:
-    return cut_text(escape_text(name[:NAME_CHARS]), NAME_CHARS)
+    return f"{shorten_text(version.name, NAME_CHARS)}, version {escape_text(version.digest[:VERSION_CHARS])}"

@@ -168,7 +168,7 @@ async def test_a_push_message_is_json_with_a_title_a_priority_and_a_link_and_not
     assert [(said["priority"], said["tags"]) for said in got] == signs
     titles = [said["title"] for said in got if said["priority"] != 5]
     assert titles == ["Decision needed: erase", "Still waiting: erase", "Rejected: erase"]
-    assert got[2]["title"].startswith("Escalated to bob, c\\u202earol\\n") and len(got[2]["title"]) == 120
+    assert got[2]["title"].startswith("Escalated to bob, c\\u202earol\\n") and len(got[2]["title"]) == 121
     assert {said["click"] for said in got} == {f"https://warden.example/inbox/suspensions/{suspension_id}"}
     assert {said["topic"] for said in got} == {"a-topic"}
     assert got[0]["message"] == (
