@@ -134,6 +134,17 @@ async def test_history_says_who_decided_what_and_never_calls_less_than_a_person_
         assert "rows 1, 3 of 3, without row 2" in history.words and "all 3 rows" in history.words
 
 
+async def test_lists_say_how_many_arguments_they_leave_out() -> None:
+    @planwarden.tool
+    async def many(a: int = 1, b: int = 1, c: int = 1, d: int = 1, e: int = 1) -> str:
+        """Take a lot."""
+        return "taken"
+
+    async with visit(tools=[many]) as (found, browser):
+        await browser.decide((await found.ask(tool_step("s", "many", {}))).suspension_id, "approve")
+        assert "and 1 more argument " in (await browser.open("/inbox/history")).said
+
+
 @requirement("inbox:live", "inbox:plans")
 async def test_an_open_page_gets_news_when_there_are_some_and_nothing_before(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
