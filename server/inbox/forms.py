@@ -82,7 +82,7 @@ def fill_form(
     omitted: set[str] = set()
     for item in fields:
         initial = item.text
-        text = texts[item.key] = form_texts.get(item.key, initial).replace("\r\n", "\n")
+        text = texts[item.key] = form_texts.get(item.key, initial)
         if form_texts.get(f"omit.{item.key}") and item.can_be_left_out:
             omitted.add(item.key)
         elif text == initial and item.is_present:

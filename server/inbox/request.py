@@ -308,7 +308,8 @@ async def read_form(http: Request) -> dict[str, tuple[str, ...]]:
         raise BadForm("the connection ended before the whole form had arrived; send it again") from None
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
-        fields[name] = (*fields.get(name, ()), value)
+        # Browsers send every line break as CR LF (https://html.spec.whatwg.org/#constructing-the-form-data-set).
+        fields[name] = (*fields.get(name, ()), value.replace("\r\n", "\n"))
     return fields
 
 

@@ -133,18 +133,18 @@ async def test_a_typed_reason_stays_on_the_page_and_is_kept_with_every_kind_of_a
     form = kit.tool_step("s", "requestInput", {"message": "Which?", "form": FORM})
     async with visit(tools=[lost]) as (found, browser):
         called = await found.ask(kit.tool_step("s", "lost"))
-        wrong = await browser.decide(called.suspension_id, "approve", happened="yes", result="{", reason="as agreed")
+        wrong = await browser.decide(called.suspension_id, "approve", happened="yes", result="{", reason="as\r\nagreed")
         assert wrong.form("/decision").fields["happened"] == ["yes"]
         answers = [await browser.submit(wrong.form("/decision"), press="approve", result="3")]
         asked = await browser.open_question(await found.ask(form))
-        wrong = await browser.submit(asked.form("/decision"), press="approve", reason="as agreed")
+        wrong = await browser.submit(asked.form("/decision"), press="approve", reason="as\r\nagreed")
         values = {_key(asked.text, "count"): "2", _key(asked.text, "size"): '"large"'}
         answers.append(await browser.submit(wrong.form("/decision"), press="approve", **values))
-        changed = await browser.decide((await found.ask()).suspension_id, "review", reason="as agreed")
+        changed = await browser.decide((await found.ask()).suspension_id, "review", reason="as\r\nagreed")
         answers.append(await browser.submit(changed.form("/decision"), press="approve"))
         for answer in answers:
             assert answer.status == 303, answer.words
-            assert "as agreed" in (await browser.open(answer.headers["location"])).words
+            assert r"as\nagreed" in (await browser.open(answer.headers["location"])).words
 
 
 async def test_an_answer_that_is_none_of_the_buttons_decides_nothing() -> None:
