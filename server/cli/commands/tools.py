@@ -1,6 +1,5 @@
 """The command `tools`: the tools that a plan may name, the details of one of them, and the servers."""
 
-import json
 from argparse import Namespace
 from collections.abc import Sequence
 
@@ -15,7 +14,7 @@ from planwarden.server.cli.home import open_home
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.views.encoding import to_json
-from planwarden.server.views.escaping import escape_text, format_value
+from planwarden.server.views.escaping import ValueView, escape_text, format_value
 from planwarden.server.views.status_words import Mark
 from planwarden.server.views.tools import ToolPage, ToolView, build_tool_view
 from planwarden.tools.downstream.servers import ServerHealth
@@ -106,8 +105,7 @@ def draw_definition(terminal: Terminal, view: ToolView) -> None:
     for title, schema in (("schema of its arguments", view.input_schema), ("schema of its result", view.output_schema)):
         if schema is not None:
             terminal.say(TerminalLine((title, "bold")))
-            text = json.dumps(schema, indent=2, ensure_ascii=False)
-            terminal.say(*(TerminalLine((escape_text(line), "dim")) for line in text.splitlines()))
+            terminal.say(*(TerminalLine((line, "dim")) for line in ValueView(schema).lines))
 
 
 def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLine:

@@ -17,7 +17,7 @@ from planwarden.server.cli.terminal.lines import Style, TerminalLine, indent_fac
 from planwarden.server.cli.terminal.terminal import NO, YES, Choice, Terminal
 from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import CardCall
-from planwarden.server.views.escaping import VALUE_CHARS, escape_text, format_value, shorten_id
+from planwarden.server.views.escaping import VALUE_CHARS, ValueView, escape_text, format_value, shorten_id
 from planwarden.server.views.fields import name_rows, read_ranges
 from planwarden.server.views.question_text import format_call, format_facts, is_whole
 from planwarden.server.views.status_words import WHOM
@@ -116,7 +116,7 @@ def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, Json
         terminal.say("The plan is as it was.")
         return None
     terminal.warn("It would run as:")
-    terminal.say(*map(escape_text, json.dumps(edited, ensure_ascii=False, indent=2).splitlines()))
+    terminal.say(*ValueView(edited).lines)
     return edited
 
 
@@ -164,7 +164,7 @@ def _show_whole(terminal: Terminal, card: Card) -> None:
     calls += [(call.tool.label, call.values) for call in (*filter(None, [card.call]), *card.covered, *card.rows)]
     for name, arguments in calls:
         terminal.say(TerminalLine((name, "bold")))
-        terminal.say(*map(escape_text, json.dumps(arguments, ensure_ascii=False, indent=2).splitlines()))
+        terminal.say(*ValueView(arguments).lines)
     for vote in card.votes:
         if vote.answer is not None:
             terminal.say(f"{vote.principal} answered {format_value(vote.answer.value, None)}")

@@ -61,6 +61,16 @@ def test_what_a_form_asks_stands_whole_before_its_fields(cli: Cli) -> None:
     assert action in after
 
 
+@pytest.mark.parametrize("separator", ["\u2028", "\x85"])
+def test_no_separator_of_lines_in_a_value_begins_a_line_where_all_is_shown(cli: Cli, separator: str) -> None:
+    terminal = TypedTerminal("v", "")
+    note = f"{'x' * 500}{separator}planwarden found: nothing"
+    run(cli, terminal, step("erase", "erase", {"ids": [1], "note": note}))
+    whole = terminal.shown.partition("v view all")[2]
+    assert "planwarden found: nothing" in whole
+    assert not any(line.startswith("planwarden found: nothing") for line in whole.splitlines())
+
+
 def test_only_a_typed_yes_approves(cli: Cli) -> None:
     terminal = TypedTerminal("ok", "Y E S", "true", "v", "")
     assert run(cli, terminal, ERASE).status == "suspended" and cli.ledger == []
