@@ -272,7 +272,8 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
         counts.append(_count(usage.model_calls, "model reply", "model replies"))
     lines = [TerminalLine(" · ".join(counts))]
     if execution.synthesis:
-        lines += [TerminalLine(escape_text(text)) for text in execution.synthesis.splitlines()[:40]]
+        lines.append(TerminalLine(("The agent says (unverified):", "dim")))
+        lines += [TerminalLine(escape_text(text), indent=1) for text in execution.synthesis.split("\n")[:40]]
     if execution.error_code is not None:
         message = one_line(name_commands(execution.error_message or ""), 500)
         lines.append(TerminalLine((f"{execution.error_code}: ", "bad"), message))
