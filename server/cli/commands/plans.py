@@ -167,7 +167,7 @@ def draw_catalogue(terminal: Terminal, home: Home, catalogue: PlanCatalogue) -> 
 def draw_plan(terminal: Terminal, home: Home, plan: SavedPlan) -> None:
     terminal.say(TerminalLine((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}"))
     if plan.description:
-        terminal.say(*(escape_text(line) for line in plan.description.splitlines()))
+        terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in plan.description.split("\n")))
     version = f"version {plan.digest[:VERSION_CHARS]} · {escape_text(str(plan.path))}"
     terminal.say(TerminalLine((version, "dim")))
     for field in build_fields(plan.inputs):

@@ -61,7 +61,13 @@ def test_plans_are_listed_and_shown_with_what_they_take_and_what_cannot_be_used(
     assert "find-ids       Find ids" in listed and "takes topic: string, limit: integer = 3" in listed
     assert f"{broken}: not valid YAML: line " in listed and "of-repository  Find ids  from .planwarden/plans" in listed
     shown = cli.main("plans", "show", "find-ids").out
-    for expected in ("find-ids  Find ids", "Looks them up.", "topic: string", "What to look for", "look  Look it up"):
+    for expected in (
+        "find-ids  Find ids",
+        "\n    Looks them up.\n",
+        "topic: string",
+        "What to look for",
+        "look  Look it up",
+    ):
         assert expected in shown
     assert str(path) in shown and f"--home {cli.home} run find-ids" in shown
     document = cli.main("plans", "show", "find-ids", "--json").json
