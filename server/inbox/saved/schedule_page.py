@@ -15,6 +15,7 @@ from planwarden.server.inbox.questions import CHANNEL
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, Values, build_token
 from planwarden.server.schedules.schedule_commands import ScheduleBook
 from planwarden.server.views.escaping import ValueView, capitalize, escape_text, format_name
+from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS
 from planwarden.storage.schedules import MAX_RECENT, MissedTicks, Overlap, PlanSchedule, ScheduleStore
@@ -137,12 +138,13 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
         "created_by": escape_text(schedule.created_by),
         # The version of the stored row that the page shows.
         "version": schedule.version,
-        "inputs": (),
-        "overlap": "",
-        "created_at": None,
-        "paused_at": None,
+        "inputs": [(format_name(name), ValueView(value)) for name, value in schedule.inputs.items()],
+        "overlap": OVERLAPS[schedule.overlap],
+        "missed": MISSED[schedule.missed],
+        "created_at": to_utc(schedule.created_at),
+        "paused_at": None if schedule.paused_at is None else to_utc(schedule.paused_at),
+        "queued": len(schedule.queued),
         "next_ticks": (),
-        "queued": 0,
         "runs": (),
         "fault": "",
     }
@@ -154,17 +156,8 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
     ticks = list(view.recent[:shown_runs])
     if all(tick.execution_id is None for tick in ticks):
         ticks += [tick for tick in view.recent[shown_runs:] if tick.execution_id is not None][:1]
-    return {
-        **card,
-        "inputs": [(format_name(name), ValueView(value)) for name, value in view.inputs.items()],
-        "overlap": OVERLAPS[schedule.overlap],
-        "missed": MISSED[schedule.missed],
-        "created_at": view.created_at,
-        "paused_at": view.paused_at,
-        "next_ticks": view.next_ticks,
-        "queued": len(view.queued_ticks),
-        "runs": [await _build_run_line(request.service.store, tick) for tick in ticks],
-    }
+    runs = [await _build_run_line(request.service.store, tick) for tick in ticks]
+    return {**card, "next_ticks": view.next_ticks, "runs": runs}
 
 
 async def _build_run_line(store: Store, tick: TickView) -> Values:
