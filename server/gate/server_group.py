@@ -1,13 +1,14 @@
 """Serves several servers over one connection. Their tools get the names that they have in planwarden's catalogue.
 
 Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
-a prompt goes to the server that listed it; a URI that none listed goes to the server that named it first in a result.
+a prompt goes to the server that listed it; a URI that none listed goes to the server whose answer named it first.
 The lists leave out servers that are out of reach.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import islice
 
 import anyio
 import msgspec
@@ -29,6 +30,8 @@ METHOD_NOT_FOUND = -32601
 MAX_ENTRIES = 10_000
 MAX_LINKS = 1_000
 MAX_LINK_CHARS = 2_000
+MAX_LINKED_VALUES = 100_000
+"""How many values of one answer are searched for URIs."""
 LISTS = {
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
@@ -50,8 +53,8 @@ class ServerGroup(Host):
         self.names_servers = True
         self._owners: dict[str, dict[str, Relay]] = {}
         """By listing method, the server of each URI, template or prompt."""
-        self._links: dict[str, Relay] = {}
-        """By URI, the server whose result named it first; the latest `MAX_LINKS`."""
+        self._links: dict[Relay, dict[str, None]] = {}
+        """By server, the latest `MAX_LINKS` URIs that its answers named before those of another server."""
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
@@ -70,12 +73,11 @@ class ServerGroup(Host):
             # Only the name is replaced. The gate judges and sends these parameters.
             raw = {**frame.read_params(), "name": msgspec.Raw(msgspec.json.encode(remote_name))}
             answer = await relay.answer(replace(frame, params=msgspec.Raw(msgspec.json.encode(raw))))
-            self._keep_links(relay, answer)
-            return answer
+            return self._keep_links(relay, answer)
         if method in ROUTED or method == "completion/complete":
             reference = params.get("ref") if method == "completion/complete" else params
             owner = await self._find_owner(reference if isinstance(reference, dict) else {})
-            return await owner.answer(frame)
+            return self._keep_links(owner, await owner.answer(frame))
         if is_about_task(frame):
             return await self._find_task(frame)
         text = f"{method[:64]} names no server, and there are several here; wrap the server alone"
@@ -125,10 +127,10 @@ class ServerGroup(Host):
 
     async def _find_task(self, frame: Frame) -> bytes:
         """Return the answer of the server that has the task. Raises `UnknownThread`: no server has it."""
-        for relay in self.relays[:-1]:
+        for relay in self.relays:
             with suppress(UnknownThread):
-                return await relay.answer(frame)
-        return await self.relays[-1].answer(frame)
+                return self._keep_links(relay, await relay.answer(frame))
+        raise UnknownThread("Failed to retrieve task: Task not found")
 
     async def _list(self, method: str) -> Result:
         key, name_key = LISTS[method]
@@ -154,16 +156,22 @@ class ServerGroup(Host):
         self._owners[method] = owners
         return {key: merged}
 
-    def _keep_links(self, relay: Relay, answer: bytes) -> None:
-        result = frames.read_value(frames.read_frame(answer).result) if b'"uri"' in answer else None
-        content = result.get("content") if isinstance(result, dict) else None
-        for part in content if isinstance(content, list) else ():
-            link = part.get("resource", part) if isinstance(part, dict) else None
-            uri = link.get("uri") if isinstance(link, dict) else None
-            if isinstance(uri, str) and len(uri) <= MAX_LINK_CHARS:
-                self._links.setdefault(uri, relay)
-                if len(self._links) > MAX_LINKS:
-                    del self._links[next(iter(self._links))]
+    def _keep_links(self, relay: Relay, answer: bytes) -> bytes:
+        """Return the answer of the server, after remembering the URIs that it names."""
+        values = [frames.read_value(frames.read_frame(answer).result)] if b'"uri"' in answer else []
+        links = self._links.setdefault(relay, {})
+        # The list grows while this reads it.
+        for value in islice(values, MAX_LINKED_VALUES):
+            values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            uri = value.get("uri") if isinstance(value, dict) else None
+            if isinstance(uri, str) and len(uri) <= MAX_LINK_CHARS and self._find_linked(uri) is None:
+                links[uri] = None
+                if len(links) > MAX_LINKS:
+                    del links[next(iter(links))]
+        return answer
+
+    def _find_linked(self, uri: str) -> Relay | None:
+        return next((relay for relay, links in self._links.items() if uri in links), None)
 
     async def _find_owner(self, reference: Result) -> Relay:
         """Return the first server that listed the URI or prompt (or a fitting template), so no other takes it over."""
@@ -177,8 +185,8 @@ class ServerGroup(Host):
         }
         templates = [listed for listed in owners if "{" in listed and name.startswith(listed.partition("{")[0])]
         if name not in owners and not templates:
-            if key == "uri" and name in self._links:
-                return self._links[name]
+            if key == "uri" and (linked := self._find_linked(name)) is not None:
+                return linked
             raise InvalidArguments(f"no server lists {name[:200]!r}")
         return owners[name if name in owners else max(templates, key=len)]
 

@@ -114,8 +114,15 @@ def answer(message: dict[str, Any]) -> Any:
             more += [{"name": "two_write", "inputSchema": SCHEMA}] if (FOLDER / "two").exists() else []
             return {"tools": [*list_tools_of(FOLDER), *more], "unknown": [1, None]}
         case "tools/call" if "link" in (message["params"].get("arguments") or ()):
-            link = {"type": "resource_link", "uri": message["params"]["arguments"]["link"], "name": "a note"}
-            return {"content": [link]}
+            arguments = message["params"]["arguments"]
+            uris = [f"{arguments['link']}{number or ''}" for number in range(arguments.get("times", 1))]
+            links = [{"type": "resource_link", "uri": uri, "name": "a note"} for uri in uris]
+            return {"structuredContent": {"notes": links}} if "structured" in arguments else {"content": links}
+        case "prompts/list":
+            return {"prompts": [{"name": "greet"}]}
+        case "prompts/get":
+            link = {"type": "resource_link", "uri": "note://of-prompt", "name": "a note"}
+            return {"messages": [{"role": "user", "content": link}]}
         case "tools/call":
             params = message["params"]
             if "reports" in (params.get("arguments") or {}):
@@ -129,7 +136,8 @@ def answer(message: dict[str, Any]) -> Any:
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/odd", "params": [1]}))
             return [1]
         case "resources/read":
-            return {"contents": [{"uri": message["params"]["uri"], "text": "the note"}]}
+            uri = message["params"]["uri"]
+            return {"contents": [{"uri": uri, "text": "the note"}, {"uri": f"{uri}/more", "text": ""}]}
         case _:
             return {}
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from planwarden.server.gate.answers import DISPOSITION
-from tests.gate.host import HANDSHAKE, Home, find_processes, read_text
+from tests.gate.host import HANDSHAKE, PEER, Home, find_processes, read_text
 from tests.gate.peer import list_tools_of
+from tests.gate.test_ways_to_wait import TASKS, wait_for_task
 from tests.requirements import requirement
 from tests.support.forking import forked_command_line
 
@@ -65,8 +67,33 @@ async def test_resource_that_no_server_lists_is_read_only_from_the_server_whose_
         unlisted = await host.ask("resources/read", {"uri": "note://1"})
         assert "no server lists 'note://1'" in unlisted["error"]["message"]
         await host.ask("tools/call", {"name": "peer_look", "arguments": {"link": "note://1"}})
-        note = await host.ask("resources/read", {"uri": "note://1"})
-        assert note["result"]["contents"][0]["text"] == "the note"
+        await host.ask("tools/call", {"name": "peer_look", "arguments": {"link": "note://2", "structured": True}})
+        await host.ask("prompts/get", {"name": "greet"})
+        for uri in ("note://1", "note://1/more", "note://2", "note://of-prompt"):
+            note = await host.ask("resources/read", {"uri": uri})
+            assert note["result"]["contents"][0]["text"] == "the note"
+
+
+@requirement("gate:waits")
+async def test_resource_that_the_result_of_a_task_names_is_read(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks, serves_all=True, newer=TASKS) as host:
+        task = await host.call("peer_write", {"text": "a", "link": "note://1"})
+        await home.decide()
+        await wait_for_task(host, task["taskId"], "completed")
+        assert "the note" in str(await host.ask("resources/read", {"uri": "note://1"}))
+
+
+@requirement("gate:hostile")
+async def test_server_that_names_many_resources_hides_none_of_another_server(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path, more='[tools."noisy_look"]\nrisk = "read"\neffect = "read"\n')
+    noisy = {"command": sys.executable, "args": [str(PEER), str(tmp_path)]}
+    async with home.host(tasks, serves_all=True, others={"noisy": noisy}) as host:
+        await host.call("peer_look", {"link": "note://1"})
+        await host.call("noisy_look", {"link": "note://noise/", "times": 1_001})
+        assert "the note" in str(await host.ask("resources/read", {"uri": "note://1"}))
+        # Of one server, the latest are kept.
+        assert "no server lists" in str(await host.ask("resources/read", {"uri": "note://noise/"}))
 
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
