@@ -2,13 +2,14 @@
 
 Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
 a prompt goes to the server that listed it; a URI that none listed goes to the server whose answer named it first.
-The lists leave out servers that are out of reach.
+The lists leave out servers that are out of reach or do not answer in time.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import islice
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -19,7 +20,7 @@ from planwarden.agent.common.errors import InvalidArguments, ToolError, UnknownT
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import Host, Relay, is_about_task
+from planwarden.server.gate.relay import Host, RefusedRequest, Relay, is_about_task
 from planwarden.server.gate.serving import Gate
 from planwarden.server.gate.tools import GatedTools
 from planwarden.tools.downstream.listing_cache import MAX_PAGES
@@ -41,7 +42,9 @@ LISTS = {
 ROUTED = frozenset({"resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get"})
 """Methods about one URI or one prompt."""
 FOR_ALL = frozenset({"initialize", "server/discover", "logging/setLevel", "subscriptions/listen"})
+NO_ANSWER: JsonValue = {"code": frames.UNREACHABLE, "message": "no server answered in time"}
 
+Answer = TypeVar("Answer")
 Result = dict[str, JsonValue]
 
 
@@ -89,26 +92,39 @@ class ServerGroup(Host):
 
     async def _list_tools(self) -> list[JsonValue]:
         """Return the tools of all servers, each as its server sent it, except for its name."""
-        listed: dict[str, list[JsonValue]] = {}
 
-        async def add(relay: Relay) -> None:
-            try:
-                own = await _open_tools(relay)
-                await own.read()
-            except ToolError as error:
-                logger.warning("%s", error.message)
-                return
+        async def read(relay: Relay) -> list[JsonValue]:
+            own = await _open_tools(relay)
+            await own.read()
             names = {tool.remote_name: tool.definition.name for tool in own.list_tools()}
-            listed[relay.config.name] = [
+            return [
                 {**entry, "name": names[name]}
                 for entry in own.listing
                 if isinstance(entry, dict) and isinstance(name := entry.get("name"), str) and name in names
             ]
 
+        return [tool for _, tools in await self._ask_each(read) for tool in tools]
+
+    async def _ask_each(
+        self, ask: Callable[[Relay], Awaitable[Answer]], *, has_limit: bool = True
+    ) -> list[tuple[Relay, Answer]]:
+        """Return the answers of the servers, asked at once. Leave out those that are out of reach or take too long."""
+        answers: dict[Relay, Answer] = {}
+
+        async def add(relay: Relay) -> None:
+            try:
+                with anyio.fail_after(relay.config.settings.start_timeout_s if has_limit else None):
+                    answers[relay] = await ask(relay)
+            except TimeoutError:
+                logger.warning("server %r did not answer in time", relay.config.name)
+            except ToolError as error:
+                # Many servers refuse a list that they do not have.
+                logger.log(logging.INFO if isinstance(error, RefusedRequest) else logging.WARNING, error.message)
+
         async with anyio.create_task_group() as tasks:
             for relay in self.relays:
                 tasks.start_soon(add, relay)
-        return [tool for relay in self.relays for tool in listed.get(relay.config.name, ())]
+        return [(relay, answers[relay]) for relay in self.relays if relay in answers]
 
     async def _find_tool(self, name: str) -> tuple[Relay, str]:
         for relay in self.relays:
@@ -134,27 +150,26 @@ class ServerGroup(Host):
 
     async def _list(self, method: str) -> Result:
         key, name_key = LISTS[method]
-        merged: list[JsonValue] = []
-        owners: dict[str, Relay] = {}
-        for relay in self.relays:
+
+        async def read(relay: Relay) -> list[JsonValue]:
+            entries: list[JsonValue] = []
             params: Result = {}
             for _ in range(MAX_PAGES):
-                try:
-                    page = await relay.request(method, params)
-                except ToolError as error:
-                    # The server is out of reach, or it has no such list.
-                    logger.info("%s", error.message)
-                    break
-                entries, cursor = page.get(key), page.get("nextCursor")
-                for entry in (entries if isinstance(entries, list) else [])[: MAX_ENTRIES - len(merged)]:
-                    merged.append(entry)
-                    if isinstance(entry, dict):
-                        owners.setdefault(str(entry.get(name_key)), relay)
+                page = await relay.request(method, params)
+                listed, cursor = page.get(key), page.get("nextCursor")
+                entries += (listed if isinstance(listed, list) else [])[: MAX_ENTRIES - len(entries)]
                 if not isinstance(cursor, str) or cursor == params.get("cursor"):
                     break
                 params = {"cursor": cursor}
+            return entries
+
+        merged = [(relay, entry) for relay, entries in await self._ask_each(read) for entry in entries]
+        owners: dict[str, Relay] = {}
+        for relay, entry in merged:
+            if isinstance(entry, dict):
+                owners.setdefault(str(entry.get(name_key)), relay)
         self._owners[method] = owners
-        return {key: merged}
+        return {key: [entry for _, entry in merged]}
 
     def _keep_links(self, relay: Relay, answer: bytes) -> bytes:
         """Return the answer of the server, after remembering the URIs that it names."""
@@ -192,24 +207,22 @@ class ServerGroup(Host):
 
     async def _ask_all(self, frame: Frame) -> bytes:
         """Return the merged answers, or the first error if a server in reach sent one or if no server is in reach."""
-        answers: list[Frame] = []
 
-        async def ask(relay: Relay) -> None:
-            answers.append(frames.read_frame(await relay.answer(frame)))
+        async def ask(relay: Relay) -> Frame:
+            return frames.read_frame(await relay.answer(frame))
 
-        async with anyio.create_task_group() as tasks:
-            for relay in self.relays:
-                tasks.start_soon(ask, relay)
+        # A handshake has a limit of its own, and a subscription ends when the host wants it to.
+        answers = await self._ask_each(ask, has_limit=frame.method not in ("initialize", "subscriptions/listen"))
         results: list[Result] = []
         errors: list[JsonValue] = []
-        for answer in answers:
+        for _, answer in answers:
             if isinstance(result := frames.read_value(answer.result), dict):
                 results.append(result)
             else:
                 errors.append(frames.read_value(answer.error))
         reached = [error for error in errors if not isinstance(error, dict) or error.get("code") != frames.UNREACHABLE]
         if reached or not results:
-            error: Result = {"jsonrpc": "2.0", "id": frame.request_id, "error": (reached or errors or [None])[0]}
+            error: Result = {"jsonrpc": "2.0", "id": frame.request_id, "error": (reached or errors or [NO_ANSWER])[0]}
             return msgspec.json.encode(error) + b"\n"
         return frames.build_result(frame.request_id, _merge(results))
 

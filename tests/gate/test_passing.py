@@ -96,6 +96,21 @@ async def test_server_that_names_many_resources_hides_none_of_another_server(tmp
         assert "no server lists" in str(await host.ask("resources/read", {"uri": "note://noise/"}))
 
 
+@requirement("gate:hostile")
+async def test_server_that_answers_nothing_is_left_out_of_what_all_servers_are_asked(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path, more="[servers.mute]\nstart_timeout_s = 2\n")
+    (tmp_path / "mute").touch()
+    mute = {"command": sys.executable, "args": [str(PEER), str(tmp_path)]}
+    with anyio.fail_after(60):
+        async with home.host(tasks, serves_all=True, others={"mute": mute}, newer={}) as host:
+            assert "error" not in await host.ask("server/discover", {})
+            tools = (await host.ask("tools/list", {}))["result"]["tools"]
+            assert {tool["name"].partition("_")[0] for tool in tools} == {"peer"}
+            assert (await host.ask("prompts/list", {}))["result"]["prompts"] == [{"name": "greet"}]
+
+
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
     home = Home(tmp_path)
     command, *words = forked_command_line(*home.words)
