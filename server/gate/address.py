@@ -104,6 +104,9 @@ class AddressUpstream:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise OutcomeUnknown(f"server {self.config.name!r} closed its connection") from None
 
+    async def reset(self) -> None:
+        """Do nothing, because a server behind an address judges each request alone."""
+
     def _build_headers(self, request: JSONRPCRequest) -> dict[str, str]:
         params: dict[str, JsonValue] = request.params or {}
         meta = params.get("_meta")

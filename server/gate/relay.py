@@ -93,6 +93,10 @@ class Upstream(Protocol):
         """
         ...
 
+    async def reset(self) -> None:
+        """Make the server forget the messages before, so that it takes a handshake."""
+        ...
+
 
 class Host:
     """One host and its servers: the host's requests without an answer, and the requests that the host has to answer."""
@@ -318,7 +322,13 @@ class Relay:
         with suppress(ToolError, TimeoutError):
             await self.ensure_running(greets=False)
             with anyio.fail_after(self.config.settings.start_timeout_s):
-                return (await self._exchange(frame)).encode()
+                answer = await self._exchange(frame)
+                if answer.error is not UNSET:
+                    # A host of a newer revision may have asked first, whereupon the SDK's servers refuse a handshake.
+                    await self._upstream.reset()
+                    await self.ensure_running(greets=False)
+                    answer = await self._exchange(frame)
+                return answer.encode()
         self._is_greeted = False
         version = frames.read_value(frame.read_member("protocolVersion"))
         return frames.build_result(

@@ -38,6 +38,8 @@ class ProcessUpstream:
         self._log = log
         self._child: Child | None = None
         self._lost_reason = ""
+        self._attending = anyio.CancelScope()
+        """Cancelled to end the process."""
         self._has_ended = anyio.Event()
         """Set when the receiver knows that the last process has ended."""
         self._has_ended.set()
@@ -68,6 +70,11 @@ class ProcessUpstream:
             except (OSError, RuntimeError):
                 raise OutcomeUnknown(f"server {self.config.name!r} closed its input") from None
 
+    async def reset(self) -> None:
+        self._note_loss("it starts again for the handshake")
+        self._attending.cancel()
+        await self._has_ended.wait()
+
     def _note_loss(self, reason: str) -> None:
         self._lost_reason = self._lost_reason or reason
 
@@ -75,6 +82,7 @@ class ProcessUpstream:
         """Pass on the lines of the process until it ends; stop the process in any case."""
         try:
             async with anyio.create_task_group() as tasks:
+                self._attending = tasks.cancel_scope
                 tasks.start_soon(child.keep_log)
                 tasks.start_soon(self._watch, child, tasks.cancel_scope)
                 await self._read(child)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import httpx2
@@ -31,6 +31,21 @@ from tests.support.forking import forked_command_line
 
 RULE = '[[rules]]\ntool = "peer_ask"\nthen = "allow"\n'
 MODES = ("legacy", "auto")
+OLD_SERVER = """
+import json
+while line := input():
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "old", "version": "1"}}
+            answer = {"result": {"protocolVersion": "2025-06-18", **about}}
+        case "tools/list":
+            answer = {"result": {"tools": [{"name": "do", "inputSchema": {"type": "object"}}]}}
+        case _:
+            answer = {"error": {"code": -32601, "message": "Method not found"}}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
 
 
 def find_port() -> int:
@@ -149,6 +164,16 @@ async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None
         async with Client(run_gate(home), mode="legacy") as client:
             with pytest.raises(MCPError, match="server 'gone' cannot be reached"):
                 await client.call_tool("gone_tool", {})
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_servers_of_both_eras_behind_one_connection(home: Home, mode: Literal["legacy", "auto"]) -> None:
+    write_servers(home, old={"command": sys.executable, "args": ["-c", OLD_SERVER]})
+    with anyio.fail_after(60):
+        async with Client(run_gate(home), mode=mode) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert names == ["peer_look", "peer_write", "peer_ask", "old_do"]
+            assert await call(client, "peer_look", {"q": 7}) == "saw 7"
 
 
 async def test_each_server_of_the_home_over_http(home: Home) -> None:
