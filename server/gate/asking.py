@@ -16,6 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
+from planwarden.server.gate.client import Client
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.mcp.elicitation import ElicitationForm
 from planwarden.server.mcp.tasks.input import TaskInput, TaskQuestion, build_input_request
@@ -35,12 +36,12 @@ class HostQuestions:
         self._relay = relay
         self._input = TaskInput(channel=CHANNEL)
 
-    async def find(self, execution: ExecutionState) -> Questions:
-        """Return the open questions of the execution that this host can show and that no host has answered yet."""
+    async def find(self, execution: ExecutionState, client: Client) -> Questions:
+        """Return the open questions of the execution that the client can show and that no host has answered yet."""
         if not execution.open_suspensions:
             return {}
         try:
-            capabilities = ClientCapabilities.model_validate(self._relay.host.capabilities)
+            capabilities = ClientCapabilities.model_validate(client.capabilities)
         except ValidationError:
             return {}
         return await self._input.find_questions(self._service, self._service.build_view(execution), capabilities)
@@ -49,13 +50,14 @@ class HostQuestions:
         """Return the questions as `inputRequests`."""
         return {key: build_input_request(elicitation) for key, (_, elicitation) in questions.items()}
 
-    async def apply(self, execution: ExecutionState, responses: Mapping[str, JsonValue]) -> None:
-        """Record the host's answers; recording the same answers again changes nothing.
+    async def apply(self, execution: ExecutionState, client: Client, responses: Mapping[str, JsonValue]) -> None:
+        """Record the client's answers; recording the same answers again changes nothing.
 
         Raises `InvalidArguments`: an answer does not fit its question, which stays open.
         """
         try:
-            await self._input.apply_responses(self._service, self._principal, await self.find(execution), responses)
+            questions = await self.find(execution, client)
+            await self._input.apply_responses(self._service, self._principal, questions, responses)
         except MCPError as error:
             raise InvalidArguments(error.error.message) from None
 
@@ -67,16 +69,16 @@ class HostQuestions:
                 if not isinstance(elicitation, ElicitationForm):
                     params |= {"elicitationId": suspension.suspension_id}
                 answer = await self._relay.host.ask("elicitation/create", params)
-                await self.apply(execution, {key: answer})
+                await self.apply(execution, self._relay.host.client, {key: answer})
         except PlanwardenError:
             # An answer that is missing, unusable or not stored decides nothing and ends the asking; earlier ones count.
             pass
         finally:
             waiting.deadline = min(waiting.deadline, anyio.current_time() + s)
 
-    async def build_task(self, execution: ExecutionState, message: str) -> dict[str, JsonValue]:
+    async def build_task(self, execution: ExecutionState, client: Client, message: str) -> dict[str, JsonValue]:
         """Return the call as a task, without its result."""
-        status, questions = read_task_status(execution), await self.find(execution)
+        status, questions = read_task_status(execution), await self.find(execution, client)
         task = build_task_document(
             self._service, execution, "input_required" if questions else status, progress=message
         )

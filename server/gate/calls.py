@@ -46,6 +46,7 @@ from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
 from planwarden.server.gate.answers import Answer, Result, build_text, has_run
+from planwarden.server.gate.client import Client, read_client
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.gate.tools import GatedTools
@@ -69,11 +70,8 @@ REJECTED_S = 600.0
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
 """How many times the gate tries to decide about a call while identical calls change their thread."""
-MAX_HOST_CHARS = 64
 MAX_WHERE_CHARS = 2_000
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
-TASKS = "io.modelcontextprotocol/tasks"
-"""The extension that a host declares in order to get tasks."""
 
 
 class HostCall(msgspec.Struct, frozen=True):
@@ -83,10 +81,9 @@ class HostCall(msgspec.Struct, frozen=True):
     name: str
     arguments: dict[str, JsonValue]
     meta: dict[str, JsonValue]
-    host: str
+    client: Client
     responses: dict[str, JsonValue]
     """The person's answers to questions that the host got before; the host repeats the call with them."""
-    wants_task: bool
 
     @property
     def progress_token(self) -> JsonValue:
@@ -118,7 +115,7 @@ class GatedCalls:
         result = await (self.answer(frame) if frame.method == "tools/call" else self.answer_task(frame))
         if result is None:
             return None
-        if self._relay.host.envelope:
+        if read_client(frame, self._relay.host.client).envelope:
             result = {"resultType": "complete", **result}
         return frames.build_result(frame.request_id, result)
 
@@ -194,7 +191,7 @@ class GatedCalls:
         raise UnknownThread("Failed to retrieve task: Task not found")
 
     async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
-        questions = await self._open_questions()
+        questions, client = await self._open_questions(), read_client(frame, self._relay.host.client)
         if frame.method == "tasks/cancel":
             # A decision made before the host withdrew the call is kept; if it was an approval, the call runs.
             await self._service.cancel(execution, "the host withdrew the call", if_undecided=True)
@@ -202,11 +199,11 @@ class GatedCalls:
         if frame.method == "tasks/update":
             if not isinstance(responses, dict):
                 raise InvalidArguments("inputResponses are an object")
-            await questions.apply(execution, responses)
+            await questions.apply(execution, client, responses)
             return {}
         if not (execution.is_finished or _is_unknown(execution)):
-            return await questions.build_task(execution, await self._describe_progress(execution))
-        task = await questions.build_task(execution, "ended")
+            return await questions.build_task(execution, client, await self._describe_progress(execution))
+        task = await questions.build_task(execution, client, "ended")
         if execution.status == "cancelled":
             return task
         if execution.is_finished:
@@ -237,18 +234,14 @@ class GatedCalls:
         name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             raise InvalidArguments("a call needs a name, and arguments that are an object")
-        client, capabilities = self._relay.host.client, self._relay.host.capabilities
         responses = params.get("inputResponses")
-        extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
-        host = client.get("title") or client.get("name")
         return HostCall(
             request_id=frame.request_id,
             name=name,
             arguments=arguments or {},
             meta=meta if isinstance(meta, dict) else {},
-            host=str(host)[:MAX_HOST_CHARS] if host else "an MCP host",
+            client=read_client(frame, self._relay.host.client),
             responses=responses if isinstance(responses, dict) else {},
-            wants_task=bool(self._relay.host.envelope) and isinstance(extensions, dict) and TASKS in extensions,
         )
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
@@ -343,7 +336,7 @@ class GatedCalls:
             NewExecution(
                 # No model reads the context; it says whose server process makes the call.
                 thread=PreparedThread(thread_id, options, context=self._service.owner),
-                requester=Requester(self._principal, host=call.host),
+                requester=Requester(self._principal, host=call.client.name),
                 goal=f"{call.name} of server {config.name!r}{folder}, which is {where}"[:MAX_WHERE_CHARS],
                 parsed=ParsedPlan(Plan(steps=(step,))),
                 start=StartRequest(after=after, after_version=0 if newest is None else newest.version),
@@ -397,7 +390,7 @@ class GatedCalls:
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
         """Hold the call. Return an answer, or None if `_deliver` has to build it, and the execution."""
         if call.responses:
-            await (await self._open_questions()).apply(execution, call.responses)
+            await (await self._open_questions()).apply(execution, call.client, call.responses)
             execution = await self._service.find(execution.execution_id)
         with self.tools.wait_for(execution.execution_id):
             execution = await self._hold(execution, call)
@@ -458,23 +451,22 @@ class GatedCalls:
     ) -> float:
         """Begin to ask the person who uses the host, if possible. Return for how many seconds to hold the call."""
         hold_s = self._settings.tables.gate.hold_s
-        if call.wants_task:
+        if call.client.wants_tasks:
             return 0
-        questions = await self._find_questions(execution)
+        questions = await self._find_questions(execution, call)
         if not questions:
             return hold_s
-        if self._relay.host.envelope:
+        if call.client.envelope:
             # The answer to the call asks the questions.
             return 0
         asking.start_soon((await self._open_questions()).push, execution, questions, waiting, hold_s)
         return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
 
-    async def _find_questions(self, execution: ExecutionState) -> "Questions":
+    async def _find_questions(self, execution: ExecutionState, call: HostCall) -> "Questions":
         """Return the questions about the execution that the host can be asked within a call."""
-        capabilities = self._relay.host.capabilities
-        if not isinstance(capabilities, dict) or not isinstance(capabilities.get("elicitation"), dict):
+        if call.client.wants_tasks or not call.client.can_elicit:
             return {}
-        return await (await self._open_questions()).find(execution)
+        return await (await self._open_questions()).find(execution, call.client)
 
     async def _report_progress(self, execution: ExecutionState, token: JsonValue, beats: int) -> None:
         text = await self._describe_progress(execution)
@@ -487,11 +479,11 @@ class GatedCalls:
         return f"waiting for a person: {await self._find_address(execution)}"
 
     async def _describe_wait(self, execution: ExecutionState, call: HostCall) -> Result:
-        if call.wants_task and not _is_unknown(execution):
+        if call.client.wants_tasks and not _is_unknown(execution):
             asker = await self._open_questions()
-            task = await asker.build_task(execution, await self._describe_progress(execution))
+            task = await asker.build_task(execution, call.client, await self._describe_progress(execution))
             return {"resultType": "task", **task}
-        if self._relay.host.envelope and not call.wants_task and (questions := await self._find_questions(execution)):
+        if call.client.envelope and (questions := await self._find_questions(execution, call)):
             requests = (await self._open_questions()).build_requests(questions)
             state = execution.open_suspensions[0].question.suspension_id
             return {"resultType": "input_required", "inputRequests": requests, "requestState": state}

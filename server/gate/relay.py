@@ -25,6 +25,7 @@ from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES
 from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, PlanwardenError, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
+from planwarden.server.gate.client import Client, read_client
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine
@@ -36,8 +37,6 @@ MAX_REQUESTS = 1_000
 TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
 FALLBACK_VERSION = "2025-06-18"
 """The revision in the answer to a handshake while the server is out of reach, if the host names none."""
-ENVELOPE = "io.modelcontextprotocol/"
-"""The beginning of the keys of `_meta` that, in newer revisions, say in each request what the handshake used to say."""
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
 """The beginning of the ids of the gate's own tasks."""
@@ -110,10 +109,8 @@ class Host:
         """Whether the host knows each tool by its name in the catalogue, which begins with the name of the server."""
         self.handshake: Raw | UnsetType = UNSET
         """The parameters of the host's last `initialize` request."""
-        self.client: dict[str, JsonValue] = {}
-        """What the host said about itself in its last handshake or request."""
-        self.envelope: dict[str, JsonValue] = {}
-        """The protocol's keys in `_meta` of the host's last request, from revision 2026-07-28 on; otherwise empty."""
+        self.client = Client()
+        """The client of the last request."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
@@ -152,7 +149,9 @@ class Host:
         elif len(self._requests) >= MAX_REQUESTS:
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, TOO_MANY))
         else:
-            self._note_client(frame)
+            self.client = read_client(frame, self.client)
+            if frame.method == "initialize":
+                self.handshake = frame.params
             self._requests[request_id] = scope = anyio.CancelScope()
             self.tasks.start_soon(self._answer, frame, request_id, scope)
 
@@ -226,7 +225,7 @@ class Host:
         if frame.is_request and frame.request_id is not None:
             if len(self._questions) >= MAX_REQUESTS:
                 return TOO_MANY
-            if self.envelope and self.handshake is UNSET:
+            if self.client.envelope and self.handshake is UNSET:
                 return "the host speaks a revision in which a server asks by the result of a call"
             # Several servers may use the same id.
             is_alone = len(self.relays) == 1
@@ -249,30 +248,6 @@ class Host:
         for own_id, question in list(self._questions.items()):
             if isinstance(question, tuple) and question[0] is relay:
                 del self._questions[own_id]
-
-    def _note_client(self, frame: Frame) -> None:
-        """Remember what the host says about itself in a request."""
-        try:
-            keys = frames.read_object(frame.read_member("_meta") or Raw(b"{}"))
-        except InvalidArguments:
-            keys = {}
-        envelope = {key: frames.read_value(value) for key, value in keys.items() if key.startswith(ENVELOPE)}
-        if f"{ENVELOPE}protocolVersion" in envelope:
-            self.envelope = envelope
-        info = keys.get(f"{ENVELOPE}clientInfo")
-        if frame.method == "initialize":
-            self.envelope, info = {}, frame.read_member("clientInfo")
-            self.handshake = frame.params
-        if isinstance(client := frames.read_value(info), dict):
-            self.client = client
-
-    @property
-    def capabilities(self) -> JsonValue:
-        """Return what the host declared in its last request or its handshake."""
-        if self.envelope:
-            return self.envelope.get(f"{ENVELOPE}clientCapabilities")
-        handshake = frames.read_value(self.handshake)
-        return handshake.get("capabilities") if isinstance(handshake, dict) else None
 
 
 class Relay:
@@ -393,8 +368,8 @@ class Relay:
         """
         await self.ensure_running()
         meta = params.get("_meta")
-        if self.host.envelope:
-            params = {**params, "_meta": {**self.host.envelope, **(meta if isinstance(meta, dict) else {})}}
+        if envelope := self.host.client.envelope:
+            params = {**params, "_meta": {**envelope, **(meta if isinstance(meta, dict) else {})}}
         return await self._request(method, params)
 
     async def _request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -87,7 +87,7 @@ class ServerGroup(Host):
         return frames.build_error(request_id, METHOD_NOT_FOUND, text)
 
     def _complete(self, result: Result) -> Result:
-        modern: Result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if self.envelope else {}
+        modern: Result = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if self.client.envelope else {}
         return {**modern, **result}
 
     async def _list_tools(self) -> list[JsonValue]:

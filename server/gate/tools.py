@@ -208,9 +208,13 @@ class GatedTools:
 
         A host of a newer revision can be asked only in the result of its call, so the inbox gets the question.
         """
-        capabilities = self._relay.host.capabilities
-        can_ask = isinstance(capabilities, dict) and "elicitation" in capabilities and not self._relay.host.envelope
-        if not (can_ask and self.waiting[context.execution_id] and isinstance(question, dict)):
+        client = self._relay.host.client
+        if not (
+            client.can_elicit
+            and not client.envelope
+            and self.waiting[context.execution_id]
+            and isinstance(question, dict)
+        ):
             return None
         with anyio.move_on_after(HOST_ANSWERS_S), suppress(ToolError):
             return await self._relay.host.ask("elicitation/create", question)

@@ -117,6 +117,19 @@ async def test_form_decides_in_the_same_call_and_an_empty_one_does_not(
     assert len(home.ledger) == (text.startswith("write"))
 
 
+async def test_client_is_not_asked_because_another_one_on_its_connection_can_be(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path, hold_s=3, more=CONFIRM)
+    async with home.host(tasks, newer={}) as host:
+        # Over HTTP, clients of one principal share the connection to the server.
+        calls: list[int] = []
+        for host.capabilities in ({}, FORMS, {**TASKS, **FORMS}):
+            calls.append(await host.begin_call("write", {"text": "a"}))
+        results = [(await host.wait(call))["result"] for call in calls]
+        assert [result["resultType"] for result in results] == ["complete", "input_required", "task"]
+
+
 async def test_address_is_sent_where_a_form_may_not_decide(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks, capabilities=ADDRESSES) as host:
