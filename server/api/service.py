@@ -124,8 +124,8 @@ class Service:
         """Standing approvals."""
         self.once = OnceService(engine.store)
         """Business keys of calls that happen once."""
-        self.asking = anyio.Lock()
-        """Held while a gate counts open questions and asks a new one."""
+        self.asking: list[tuple[str, str]] = []
+        """The principal and the thread of each gated call whose question is about to open, in the order of arrival."""
         self.inbox_url: str | None = None
         """Address of the inbox while one runs."""
         self.inbox_opener: InboxOpener | None = None

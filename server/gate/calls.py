@@ -7,8 +7,8 @@ identical call, even from another session or after a restart, attaches to the op
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -265,8 +265,8 @@ class GatedCalls:
             if result is not None:
                 return result
             try:
-                async with self._service.asking if needs_person else nullcontext():
-                    doubt = await self._find_doubt(definition, needs_person=needs_person)
+                with self._announce_question(thread_id) if needs_person else nullcontext(()) as earlier:
+                    doubt = await self._find_doubt(definition, earlier, needs_person=needs_person)
                     asks = needs_person or doubt is not None
                     started = await self._start(call, definition, thread_id, newest, pin, doubt, asks=asks)
                     if needs_person:
@@ -279,22 +279,37 @@ class GatedCalls:
                 return result
         return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
 
+    @contextmanager
+    def _announce_question(self, thread_id: str) -> Generator[Collection[str]]:
+        """Count the question as open during the block; yield the threads of such questions that came earlier."""
+        asking, own = self._service.asking, (self._principal, thread_id)
+        earlier = {thread for principal, thread in asking if principal == self._principal}
+        asking.append(own)
+        try:
+            yield earlier
+        finally:
+            asking.remove(own)
+
     async def _wait_for_question(self, execution: ExecutionState) -> None:
-        """Wait for at most `HEARTBEAT_S` until the question is open, so that the next call counts it."""
+        """Wait for at most `HEARTBEAT_S` until the question is open, so that others count it meanwhile."""
         with anyio.move_on_after(HEARTBEAT_S, shield=True):
             while not (execution.suspensions or execution.is_finished):
                 await self._service.wait_for_change(execution)
                 execution = await self._service.find(execution.execution_id)
 
-    async def _find_doubt(self, definition: ToolDefinition, *, needs_person: bool) -> str | None:
+    async def _find_doubt(
+        self, definition: ToolDefinition, earlier: Collection[str], *, needs_person: bool
+    ) -> str | None:
         """Return a sentence if the tool has effects and nobody knows yet whether an earlier call of it happened.
+
+        The questions of the `earlier` threads count as open.
 
         Raises `ToolError`: a person must be asked, and too many questions are open to ask another one.
         """
         if not needs_person and definition.effect != "effect":
             return None
         rows = await list_open_questions(self._service.store, self._principal, THREAD_PREFIX)
-        if needs_person and len(rows) >= MAX_OPEN:
+        if needs_person and len({row.thread_id for row in rows}.union(earlier)) >= MAX_OPEN:
             raise ToolError(f"{MAX_OPEN} calls wait for a person already; some of them have to be decided first")
         # Only a question about whether a call happened has no time limit.
         for row in rows if definition.effect == "effect" else ():

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio.abc import TaskGroup
 
@@ -269,3 +270,23 @@ async def test_fifty_open_questions_are_enough(tmp_path: Path, tasks: TaskGroup)
         assert sum("50 calls wait for a person already" in text for text in texts) == 10
         first = next(number for number, text in enumerate(texts) if "Nobody has decided" in text)
         assert "Nobody has decided" in read_text(await host.call("write", {"text": str(first)}))
+
+
+@requirement("gate:waits")
+async def test_calls_whose_questions_take_long_to_open_hold_up_no_other_call(tmp_path: Path, tasks: TaskGroup) -> None:
+    rule = '[[rules]]\ntool = "peer_write"\nwhen = { more = { under = "/data" } }\nthen = "allow"\n'
+    home = Home(tmp_path, hold_s=0.1, more=rule)
+    async with home.host(tasks, dies=(0, "slow")) as host:
+        await host.ask("tools/list", {})
+        slow = [await host.begin_call("write", {"text": "a", "more": f"/slow/{number}"}) for number in range(2)]
+        fast = await host.begin_call("write", {"text": "b"})
+        answers: list[int] = []
+
+        async def wait(call: int) -> None:
+            assert "Nobody has decided" in read_text((await host.wait(call))["result"])
+            answers.append(call)
+
+        async with anyio.create_task_group() as waiting:
+            for call in (*slow, fast):
+                waiting.start_soon(wait, call)
+        assert answers[0] == fast
