@@ -132,6 +132,7 @@ EXECUTION_OUT = _object(
     usage=OBJECT,
     observations=ANY_LIST,
     nextAction=STRING,
+    wholeAt=STRING,
     awaiting={"enum": ["human", "caller"]},
 )
 
