@@ -291,7 +291,7 @@ class GatedCalls:
             asking.remove(own)
 
     async def _wait_for_question(self, execution: ExecutionState) -> None:
-        """Wait for at most `HEARTBEAT_S` until the question is open, so that others count it meanwhile."""
+        """Wait for at most `HEARTBEAT_S` until the question is open, so that others can count it."""
         with anyio.move_on_after(HEARTBEAT_S, shield=True):
             while not (execution.suspensions or execution.is_finished):
                 await self._service.wait_for_change(execution)
