@@ -85,10 +85,6 @@ class HostCall(msgspec.Struct, frozen=True):
     responses: dict[str, JsonValue]
     """The person's answers to questions that the host got before; the host repeats the call with them."""
 
-    @property
-    def progress_token(self) -> JsonValue:
-        return self.meta.get("progressToken")
-
 
 class GatedCalls:
     """Judges the calls of one host and principal to one server."""
@@ -283,7 +279,7 @@ class GatedCalls:
     def _announce_question(self, thread_id: str) -> Generator[Collection[str]]:
         """Count the question as open during the block; yield the threads of such questions that came earlier."""
         asking, own = self._service.asking, (self._principal, thread_id)
-        earlier = {thread for principal, thread in asking if principal == self._principal}
+        earlier = {thread for principal, thread in asking if principal == self._principal} - {thread_id}
         asking.append(own)
         try:
             yield earlier
@@ -453,8 +449,8 @@ class GatedCalls:
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
-                    if call.progress_token is not None and execution.suspensions:
-                        await self._report_progress(execution, call.progress_token, beats)
+                    if (token := call.meta.get("progressToken")) is not None and execution.suspensions:
+                        await self._report_progress(execution, token, beats)
                     with anyio.move_on_after(HEARTBEAT_S):
                         await self._service.wait_for_change(execution)
                     execution = await self._service.find(execution.execution_id)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw
 
-from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
@@ -23,42 +22,42 @@ MAX_NAME_CHARS = 64
 class Client(msgspec.Struct, frozen=True):
     """One client."""
 
-    info: JsonValue = None
-    capabilities: JsonValue = None
+    info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    capabilities: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     envelope: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """The protocol's keys in `_meta` of the request, from revision 2026-07-28 on; otherwise empty."""
 
     @property
     def name(self) -> str:
         """The client's name, for people."""
-        info = self.info if isinstance(self.info, dict) else {}
-        return str(info.get("title") or info.get("name") or "an MCP host")[:MAX_NAME_CHARS]
+        return str(self.info.get("title") or self.info.get("name") or "an MCP host")[:MAX_NAME_CHARS]
 
     @property
     def wants_tasks(self) -> bool:
-        extensions = self._declared.get("extensions")
+        extensions = self.capabilities.get("extensions")
         return bool(self.envelope) and isinstance(extensions, dict) and TASKS in extensions
 
     @property
     def can_elicit(self) -> bool:
         """Whether the client can ask the person who uses it."""
-        return isinstance(self._declared.get("elicitation"), dict)
-
-    @property
-    def _declared(self) -> dict[str, JsonValue]:
-        return self.capabilities if isinstance(self.capabilities, dict) else {}
+        return isinstance(self.capabilities.get("elicitation"), dict)
 
 
 def read_client(frame: Frame, earlier: Client) -> Client:
     """Return what the request says about its client; if it says nothing, return `earlier`."""
     if frame.method == "initialize":
         info, capabilities = frame.read_member("clientInfo"), frame.read_member("capabilities")
-        return Client(frames.read_value(info), frames.read_value(capabilities))
-    try:
-        meta = frames.read_object(frame.read_member("_meta") or Raw(b"{}"))
-    except InvalidArguments:
-        return earlier
-    keys = {key: frames.read_value(value) for key, value in meta.items() if key.startswith(ENVELOPE)}
+        return Client(_read_object(info), _read_object(capabilities))
+    keys = {key: value for key, value in _read_object(frame.read_member("_meta")).items() if key.startswith(ENVELOPE)}
     if f"{ENVELOPE}protocolVersion" not in keys:
         return earlier
-    return Client(keys.get(f"{ENVELOPE}clientInfo"), keys.get(f"{ENVELOPE}clientCapabilities"), keys)
+    info, capabilities = keys.get(f"{ENVELOPE}clientInfo"), keys.get(f"{ENVELOPE}clientCapabilities")
+    return Client(_as_object(info), _as_object(capabilities), keys)
+
+
+def _read_object(raw: Raw | None) -> dict[str, JsonValue]:
+    return _as_object(frames.read_value(raw))
+
+
+def _as_object(value: JsonValue) -> dict[str, JsonValue]:
+    return value if isinstance(value, dict) else {}

@@ -28,6 +28,7 @@ from planwarden.server.gate import frames
 from planwarden.server.gate.client import Client, read_client
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.listing_cache import MAX_PAGES
 from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine
 
 logger = logging.getLogger(__name__)
@@ -295,10 +296,11 @@ class Relay:
         """Return the answer to the handshake. Without the server, planwarden answers; the next request tries again."""
         self._is_greeted = True
         with suppress(ToolError, TimeoutError):
+            was_running = self._upstream.is_running
             await self.ensure_running(greets=False)
             with anyio.fail_after(self.config.settings.start_timeout_s):
                 answer = await self._exchange(frame)
-                if answer.error is not UNSET:
+                if was_running and answer.error is not UNSET:
                     # A host of a newer revision may have asked first, whereupon the SDK's servers refuse a handshake.
                     await self._upstream.reset()
                     await self.ensure_running(greets=False)
@@ -371,6 +373,21 @@ class Relay:
         if envelope := self.host.client.envelope:
             params = {**params, "_meta": {**envelope, **(meta if isinstance(meta, dict) else {})}}
         return await self._request(method, params)
+
+    async def read_list(self, method: str, key: str, limit: int) -> list[JsonValue]:
+        """Return at most `limit` entries of all pages. Raises as `request`, and `ToolError`: a page has no list."""
+        entries: list[JsonValue] = []
+        params: dict[str, JsonValue] = {}
+        for _ in range(MAX_PAGES):
+            page = await self.request(method, params)
+            listed, cursor = page.get(key), page.get("nextCursor")
+            if not isinstance(listed, list):
+                raise ToolError(f"server {self.config.name!r} answered {method} with something else")
+            entries += listed[: limit - len(entries)]
+            if not isinstance(cursor, str) or len(entries) >= limit or params.get("cursor") == cursor:
+                break
+            params = {"cursor": cursor}
+        return entries
 
     async def _request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
         own_id = next(own_id for own_id in self._ids if not self.host.has_request(own_id))

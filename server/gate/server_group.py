@@ -23,7 +23,6 @@ from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.relay import Host, RefusedRequest, Relay, is_about_task
 from planwarden.server.gate.serving import Gate
 from planwarden.server.gate.tools import GatedTools
-from planwarden.tools.downstream.listing_cache import MAX_PAGES
 
 logger = logging.getLogger(__name__)
 
@@ -150,20 +149,8 @@ class ServerGroup(Host):
 
     async def _list(self, method: str) -> Result:
         key, name_key = LISTS[method]
-
-        async def read(relay: Relay) -> list[JsonValue]:
-            entries: list[JsonValue] = []
-            params: Result = {}
-            for _ in range(MAX_PAGES):
-                page = await relay.request(method, params)
-                listed, cursor = page.get(key), page.get("nextCursor")
-                entries += (listed if isinstance(listed, list) else [])[: MAX_ENTRIES - len(entries)]
-                if not isinstance(cursor, str) or cursor == params.get("cursor"):
-                    break
-                params = {"cursor": cursor}
-            return entries
-
-        merged = [(relay, entry) for relay, entries in await self._ask_each(read) for entry in entries]
+        listings = await self._ask_each(lambda relay: relay.read_list(method, key, MAX_ENTRIES))
+        merged = [(relay, entry) for relay, entries in listings for entry in entries]
         owners: dict[str, Relay] = {}
         for relay, entry in merged:
             if isinstance(entry, dict):

@@ -30,7 +30,6 @@ from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.listing_cache import (
     FOLDER,
     MAX_LISTING_BYTES,
-    MAX_PAGES,
     MAX_TOOLS,
     load_listing,
     normalize_listing,
@@ -119,7 +118,10 @@ class GatedTools:
         async with self._lock:
             self._is_listed = True
             try:
-                listing = await self._read_pages()
+                listing = await self._relay.read_list("tools/list", "tools", MAX_TOOLS)
+                if is_larger(listing, MAX_LISTING_BYTES):
+                    name = self._relay.config.name
+                    raise ToolError(f"the listing of server {name!r} is larger than {MAX_LISTING_BYTES} bytes")
             except BaseException:
                 self._is_listed = False
                 raise
@@ -162,24 +164,6 @@ class GatedTools:
         """Leave all threads to others, because the host is gone."""
         for thread_id in list(self._gated_calls):
             self.release(thread_id)
-
-    async def _read_pages(self) -> list[JsonValue]:
-        listing: list[JsonValue] = []
-        params: dict[str, JsonValue] = {}
-        for _ in range(MAX_PAGES):
-            page = await self._relay.request("tools/list", params)
-            entries, cursor = page.get("tools"), page.get("nextCursor")
-            if not isinstance(entries, list):
-                raise ToolError(f"server {self._relay.config.name!r} answered tools/list with something else")
-            listing += entries[: MAX_TOOLS - len(listing)]
-            if not isinstance(cursor, str) or len(listing) >= MAX_TOOLS or params.get("cursor") == cursor:
-                break
-            params = {"cursor": cursor}
-        if is_larger(listing, MAX_LISTING_BYTES):
-            raise ToolError(
-                f"the listing of server {self._relay.config.name!r} is larger than {MAX_LISTING_BYTES} bytes"
-            )
-        return listing
 
     def _build_tool(self, tool: DownstreamTool) -> Tool:
         return Tool(tool.definition, partial(self.call, tool), partial(self._resume, tool), schema=tool.input)
