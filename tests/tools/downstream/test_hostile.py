@@ -48,6 +48,7 @@ FINE: JsonValue = {"said": "x"}
 EXIT_7 = "down: its process ended with exit code 7"
 MANNERS = (
     Manner("silent", "down: it did not answer within 0.5 s", settings="start_timeout_s = 0.5\n"),
+    Manner("good", "down: it did not answer within 0.001 s", settings="start_timeout_s = 0.001\n"),
     Manner("shuts", EXIT_7),
     Manner("breaks", EXIT_7),
     Manner("leaves", "down"),

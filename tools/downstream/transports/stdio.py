@@ -234,6 +234,8 @@ async def stdio_transport(
                 outgoing.close()
                 await child.stop()
                 log.close()
+                for stream in (inbox, outbox):
+                    stream.close()
                 tasks.cancel_scope.cancel()
-        for stream in (inbox, received, outgoing, outbox):
-            stream.close()
+                # Behind the shield, the task group would swallow a cancellation from outside.
+                scope.shield = False
