@@ -269,6 +269,15 @@ def call_tool(params: Message, request_id: object) -> Message | None:
         values = ",".join(["[]"] * 200_000)
         write_line(f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"structuredContent":{{"values":[{values}]}}}}}}')
         return None
+    if MANNER == "null":
+        write_line(f'{{"jsonrpc":"2.0","id":{request_id},"result":null}}')
+        return None
+    if MANNER == "halves":
+        said = '{"content":[],"structuredContent":{"said":"x\\ud83d%"}}'
+        line = f'{{"jsonrpc":"2.0","id":{request_id},"result":{said}}}'
+        sys.stdout.buffer.write(line.encode().replace(b"%", b"\xf0\x9f") + b"\n")
+        sys.stdout.flush()
+        return None
     if MANNER == "huge_nameless":
         flood(b'{"x":"', b'"}')
         return None

@@ -6,6 +6,7 @@ gets the few variables that the SDK considers safe and the configured ones, no o
 waits, and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
 
+import json
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -29,7 +30,7 @@ from mcp_types import (
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import NOT_SENT, TOO_LARGE, SendCheck, send_check
+from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.transports.child import (
     EDGE_BYTES,
     MAX_LINE_BYTES,
@@ -87,22 +88,20 @@ class _McpChild(Child, kw_only=True):
         if not line.strip():
             return True
         if await _has_too_many_values(line):
-            return await self._handle_oversized(OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:]))
-        try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            if not self.is_malformed:
-                logger.warning(
-                    "server %r wrote a line to its output that is not MCP; such lines are dropped", self.name
-                )
+            return await self._handle_oversized(_cut(line))
+        message = _read_message(line)
+        if message is None and not self.is_malformed:
             self.is_malformed = True
-            message = None
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self.our_requests:
-            self.our_requests.discard(message.id)
-        else:
+            logger.warning("server %r wrote a line to its output that is not MCP; such lines are dropped", self.name)
+        request_id = _find_answered_request(line, message)
+        if request_id is None or request_id not in self.our_requests:
             self.unsolicited += 1
             if self.unsolicited % BURST == 0:
                 await anyio.sleep(PAUSE_S)
+        elif message is None:
+            await self._fail_request(request_id, LOST, "the answer is not valid MCP")
+        else:
+            self.our_requests.discard(request_id)
         if message is not None and self._is_wanted(message):
             await self.inbox.send(SessionMessage(message))
         return True
@@ -140,6 +139,7 @@ class _McpChild(Child, kw_only=True):
         return True
 
     async def _fail_request(self, request_id: int | str, code: int, message: str) -> None:
+        self.our_requests.discard(request_id)
         error = ErrorData(code=code, message=message)
         await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=error)))
 
@@ -171,6 +171,26 @@ class _McpChild(Child, kw_only=True):
             await self._fail_request(request.id, NOT_SENT, error.message)
             return False
         return True
+
+
+def _cut(line: bytes) -> OversizedLine:
+    return OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:])
+
+
+def _read_message(line: bytes) -> JSONRPCMessage | None:
+    """Return the message, or None if there is none. Replace what is not Unicode, such as half of a character."""
+    with suppress(ValueError):
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    with suppress(ValueError, RecursionError):
+        text = json.dumps(json.loads(line.decode(errors="replace")), ensure_ascii=False)
+        return jsonrpc_message_adapter.validate_json(text.encode(errors="replace"), by_name=False)
+    return None
+
+
+def _find_answered_request(line: bytes, message: JSONRPCMessage | None) -> int | str | None:
+    if message is None:
+        return _cut(line).request_id
+    return message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
 
 
 async def _has_too_many_values(line: bytes) -> bool:
