@@ -251,9 +251,10 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
-        for status in (429, 500, 503):
+        busy = '{"error": "temporarily_unavailable"}'
+        for status, body in ((429, busy), (500, busy), (503, "[" * 50_000)):
             await expire(place)
-            server.broken["/token"] = JSONResponse({"error": "temporarily_unavailable"}, status)
+            server.broken["/token"] = Response(body, status)
             said = read_error(await run_call(warden, "d_note"))
             assert f"HTTP status {status}" in said and "try again later" in said and "planwarden login" not in said
             server.broken.clear()

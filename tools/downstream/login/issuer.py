@@ -9,17 +9,18 @@ address. Even then we reach only hosts with a certificate for the name that the 
 """
 
 import ipaddress
-import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import httpx2
 
-from planwarden.agent.common.errors import ToolError
+from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.errors import PlanwardenError, ToolError
+from planwarden.agent.common.struct import JsonValue
 from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebAccess, resolve_host, special_range
@@ -148,10 +149,9 @@ def describe_refusal(response: httpx2.Response) -> str:
 
     https://www.rfc-editor.org/rfc/rfc6749#section-5.2, https://www.rfc-editor.org/rfc/rfc7591#section-3.2.2
     """
-    try:
-        body: Any = json.loads(response.content)
-    except ValueError:
-        body = None
-    code = cast("dict[str, object]", body).get("error") if isinstance(body, dict) else None
+    code: JsonValue = None
+    with suppress(PlanwardenError):
+        body = read_json(response.content)
+        code = body.get("error") if isinstance(body, dict) else None
     reason = f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
     return f"HTTP status {response.status_code}{reason}"
