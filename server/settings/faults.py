@@ -41,7 +41,7 @@ _LIMITS: Mapping[str, str] = {
     "maxProperties": "at most {} entries",
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch")
+_OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch", "url_parsing")
 """Kinds of faults for which the message of pydantic or of the validator says more than the schema."""
 
 

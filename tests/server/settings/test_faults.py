@@ -24,6 +24,7 @@ TABLE_FAULTS = [
         (f"[approvals]\nquorum = {wrong}", "approvals.quorum: must be a whole number (at least 1, at most 20)")
         for wrong in ("21", "true", '"5"', "5.0", "1" + "0" * 400)
     ),
+    ('[http]\npublic_url = "https://x:99999"', "http.public_url: Input should be a valid URL, invalid port number"),
     ("[approvals]\ntrust_caller = 1", "approvals.trust_caller: must be true or false"),
     (
         '[approvals]\napprovers = ["a", ""]',
