@@ -1,12 +1,13 @@
 """What a tool is: its definition, and the code behind it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from planwarden.agent.common.canonical import digest
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.errors import LeaseLost, StaleDefinition, StoreError, ToolError, UsageError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
@@ -15,6 +16,12 @@ _NOT_COVERED = frozenset({"timeout_s", "answer_within_s", "on_timeout", "unavail
 """Fields that the digest leaves out: time limits and their effects, who can call the tool now, and the digest."""
 MARK = "__planwarden_tool__"
 """The attribute in which a decorated function holds its tool."""
+NOT_A_FAULT = (
+    *(ToolError, StaleDefinition, LeaseLost, StoreError),
+    *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
+)
+"""What passes through a tool as it is. A tool is somebody else's code: anything else that it raises, even `SystemExit`
+or a panic of an extension in Rust, fails its call and not the process."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -65,4 +72,8 @@ def find_tools(namespace: Mapping[str, object]) -> list[Tool]:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of the error's message, cut to 300 characters."""
-    return (str(error).strip().splitlines() or [""])[0][:300]
+    try:
+        return (str(error).strip().splitlines() or [""])[0][:300]
+    # The text of a stranger's error may be code that fails, too.
+    except Exception:  # noqa: BLE001
+        return "(it has no text)"

@@ -19,10 +19,10 @@ from pydantic import ConfigDict, create_model
 from pydantic.errors import PydanticUserError
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.errors import LeaseLost, OutcomeUnknown, StaleDefinition, StoreError, ToolError, UsageError
+from planwarden.agent.common.errors import OutcomeUnknown, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, Effect, ExecutionMode, OnTimeout, Risk, ToolDefinition
-from planwarden.tools.base import MARK, Tool, define, first_line
+from planwarden.tools.base import MARK, NOT_A_FAULT, Tool, define, first_line
 
 Parameters = Mapping[str, tuple[Any, Any]]
 """Annotation and default of each parameter; the default `...` means that there is none."""
@@ -150,10 +150,10 @@ def _make_resume(
     async def resume(payload: JsonValue, decision: JsonValue, context: CallContext) -> object:
         try:
             return await run({"payload": payload, "decision": _read_decision(decision)}, context)
-        except (ToolError, StaleDefinition, LeaseLost, StoreError):
+        except NOT_A_FAULT:
             raise
         # The function may have done something before it failed, and its mistake must not lose the person's answer.
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise OutcomeUnknown(
                 f"on_resume of {tool_name} failed at {_name_line(error, on_resume)} with {reason}; "

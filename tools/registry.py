@@ -15,21 +15,13 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
 from planwarden.agent.common.canonical import exceeds, measure_encoded
-from planwarden.agent.common.errors import (
-    LeaseLost,
-    OutcomeUnknown,
-    StaleDefinition,
-    StoreError,
-    ToolError,
-    UnknownTool,
-    UsageError,
-)
+from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, ToolError, UnknownTool, UsageError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import Path
 from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
-from planwarden.tools.base import Tool, define, first_line
+from planwarden.tools.base import NOT_A_FAULT, Tool, define, first_line
 from planwarden.tools.guarded.hosts import find_host_tool
 from planwarden.tools.large_results import encode, store_large, to_plain
 from planwarden.tools.search import ToolIndex
@@ -212,10 +204,9 @@ class Registry:
     async def _run(self, name: str, call: Callable[[], Awaitable[object]]) -> JsonValue | ResultWithArtifacts | Suspend:
         try:
             result = await call()
-        except (ToolError, StaleDefinition, LeaseLost, StoreError):
+        except NOT_A_FAULT:
             raise
-        # A tool is somebody else's code: anything that it raises, even SystemExit, fails the call and not the server.
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise ToolError(f"{type(error).__name__}: {first_line(error)}") from error
         if not isinstance(result, Suspend):
             return await self._check_result(name, result)

@@ -201,6 +201,13 @@ async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_
         assert refused == {"already_decided"} and len(ends) == 20
 
 
+class Panic(BaseException):
+    """An error without a text, of the kind that an extension in Rust raises."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -211,8 +218,9 @@ async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_
         (10**5_000, None),
         ({"a": object()}, None),
         (SystemExit(3), None),
+        (Panic(), None),
     ],
-    ids=["set", "half a surrogate pair", "nan", "deep", "huge integer", "object", "ends the process"],
+    ids=["set", "half a surrogate pair", "nan", "deep", "huge integer", "object", "ends the process", "panic"],
 )
 async def test_a_result_that_is_not_json_fails_its_step_and_not_the_connection(
     tmp_path: Path, value: object, shown: JsonValue
