@@ -92,16 +92,18 @@ def tool(
             tool_name = _read_text("name", name if name is not None else getattr(target, "__name__", ""))
             parameters, context_parameter = _read_signature(target, tool_name)
             schema, read = build_reader(tool_name, parameters)
-            definition = ToolDefinition(
-                name=tool_name,
-                description=_read_text("description", description or inspect.getdoc(target) or tool_name).strip(),
-                input_schema=schema,
-                capabilities=_read_capabilities(capabilities, tool_name),
-                risk=chosen_risk,
-                effect=chosen_effect,
-                execution_mode=execution_mode,
-                timeout_s=timeout_s if timeout_s != "default" else None if is_blocking else CALL_TIMEOUT_S,
-                on_timeout=on_timeout,
+            definition = define(
+                ToolDefinition(
+                    name=tool_name,
+                    description=_read_text("description", description or inspect.getdoc(target) or tool_name).strip(),
+                    input_schema=schema,
+                    capabilities=_read_capabilities(capabilities, tool_name),
+                    risk=chosen_risk,
+                    effect=chosen_effect,
+                    execution_mode=execution_mode,
+                    timeout_s=timeout_s if timeout_s != "default" else None if is_blocking else CALL_TIMEOUT_S,
+                    on_timeout=on_timeout,
+                )
             )
             resume = None if on_resume is None else _make_resume(on_resume, tool_name)
         except UsageError as error:
@@ -112,7 +114,7 @@ def tool(
             extra = {} if context_parameter is None else {context_parameter: context}
             return await run(read(arguments) | extra, context)
 
-        setattr(target, MARK, Tool(define(definition), call, resume))
+        setattr(target, MARK, Tool(definition, call, resume))
         return target
 
     return mark(function) if function is not None else mark
@@ -223,7 +225,12 @@ def _read_signature(target: ToolFunction, tool_name: str) -> tuple[Parameters, s
     parameters: dict[str, tuple[Any, Any]] = {}
     for parameter in inspect.signature(target).parameters.values():
         hint = hints.get(parameter.name, object)
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        # pydantic would leave these names out of the schema.
+        is_hidden = parameter.name.startswith("_") or parameter.name == "model_config"
+        if (is_hidden and hint is not CallContext) or parameter.kind not in (
+            parameter.POSITIONAL_OR_KEYWORD,
+            parameter.KEYWORD_ONLY,
+        ):
             raise UsageError(f"tool {tool_name!r}: parameter {parameter.name!r} cannot be passed by name")
         if hint is CallContext:
             context_parameter = parameter.name

@@ -377,6 +377,34 @@ def test_a_parameter_may_be_called_as_a_method_of_a_model_is() -> None:
     assert read({"json": "a"}) == {**{name: name for name in names}, "json": "a"}
 
 
+def hide(_context: CallContext, _place: str) -> None:
+    """Name a parameter that pydantic leaves out of a model."""
+
+
+def configure(model_config: str = "x") -> None:
+    """Name a parameter like the configuration of a model."""
+
+
+def divide(share: float = float("nan")) -> None:
+    """Have a default that JSON cannot hold."""
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (hide, "parameter '_place' cannot be passed by name"),
+        (configure, "parameter 'model_config' cannot be passed by name"),
+        (divide, "it contains NaN"),
+    ],
+)
+def test_a_parameter_that_cannot_be_an_argument_is_refused_with_its_file_and_line(
+    function: Callable[..., None], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        planwarden.tool(function)
+    assert f"test_python_tools.py:{function.__code__.co_firstlineno}: " in refused.value.message
+
+
 @pytest.mark.parametrize("parameters", [{"x": (object(), ...)}, {"x": (Registry, ...)}])
 def test_a_signature_without_a_json_schema_is_refused(parameters: Any) -> None:
     with pytest.raises(UsageError, match="its signature has no JSON schema"):
