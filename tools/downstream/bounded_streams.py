@@ -5,7 +5,7 @@ gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK limits t
 
 Since revision 2026-07-28 every result has a `resultType`. Some servers omit it, and clients must then assume `complete`
 (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses a result without it, which
-would give a successful call an unknown outcome. So `_TypedResults` adds it.
+would give a successful call an unknown outcome. So `_Inbox` adds it.
 """
 
 import math
@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCResponse
 
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.in_flight_calls import ServerRequests
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventCounter, ValueCounter
 
 CONNECT_TIMEOUT_S = 10.0
@@ -94,23 +95,15 @@ def _bound(response: httpx2.Response, counter: ValueCounter, max_bytes: float) -
         response.headers.pop("content-length", None)
 
 
-class _TypedResults:
-    """Wraps a stream of messages for the SDK, and adds a `resultType` to each result that has none."""
+class _Stream:
+    """One of the SDK's streams of messages."""
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, requests: ServerRequests) -> None:
         self._inner = inner
+        self._requests = requests
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await self._inner.__anext__()
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            item.message.result.setdefault("resultType", "complete")
-        return item
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
@@ -118,6 +111,31 @@ class _TypedResults:
 
     async def __aexit__(self, *error: object) -> None:
         await self._inner.__aexit__(*error)
+
+
+class _Inbox(_Stream):
+    """The messages of the server, each result with a `resultType`, without requests that are too many."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        while True:
+            item: SessionMessage | Exception = await self._inner.__anext__()
+            if not isinstance(item, SessionMessage):
+                return item
+            if isinstance(item.message, JSONRPCResponse):
+                item.message.result.setdefault("resultType", "complete")
+            if self._requests.admits(item.message):
+                return item
+
+
+class _Outbox(_Stream):
+    """Our messages to the server."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        await self._inner.send(item)
+        self._requests.note_sent(item.message)
 
 
 @asynccontextmanager
@@ -137,4 +155,5 @@ async def connect_streams(
         httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=max_event_bytes) as (read, write),
     ):
-        yield (_TypedResults(read) if is_typed else read), write
+        requests = ServerRequests()
+        yield (_Inbox(read, requests), _Outbox(write, requests)) if is_typed else (read, write)

@@ -76,6 +76,13 @@ def _fine(request_id: str) -> str:
     return _message(request_id, "result", FINE)
 
 
+def _events(*messages: str) -> bytes:
+    return build_reply(
+        "".join(f"event: message\ndata: {message}\n\n" for message in messages), content_type="text/event-stream"
+    )
+
+
+PINGS = [f'{{"jsonrpc":"2.0","id":"q{number}","method":"ping"}}' for number in range(500)]
 ANSWERS: dict[str, Callable[[str], bytes]] = {
     "breaks_off": lambda _: build_reply("{", content_type="application/json", content_length="50"),
     "gateway": lambda _: build_reply("<h1>Bad gateway</h1>", 502),
@@ -96,9 +103,8 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
     "odd_packing": lambda request_id: _pack(_fine(request_id), "gzip, gzip"),
     "small_packed": lambda request_id: _pack(_fine(request_id), "gzip"),
     "dense": lambda request_id: _reply(request_id, DENSE),
-    "dense_events": lambda request_id: build_reply(
-        f"event: message\ndata: {_message(request_id, 'result', DENSE)}\n\n", content_type="text/event-stream"
-    ),
+    "dense_events": lambda request_id: _events(_message(request_id, "result", DENSE)),
+    "asks": lambda request_id: _events(*PINGS, _fine(request_id)),
     "good": lambda request_id: _reply(request_id, FINE),
 }
 LISTING = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in (*ANSWERS, "huge")]}

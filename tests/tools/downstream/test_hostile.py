@@ -12,10 +12,14 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
+from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.connection import choose_pause_s
+from planwarden.tools.downstream.in_flight_calls import MAX_SERVER_REQUESTS
 from planwarden.tools.downstream.transports.child import MAX_LOG_BYTES, ServerLog
-from planwarden.tools.downstream.transports.stdio import MAX_SERVER_REQUESTS, stdio_transport
+from planwarden.tools.downstream.transports.http import http_transport
+from planwarden.tools.downstream.transports.stdio import stdio_transport
 from tests.requirements import requirement
+from tests.support.doubles.hostile_http import http_double
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until
 
 
@@ -139,6 +143,22 @@ async def test_requests_that_the_server_cancelled_do_not_count_as_open(place: Pl
                 elif isinstance(item.message, JSONRPCResponse):
                     break
     assert ids == [f"q{number}" for number in range(passed)]
+
+
+@requirement("downstream:bounded")
+async def test_requests_of_a_server_behind_a_url_that_nobody_answers_are_limited() -> None:
+    call = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "asks"})
+    ids: list[object] = []
+    async with http_double() as double:
+        config = ServerConfig(name="bad", url=double.url)
+        async with http_transport(config, None) as (received, sending):
+            with anyio.fail_after(WAIT_S):
+                await sending.send(SessionMessage(call))
+                while not isinstance(message := (await anext(aiter(received))).message, JSONRPCResponse):
+                    ids.append(message.id)
+                    if len(ids) < 5:
+                        await sending.send(SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=message.id, result={})))
+    assert ids == [f"q{number}" for number in range(MAX_SERVER_REQUESTS + 4)]
 
 
 @requirement("downstream:words")

@@ -30,7 +30,15 @@ from mcp_types import (
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
+from planwarden.tools.downstream.in_flight_calls import (
+    CANCELLED,
+    LOST,
+    NOT_SENT,
+    TOO_LARGE,
+    SendCheck,
+    ServerRequests,
+    send_check,
+)
 from planwarden.tools.downstream.transports.child import (
     EDGE_BYTES,
     MAX_LINE_BYTES,
@@ -48,10 +56,7 @@ logger = logging.getLogger(__name__)
 
 BURST, PAUSE_S = 100, 0.01
 """After each `BURST` unsolicited lines the reader pauses for `PAUSE_S`, so that the event loop can do other work."""
-MAX_SERVER_REQUESTS = 16
-"""How many requests of the server may wait for our answer at the same time."""
-_CANCELLED = "notifications/cancelled"
-_WANTED = frozenset({"notifications/progress", _CANCELLED, "notifications/subscriptions/acknowledged"})
+_WANTED = frozenset({"notifications/progress", CANCELLED, "notifications/subscriptions/acknowledged"})
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 
 Item = SessionMessage | Exception
@@ -65,8 +70,7 @@ class _McpChild(Child, kw_only=True):
     outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
     is_malformed: bool = False
-    server_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
-    """Ids of the server's requests that wait for our answer."""
+    server_requests: ServerRequests = msgspec.field(default_factory=ServerRequests)
     our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of our requests that wait for the server's answer."""
 
@@ -107,27 +111,15 @@ class _McpChild(Child, kw_only=True):
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Return True for answers, for notifications that we use, and for up to `MAX_SERVER_REQUESTS` open requests."""
-        match message:
-            case JSONRPCNotification(method=method, params=params):
-                if method == _TOOLS_CHANGED:
-                    self.on_tools_changed()
-                request_id = (params or {}).get("requestId") if method == _CANCELLED else None
-                if isinstance(request_id, int | str):
-                    # The SDK does not answer a request that the server cancelled.
-                    self.server_requests.discard(request_id)
-                return method in _WANTED
-            case JSONRPCRequest(id=request_id):
-                if request_id in self.server_requests or len(self.server_requests) >= MAX_SERVER_REQUESTS:
-                    return False
-                self.server_requests.add(request_id)
-                return True
-            case JSONRPCResponse(result=result):
-                # Some servers omit it: https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype
-                result.setdefault("resultType", "complete")
-                return True
-            case _:
-                return True
+        """Return True for answers, notifications that we use, and requests that may wait for our answer."""
+        if isinstance(message, JSONRPCResponse):
+            # Some servers omit it: https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype
+            message.result.setdefault("resultType", "complete")
+        if not isinstance(message, JSONRPCNotification):
+            return self.server_requests.admits(message)
+        if message.method == _TOOLS_CHANGED:
+            self.on_tools_changed()
+        return self.server_requests.admits(message) and message.method in _WANTED
 
     async def _handle_oversized(self, line: OversizedLine) -> bool:
         request_id = line.request_id
@@ -152,8 +144,7 @@ class _McpChild(Child, kw_only=True):
                         if check is not None and not await self._may_send(message, check):
                             continue
                         self.our_requests.add(message.id)
-                    elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-                        self.server_requests.discard(message.id)
+                    self.server_requests.note_sent(message)
                     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     self.process.stdin.write(data)
                     await self.process.stdin.drain()
