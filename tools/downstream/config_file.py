@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -24,6 +25,8 @@ RESERVED_SOURCES = frozenset({"builtin", "python"})
 
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _REFERENCE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""https://www.rfc-editor.org/rfc/rfc9110#section-5.1"""
 _HTTP_TYPES = frozenset({"http", "streamable-http", "streamableHttp", "streamable_http"})
 _NOTES = {
     "timeout": "some hosts mean seconds and some milliseconds; set timeout_s under [servers.NAME] in planwarden.toml",
@@ -59,8 +62,9 @@ class ServerEntry(BaseModel):
     """The opposite of `disabled`, as some hosts write it."""
 
 
-class _UnsetVariable(Exception):
-    """A `${...}` reference has no value, or is malformed. The message begins with the key that contains it."""
+class _Unusable(Exception):
+    """A `${...}` reference has no value or is malformed, or what it leads to cannot be used. The message begins with
+    the key and shows no value, which may be a secret."""
 
 
 def read_servers(
@@ -171,11 +175,11 @@ def _build_config(
             args=tuple(expand(f"args.{index}", text) for index, text in enumerate(entry.args)),
             env={key: expand(f"env.{key}", text) for key, text in entry.env.items()},
             cwd=None if entry.cwd is None else folder / expand_home(expand("cwd", entry.cwd)),
-            url=None if entry.url is None else expand("url", entry.url),
-            headers={key: expand(f"headers.{key}", text) for key, text in entry.headers.items()},
-            client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}"),
+            url=None if entry.url is None else _check_url(expand("url", entry.url)),
+            headers={key: _check_header(key, expand(f"headers.{key}", text)) for key, text in entry.headers.items()},
+            client_secret=None if secret is None else expand("login.client_secret_env", f"${{{secret}}}").strip(),
         )
-    except _UnsetVariable as error:
+    except _Unusable as error:
         return replace(plain, problem=f"mcpServers.{name[:64]}.{error}")
     problem = _find_self_reference(config)
     return replace(config, problem=problem, is_disabled=config.is_disabled or problem is not None)
@@ -185,15 +189,32 @@ def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> s
     def find_value(match: re.Match[str]) -> str:
         reference = _REFERENCE.fullmatch(match[1])
         if reference is None:
-            raise _UnsetVariable(
-                f"{key}: {match[0][:80]!r} cannot be filled in; only ${{NAME}} and ${{NAME:-default}} can"
-            )
+            raise _Unusable(f"{key}: {match[0][:80]!r} cannot be filled in; only ${{NAME}} and ${{NAME:-default}} can")
         value, default = environment.get(reference[1]), reference[2]
         if default is None and value is None:
-            raise _UnsetVariable(f"{key}: the environment variable {reference[1]!r} is not set")
+            raise _Unusable(f"{key}: the environment variable {reference[1]!r} is not set")
         return value or default or ""
 
     return _VARIABLE.sub(find_value, text)
+
+
+def _check_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise _Unusable("url: it is not an http or https address")
+    return text
+
+
+def _check_header(name: str, text: str) -> str:
+    """Return the value without white space around it, such as the line break at the end of a file with a token."""
+    value = text.strip()
+    if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
+        raise _Unusable(f"headers.{name}: it has characters that a header cannot hold")
+    return value
 
 
 def _find_self_reference(config: ServerConfig) -> str | None:

@@ -22,7 +22,7 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.downstream import value_counter
 from planwarden.tools.downstream.bounded_streams import bound_events
-from planwarden.tools.downstream.config import ServerConfig, ServerList, ServerSettings
+from planwarden.tools.downstream.config import LoginSettings, ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from planwarden.tools.downstream.gated_servers import MAX_FILES, build_gated_config, choose_name, save_gated_server
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
@@ -75,6 +75,30 @@ def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path)
     odd = read_entries(tmp_path, {"a": {"command": "x", "alwaysAllow": ["t"], "timeout": 5, "icon": "i"}})
     notes = " ".join(odd.notes)
     assert "mcpServers.a.icon is not read" in notes and "approval is the operator's" in notes and "timeout_s" in notes
+
+
+@requirement("downstream:config")
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"url": "https://h", "headers": {"Authorization": "Bearer ${K}"}}, "headers.Authorization: it has characters"),
+        ({"url": "https://h", "headers": {"X Y": "1"}}, "headers.X Y: it has characters that a header cannot hold"),
+        ({"url": "${K}"}, "url: it is not an http or https address"),
+        ({"url": "https://h:99999/mcp"}, "url: it is not an http or https address"),
+    ],
+)
+def test_an_address_or_a_header_that_cannot_be_sent_stops_its_server(
+    tmp_path: Path, entry: JsonValue, why: str
+) -> None:
+    found = read_entry(tmp_path, entry, {"K": "ftp://secr\u00e9t"})
+    assert found.problem is not None and found.problem.startswith(f"mcpServers.x.{why}") and "secr" not in found.problem
+
+
+def test_a_token_from_a_file_may_end_with_a_line_break(tmp_path: Path) -> None:
+    entry: JsonValue = {"url": "https://h", "headers": {"Authorization": "Bearer ${K}"}}
+    settings = ServerSettings(login=LoginSettings(client_secret_env="K"))
+    [found] = read_entries(tmp_path, {"x": entry}, {"K": "token\n"}, x=settings).configs
+    assert (found.headers, found.client_secret) == ({"Authorization": "Bearer token"}, "token")
 
 
 @pytest.mark.parametrize(
