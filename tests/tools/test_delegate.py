@@ -361,6 +361,15 @@ async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent_whose_lost_h
         assert place.ledger.count("die hello") == 1
 
 
+@requirement("delegate:durable")
+async def test_a_goal_whose_handle_cannot_be_read_is_an_unknown_outcome_and_no_result(tmp_path: Path) -> None:
+    place = Place(tmp_path, settings=FREE)
+    place.serve(bob="agent")
+    async with place.warden() as warden:
+        [question] = (await delegate(warden, "odd")).suspensions
+        assert question.kind == "reconcile" and "cannot be read" in question.found[0]
+
+
 async def test_a_goal_for_a_disabled_agent_fails_at_once(tmp_path: Path) -> None:
     place = Place(tmp_path, settings=f"{FREE}start_timeout_s = {2 * WAIT_S}\n")
     place.configure({"bob": place.entry("agent", disabled=True)})

@@ -82,7 +82,7 @@ class DelegationTool:
 
         Raises:
             ToolError: the agent did not get the goal, or refused it.
-            OutcomeUnknown: the agent may have got the goal.
+            OutcomeUnknown: the agent may have got the goal, and nobody here knows its handle.
         """
         agent = self._find_agent(str(arguments["agent"]))
         chain = (*context.chain, context.execution_id)
@@ -109,6 +109,8 @@ class DelegationTool:
             raise OutcomeUnknown(text) from None
         view = ChildView.read(answer)
         if view.threadId is None:
+            if isinstance(answer, dict) and answer.get("threadId") is not None:
+                raise OutcomeUnknown(f"what agent {agent.name!r} says about its work on the goal cannot be read")
             return answer
         return DelegatedGoal(agent=agent.name, thread_id=view.threadId).wait(STORED_WAIT_S)
 

@@ -226,7 +226,9 @@ CALLS: dict[str, Callable[[Message], Message | None]] = {
     "die_reading": die,
     "misfit": lambda _: build_structured({"wrong": 1}),
     "match": lambda _: build_structured({"text": "a" * 60_000 + "!"}),
-    "run_goal": lambda _: build_structured({"threadId": "t1", "status": "running"}),
+    "run_goal": lambda params: build_structured(
+        {"threadId": 7 if params["arguments"]["goal"] == "odd" else "t1", "status": "running"}
+    ),
     "get_execution": lambda _: VIEWS.pop(0) if VIEWS[1:] else VIEWS[0],
     "cancel_execution": call_note,
     "say": lambda _: build_text(
