@@ -5,7 +5,8 @@ gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK limits t
 
 Since revision 2026-07-28 every result has a `resultType`. Some servers omit it, and clients must then assume `complete`
 (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses a result without it, which
-would give a successful call an unknown outcome. So `_Inbox` adds it.
+would give a successful call an unknown outcome. Each request of a server keeps a task of the SDK until it is answered,
+and a server could send any number of them. `IncomingMessages` prevents both, for local servers too.
 """
 
 import math
@@ -17,16 +18,18 @@ from typing import Any, Self
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import ServerRequests
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventCounter, ValueCounter
 
 CONNECT_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 30.0
 ENCODINGS = "gzip, deflate"
 """The encodings that our requests accept in answers."""
+MAX_SERVER_REQUESTS = 16
+"""How many requests of one server may wait for our answer at the same time."""
+CANCELLED = "notifications/cancelled"
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -95,25 +98,50 @@ def _bound(response: httpx2.Response, counter: ValueCounter, max_bytes: float) -
         response.headers.pop("content-length", None)
 
 
+class ServerRequests:
+    """The requests of one server that wait for our answer."""
+
+    def __init__(self) -> None:
+        self._open: set[int | str] = set()
+
+    def admits(self, message: JSONRPCMessage) -> bool:
+        """Return False for a request that must be dropped. Expect no answer to a request that the server cancelled."""
+        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            request_id = (message.params or {}).get("requestId")
+            if isinstance(request_id, int | str):
+                self._open.discard(request_id)
+        if not isinstance(message, JSONRPCRequest):
+            return True
+        if message.id in self._open or len(self._open) >= MAX_SERVER_REQUESTS:
+            return False
+        self._open.add(message.id)
+        return True
+
+    def note_sent(self, message: JSONRPCMessage) -> None:
+        """Count a request that our message answers as open no longer."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._open.discard(message.id)
+
+
 class _Stream:
-    """One of the SDK's streams of messages."""
+    """One of the SDK's streams, which have no public type in common."""
 
     def __init__(self, inner: Any, requests: ServerRequests) -> None:
-        self._inner = inner
-        self._requests = requests
+        self.inner = inner
+        self.requests = requests
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
 
     async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
+        await self.inner.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._inner.__aexit__(*error)
+        await self.inner.__aexit__(*error)
 
 
-class _Inbox(_Stream):
+class IncomingMessages(_Stream):
     """The messages of the server, each result with a `resultType`, without requests that are too many."""
 
     def __aiter__(self) -> Self:
@@ -121,21 +149,21 @@ class _Inbox(_Stream):
 
     async def __anext__(self) -> SessionMessage | Exception:
         while True:
-            item: SessionMessage | Exception = await self._inner.__anext__()
+            item: SessionMessage | Exception = await self.inner.__anext__()
             if not isinstance(item, SessionMessage):
                 return item
             if isinstance(item.message, JSONRPCResponse):
                 item.message.result.setdefault("resultType", "complete")
-            if self._requests.admits(item.message):
+            if self.requests.admits(item.message):
                 return item
 
 
-class _Outbox(_Stream):
+class OutgoingMessages(_Stream):
     """Our messages to the server."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        await self._inner.send(item)
-        self._requests.note_sent(item.message)
+        await self.inner.send(item)
+        self.requests.note_sent(item.message)
 
 
 @asynccontextmanager
@@ -156,4 +184,4 @@ async def connect_streams(
         streamable_http_client(config.url, http_client=client, max_sse_event_size=max_event_bytes) as (read, write),
     ):
         requests = ServerRequests()
-        yield (_Inbox(read, requests), _Outbox(write, requests)) if is_typed else (read, write)
+        yield (IncomingMessages(read, requests), OutgoingMessages(write, requests)) if is_typed else (read, write)

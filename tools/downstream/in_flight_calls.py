@@ -33,40 +33,12 @@ LOST = -32095
 """Our code for a request that was sent and not answered."""
 TOO_LARGE = -32097
 """Our code for an answer that was too large to be read."""
-CANCELLED = "notifications/cancelled"
 MAX_HELD = 16
 """The most calls of one server that may wait for an answer; the questions of further calls are cancelled."""
-MAX_SERVER_REQUESTS = 16
-"""How many requests of one server may wait for our answer at the same time."""
 CANCEL_S = 2.0
 CANCEL: Answer = {"action": "cancel"}
 
 send_check: ContextVar[SendCheck | None] = ContextVar("send_check", default=None)
-
-
-class ServerRequests:
-    """The requests of one server that wait for our answer. Each keeps a task, and a server could send any number."""
-
-    def __init__(self) -> None:
-        self._open: set[int | str] = set()
-
-    def admits(self, message: "mcp.types.JSONRPCMessage") -> bool:
-        """Return False for a request that must be dropped. Expect no answer to a request that the server cancelled."""
-        if isinstance(message, mcp.types.JSONRPCNotification) and message.method == CANCELLED:
-            request_id = (message.params or {}).get("requestId")
-            if isinstance(request_id, int | str):
-                self._open.discard(request_id)
-        if not isinstance(message, mcp.types.JSONRPCRequest):
-            return True
-        if message.id in self._open or len(self._open) >= MAX_SERVER_REQUESTS:
-            return False
-        self._open.add(message.id)
-        return True
-
-    def note_sent(self, message: "mcp.types.JSONRPCMessage") -> None:
-        """Count a request that our message answers as open no longer."""
-        if isinstance(message, mcp.types.JSONRPCResponse | mcp.types.JSONRPCError) and message.id is not None:
-            self._open.discard(message.id)
 
 
 @dataclass(eq=False)

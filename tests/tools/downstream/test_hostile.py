@@ -12,9 +12,9 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
+from planwarden.tools.downstream.bounded_streams import MAX_SERVER_REQUESTS
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.connection import choose_pause_s
-from planwarden.tools.downstream.in_flight_calls import MAX_SERVER_REQUESTS
 from planwarden.tools.downstream.transports.child import MAX_LOG_BYTES, ServerLog
 from planwarden.tools.downstream.transports.http import http_transport
 from planwarden.tools.downstream.transports.stdio import stdio_transport

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -29,16 +29,9 @@ from mcp_types import (
 )
 
 from planwarden.agent.common.errors import PlanwardenError
+from planwarden.tools.downstream.bounded_streams import CANCELLED, IncomingMessages, OutgoingMessages, ServerRequests
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import (
-    CANCELLED,
-    LOST,
-    NOT_SENT,
-    TOO_LARGE,
-    SendCheck,
-    ServerRequests,
-    send_check,
-)
+from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.transports.child import (
     EDGE_BYTES,
     MAX_LINE_BYTES,
@@ -70,7 +63,6 @@ class _McpChild(Child, kw_only=True):
     outbox: MemoryObjectReceiveStream[Outgoing]
     unsolicited: int = 0
     is_malformed: bool = False
-    server_requests: ServerRequests = msgspec.field(default_factory=ServerRequests)
     our_requests: set[int | str] = msgspec.field(default_factory=set[int | str])
     """Ids of our requests that wait for the server's answer."""
 
@@ -111,15 +103,12 @@ class _McpChild(Child, kw_only=True):
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Return True for answers, notifications that we use, and requests that may wait for our answer."""
-        if isinstance(message, JSONRPCResponse):
-            # Some servers omit it: https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype
-            message.result.setdefault("resultType", "complete")
+        """Return False for notifications that we do not use."""
         if not isinstance(message, JSONRPCNotification):
-            return self.server_requests.admits(message)
+            return True
         if message.method == _TOOLS_CHANGED:
             self.on_tools_changed()
-        return self.server_requests.admits(message) and message.method in _WANTED
+        return message.method in _WANTED
 
     async def _handle_oversized(self, line: OversizedLine) -> bool:
         request_id = line.request_id
@@ -144,7 +133,6 @@ class _McpChild(Child, kw_only=True):
                         if check is not None and not await self._may_send(message, check):
                             continue
                         self.our_requests.add(message.id)
-                    self.server_requests.note_sent(message)
                     data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
                     self.process.stdin.write(data)
                     await self.process.stdin.drain()
@@ -196,20 +184,12 @@ async def _has_too_many_values(line: bytes) -> bool:
     return False
 
 
-class _Outbox:
-    """Takes messages from the SDK, and adds to each one the check that the sending task has set."""
-
-    def __init__(self, stream: MemoryObjectSendStream[Outgoing]) -> None:
-        self._stream = stream
+class _CheckedMessages(OutgoingMessages):
+    """Adds to each message of the SDK the check that the sending task has set."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        await self._stream.send((item.message, send_check.get()))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._stream.aclose()
+        await self.inner.send((item.message, send_check.get()))
+        self.requests.note_sent(item.message)
 
 
 @asynccontextmanager
@@ -238,7 +218,8 @@ async def stdio_transport(
                 tasks.start_soon(task)
             try:
                 scope.shield = False
-                yield received, _Outbox(outgoing)
+                requests = ServerRequests()
+                yield IncomingMessages(received, requests), _CheckedMessages(outgoing, requests)
             finally:
                 scope.shield = True
                 received.close()
