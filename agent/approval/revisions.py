@@ -4,6 +4,7 @@ Silence can approve a question only as it was first asked; a revision that nobod
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -30,6 +31,8 @@ from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk, is_of
 from planwarden.agent.ports.policy import Requirement, describe_denial
 
 MAX_PLACE_DIGITS = 5
+MAX_CHANGED = 4
+"""The most changed tools whose difference a revision shows."""
 
 
 def revise_stale_question(
@@ -65,8 +68,8 @@ def revise_stale_question(
     if question.traits.releases != "call":
         risks.append("confirm")
     for number, reason in enumerate(reasons, 1):
-        is_named = definition is not None and reason.startswith(f"{definition.name} ")
-        sentence = reason if is_named else f"{reason[:1].upper()}{reason[1:]}"
+        # The other reasons begin with the name of a tool or a number.
+        sentence = f"{reason[:1].upper()}{reason[1:]}" if reason == POLICY_CHANGED else reason
         changed = replace(changed, found=add_finding(changed, f"{sentence}.{denial if number == len(reasons) else ''}"))
     return _bind_for_risk(context, execution, changed, highest_risk(*risks)), "; ".join(reasons)
 
@@ -79,14 +82,17 @@ def _find_staleness(
     In `now`, the covered calls are up to date. `other` is the question's tool if the tool changed, and `takes` says
     whether the tool takes the arguments.
     """
-    reasons: list[str] = []
+    pairs = zip(question.covers, now.covers, strict=True)
+    changed = {shown.tool_name: shown.definition_digest for shown, current in pairs if shown != current}
     if other is not None and takes:
-        before = context.tools.find_former(question.definition_digest)
-        reasons.append(f"{other.name} changed after it was shown: {describe_difference(before, other)}")
-    if not is_same_json(now.covers, question.covers):
-        reasons.append(
-            f"a tool that the question {'asks about' if question.rows else 'covers'} changed after it was shown"
-        )
+        changed = {other.name: question.definition_digest, **changed}
+    reasons: list[str] = []
+    for name, digest in islice(changed.items(), MAX_CHANGED):
+        before, after = context.tools.find_former(digest), context.tools.get(name)
+        assert after is not None
+        reasons.append(f"{name} changed after it was shown: {describe_difference(before, after)}")
+    if len(changed) > MAX_CHANGED:
+        reasons.append(f"{len(changed) - MAX_CHANGED} more tools changed after they were shown")
     # Any other change was made in the store itself: the approval digest does not fit it, so nothing will run.
     if not is_of_policy(question, context.policy):
         reasons.append(POLICY_CHANGED)

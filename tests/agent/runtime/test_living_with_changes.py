@@ -267,10 +267,11 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
             plan(confirm("ask", confirms=["do"]), tool_step("do", "g_t", {"text": "x"}))
         )
         changing.become(description="Second.")
-        with pytest.raises(StaleDefinition, match="a tool that the question covers changed"):
+        difference = 'g_t changed after it was shown: description "First." is now "Second."'
+        with pytest.raises(StaleDefinition, match=difference):
             await approve(warden, execution)
         execution = await warden.get_execution(execution.thread_id)
-        assert execution.status == "suspended" and changing.ran == []
+        assert execution.suspensions[0].found == (f"{difference}.",) and changing.ran == []
         execution = await approve(warden, execution)
         assert execution.status == "completed" and changing.ran == ["Second."]
 
