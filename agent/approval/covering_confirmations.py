@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from planwarden.agent.approval.calls import complete_arguments
+from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
@@ -65,9 +65,14 @@ def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question lists it, with its risk; None if it asks, has begun, is denied or cannot run."""
+    """Return the call as a question lists it, with its risk; None if it asks, has begun, is denied or cannot run.
+
+    If its tool changed since the plan was accepted, also return None: a question about the call alone shows how.
+    """
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
+        return None
+    if has_changed_since_plan(execution, definition):
         return None
     request = CallRequest(context, execution, planned, definition)
     try:

@@ -277,6 +277,20 @@ async def test_a_confirmation_does_not_cover_what_a_tool_became() -> None:
 
 
 @requirement("downstream:pins")
+async def test_a_confirmation_covers_no_call_of_a_tool_that_changed_before_it_was_asked() -> None:
+    changing = Changing("dangerous")
+    async with changing.warden as warden:
+        steps = plan(confirm("first"), confirm("ask", confirms=["do"]), tool_step("do", "g_t", {"text": "x"}))
+        execution = await warden.execute_plan(steps)
+        changing.become(description="Second.")
+        execution = await approve(warden, await approve(warden, execution))
+        [question] = execution.suspensions
+        assert (question.kind, changing.ran) == ("approval", [])
+        assert question.found == ('g_t changed since the plan was accepted: description "First." is now "Second.".',)
+        assert (await approve(warden, execution)).status == "completed" and changing.ran == ["Second."]
+
+
+@requirement("downstream:pins")
 @pytest.mark.parametrize("settings", ["[servers.d]\ntrusted = true\n", ""], ids=["in the call", "before the decision"])
 async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_asked_about(
     tmp_path: Path, settings: str
