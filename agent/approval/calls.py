@@ -42,12 +42,12 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
         item = state.find_item(call)
         item_calls = () if item is None else state.list_item_calls(item[1])
         resolved = resolve(resolved, list_sources(execution, context.parts, item, item_calls))
-    _check_size(resolved)
+    check_arguments_size(resolved)
     completed, invalid = context.tools.complete(call.tool_name, resolved)
     _raise_faults(request, [_mention_template(fault, call.proposed) for fault in invalid])
     if execution.options.is_literal or completed is resolved:
         return resolved
-    _check_size(completed)
+    check_arguments_size(completed)
     return completed
 
 
@@ -73,7 +73,8 @@ def _list_results(execution: ExecutionState, state: StepState) -> Iterator[JsonV
         yield from (call.value for call in other.calls if call.status == "succeeded")
 
 
-def _check_size(arguments: dict[str, JsonValue]) -> None:
+def check_arguments_size(arguments: dict[str, JsonValue]) -> None:
+    """Raise `InvalidArguments` for arguments that no call may have."""
     if is_larger(arguments, MAX_ARGUMENT_BYTES):
         raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
 

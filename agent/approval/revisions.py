@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
+from planwarden.agent.approval.calls import check_arguments_size
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering_confirmations import update_covered_call
 from planwarden.agent.approval.questions import (
@@ -211,6 +212,7 @@ def _edit_call(
         raise InvalidArguments(f"{tool_name} is gone, so its arguments cannot be modified")
     completed, faults = context.tools.complete(tool_name, arguments)
     after = arguments if execution.options.is_literal else completed
+    check_arguments_size(after)
     if editor.assurance in ev.MODEL_ASSURANCES:
         # A person may mean an example address; a model that writes one does not know the real one.
         faults = (*faults, *find_placeholders(arguments))

@@ -125,6 +125,22 @@ async def test_the_same_edit_again_is_the_same_answer_with_and_without_the_defau
     assert ledger == ["5 n", "7 n"]
 
 
+async def test_an_edit_is_refused_if_no_call_may_have_so_large_arguments() -> None:
+    texts: list[str] = []
+
+    @planwarden.tool()
+    async def post(text: str) -> None:
+        """Post a text."""
+        texts.append(text)
+
+    async with warden(tools=[post]) as w:
+        asked = await w.execute_plan(plan(tool_step("a", "post", {"text": "short"})))
+        with pytest.raises(InvalidArguments, match="larger than 262144 bytes"):
+            await decide(w, asked, planwarden.Decision(approved=True, modified_args={"text": "x" * 262_144}))
+        await decide(w, asked)
+    assert texts == ["short"]
+
+
 @requirement("codec:readable")
 @pytest.mark.parametrize(
     "wrong",
