@@ -75,14 +75,14 @@ def find_attempt_permit(execution: ExecutionState, call: Call, wait: ev.Question
 
 
 def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) -> Iterator[Permit]:
-    """Yield the approved confirmations that name exactly this call and are not used up."""
+    """Yield the approved confirmations that name exactly this call, are not used up, and were not edited since."""
     call, state, digest = request.call, request.state, request.definition.digest
     call_id = "" if state.step.loop is None else call.call_id
     for suspension in request.execution.suspensions.values():
         question = suspension.question
         for covered in suspension.covered:
             is_meant = covered.call_id == call_id and names_call(covered, call, digest, arguments)
-            if is_meant and not _is_used_up(state, call, question, arguments):
+            if is_meant and not (_is_used_up(state, call, question, arguments) or _was_edited(request, suspension)):
                 yield Permit(source="confirmation", suspension=suspension, arguments=arguments, since=question)
                 break
 
@@ -111,6 +111,17 @@ def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: 
     return used >= limit
 
 
+def _was_edited(request: CallRequest, suspension: SuspensionState) -> bool:
+    """Return whether the stored question is known not to be the one that was approved.
+
+    That is not known under another policy, nor of a review, whose digest covers the plan as it was then.
+    """
+    context, question = request.context, suspension.question
+    if question.kind == "review" or not is_of_policy(question, context.policy):
+        return False
+    return not _read_batch(context, request.execution, suspension).is_intact
+
+
 def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
     question = suspension.question
     cached = context.batches.get(question.suspension_id)
@@ -118,8 +129,7 @@ def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension:
         return cached
     rows = {covered.call_id: covered for covered in question.covers}
     approved = frozenset(covered.call_id for covered in suspension.covered)
-    is_valid = is_of_policy(question, context.policy) and is_intact(context, execution, suspension)
-    batch = DecidedBatch(suspension, rows, approved, is_valid)
+    batch = DecidedBatch(suspension, rows, approved, is_intact(context, execution, suspension))
     if len(context.batches) >= MAX_CACHED:
         context.batches.clear()
     context.batches[question.suspension_id] = batch

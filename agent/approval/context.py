@@ -65,11 +65,11 @@ def _write(number: float) -> str:
 
 
 class DecidedBatch(msgspec.Struct, frozen=True):
-    """The one question about many calls of a loop, with its answer: see `planwarden.agent.approval.batch`."""
+    """A question about several calls, with its answer."""
 
     suspension: SuspensionState
     rows: Mapping[str, CoveredCall]
-    """By the ids of their calls."""
+    """By the ids of their calls, which only calls of loops have."""
     approved: frozenset[str]
     is_intact: bool
     """Whether the stored question is the one that was asked and decided, and the policy has not changed since."""

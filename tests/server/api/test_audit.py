@@ -310,6 +310,20 @@ async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_
 
 
 @requirement("approval:tampered")
+async def test_a_confirmation_edited_after_its_answer_covers_nothing(tmp_path: Path) -> None:
+    stored, ledger = Stored(tmp_path), Ledger()
+    steps = plan(confirm("a", confirms=["c"]), confirm("b"), tool_step("c", "erase", {"ids": [1]}))
+    async with stored.open() as store, warden(ledger, store=store) as w:
+        waiting = await decide(w, await w.execute_plan(steps))
+    stored.execution_id = waiting.execution_id
+    stored.forge("PA", {(1, 0, 2, 7, 0, 1): {"ids": [2]}})
+    stored.forge("QA", {(1, 18, 0, 2): {"ids": [2]}})
+    async with stored.open() as store, warden(ledger, store=store) as w:
+        [question] = (await decide(w, waiting)).suspensions
+    assert (question.kind, question.step_id, ledger.lines) == ("approval", "c", [])
+
+
+@requirement("approval:tampered")
 @pytest.mark.parametrize("change", ["digest = 'x'", "status = 'approved'", "expires_at = 1"])
 async def test_an_answer_about_a_row_that_was_edited_is_refused_with_its_name(tmp_path: Path, change: str) -> None:
     stored, ledger = Stored(tmp_path), Ledger()
