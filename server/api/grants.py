@@ -23,7 +23,7 @@ from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, Un
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.binding.bindings import find_references
-from planwarden.agent.core.execution.audit import AuditEntry
+from planwarden.agent.core.execution.audit import POLICY_CHARS, AuditEntry, Kind
 from planwarden.agent.core.execution.state import Call, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
@@ -197,7 +197,7 @@ class GrantService:
 
     async def add(self, grant: Grant) -> None:
         """Store the grant that `prepare` returned, with its audit row; the grant is then in force."""
-        await self._engine.store.add_grant(grant, AuditEntry(kind="grant_made", facts=describe_grant(grant)))
+        await self._engine.store.add_grant(grant, self._build_entry("grant_made", describe_grant(grant)))
         await self._engine.refresh_grants()
 
     async def find(self, grant_id: str) -> GrantView | None:
@@ -215,10 +215,14 @@ class GrantService:
             "channel": authority.channel,
             "principal": authority.principal,
         }
-        is_revoked = await self._engine.store.revoke_grant(grant_id, AuditEntry(kind="grant_revoked", facts=facts))
+        is_revoked = await self._engine.store.revoke_grant(grant_id, self._build_entry("grant_revoked", facts))
         await self._engine.refresh_grants()
         if not is_revoked and all(g.grant_id != grant_id for g in await self._engine.store.grants(only_open=False)):
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
+
+    def _build_entry(self, kind: Kind, facts: dict[str, JsonValue]) -> AuditEntry:
+        # The store may also serve a program's other warden, which has another policy.
+        return AuditEntry(kind=kind, facts={**facts, "policy": self._engine.grants.policy.policy_digest[:POLICY_CHARS]})
 
     async def complete(self, request: GrantRequest) -> GrantRequest:
         """Return the request as its grant will be, for the person who decides: bound to the tool as it is now, with

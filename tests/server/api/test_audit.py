@@ -201,14 +201,17 @@ async def test_every_row_names_the_policy_of_the_process_that_wrote_it(tmp_path:
 
 
 @requirement("store:audit")
-async def test_a_refused_decision_names_the_policy_of_its_own_warden_on_a_store_of_two(tmp_path: Path) -> None:
+async def test_a_row_names_the_policy_of_its_own_warden_on_a_store_of_two(tmp_path: Path) -> None:
     (tmp_path / "planwarden.toml").write_text("[approvals]\nquorum = 2\n")
     async with Stored(tmp_path).open() as store, warden(Ledger(), store=store) as w:
-        asked = await w.execute_plan(ERASE)
+        asked, request = await w.execute_plan(ERASE), GrantRequest(tool_name="erase", uses=5, expires_in_s=60.0)
         async with planwarden.Warden(home=tmp_path, store=store):
             await decide(w.service, asked, YES, by("local", "claimed", "mcp"), principal="local", wait_seconds=0)
+            grant = await w.service.grants.make(request, by(channel="inbox"))
+            await w.service.grants.revoke(grant.grant_id, by(channel="inbox"))
         policies = {row.entry.kind: row.entry.facts.get("policy") for row in await store.audit_rows()}
-    assert policies["refused"] == policies["asked"]
+        assert (await verify_audit(store)).is_whole
+    assert all(policies[kind] == policies["asked"] for kind in ("refused", "grant_made", "grant_revoked"))
 
 
 @requirement("audit:names-the-row")
