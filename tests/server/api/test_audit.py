@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
@@ -14,7 +14,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import PlanwardenError, StoreError
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, hash_row
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.api.audit import read_audit_page, verify_audit
@@ -212,6 +212,17 @@ async def test_a_row_names_the_policy_of_its_own_warden_on_a_store_of_two(tmp_pa
         policies = {row.entry.kind: row.entry.facts.get("policy") for row in await store.audit_rows()}
         assert (await verify_audit(store)).is_whole
     assert all(policies[kind] == policies["asked"] for kind in ("refused", "grant_made", "grant_revoked"))
+
+
+@requirement("store:audit")
+@pytest.mark.parametrize("fields", [{}, {"modified_args": {"ids": "all"}}, {"reason": "x" * 2_001}])
+async def test_each_attempt_of_a_model_to_approve_is_a_row_even_if_its_answer_is_faulty(fields: dict[str, Any]) -> None:
+    async with warden(Ledger()) as w:
+        asked, decision = await w.execute_plan(ERASE), planwarden.Decision(approved=True, **fields)
+        with pytest.raises(PlanwardenError) if fields else nullcontext():
+            await decide(w.service, asked, decision, by("local", "claimed", "mcp"), principal="local", wait_seconds=0)
+        *_, last = await w.service.store.audit_rows()
+    assert (last.entry.kind, last.entry.suspension_id) == ("refused", asked.suspensions[0].suspension_id)
 
 
 @requirement("audit:names-the-row")
