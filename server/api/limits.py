@@ -47,8 +47,8 @@ class AttemptLimiter:
         """Set up a limiter; `program` returns the first words of the command with which a person decides."""
         self._store = store
         self._program = program
-        self._times: dict[str, list[float]] = {}
-        """The attempts of this process, on a program's own store that keeps no records."""
+        self._here: dict[str, DecisionAttempts] = {}
+        """The attempts in this process, by id, where a program's own store keeps no records."""
 
     async def count(self, suspension_id: str, kind: AttemptKind = "approval") -> None:
         """Count one attempt; count each kind apart, because asking a person once can use up attempts of two kinds.
@@ -58,36 +58,33 @@ class AttemptLimiter:
         """
         now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
 
-        def add(transaction: RecordTransaction) -> float | None:
+        def add(transaction: RecordTransaction | None) -> float | None:
             """Return the time of the attempt that has to expire before another one; None if this one counts."""
-            transaction.delete_due(DecisionAttempts, now)
-            record = transaction.find(DecisionAttempts, attempts_id) or DecisionAttempts(
-                attempts_id=attempts_id, expires_at=now
-            )
+            here = self._here.get(attempts_id)
+            stored = here if transaction is None else transaction.find(DecisionAttempts, attempts_id)
+            record = stored or DecisionAttempts(attempts_id=attempts_id, expires_at=now)
             times = [at for at in record.times if now - at < ATTEMPTS_S]
             if len(times) >= ATTEMPTS:
                 return times[0]
-            transaction.put(replace(record, times=(*times, now), expires_at=now + ATTEMPTS_S))
+            record = replace(record, times=(*times, now), expires_at=now + ATTEMPTS_S)
+            if transaction is None:
+                self._here = {key: other for key, other in self._here.items() if other.expires_at > now}
+                self._here[attempts_id] = record
+            else:
+                transaction.delete_due(DecisionAttempts, now)
+                transaction.put(record)
             return None
 
         if isinstance(self._store, HasRecords):
             first = await RecordStore(self._store, DecisionAttempts).write(add, lock=f"attempts {attempts_id}")
         else:
-            first = self._add_here(attempts_id, now)
+            first = add(None)
         if first is not None:
             raise RateLimited(
                 f"suspension {suspension_id!r} was {_WHAT[kind]} {ATTEMPTS} times; a person must decide: "
                 f"`{self._program()} approve {suspension_id}`",
                 details={"retryAfterSeconds": round(ATTEMPTS_S - (now - first))},
             )
-
-    def _add_here(self, attempts_id: str, now: float) -> float | None:
-        self._times = {name: times for name, times in self._times.items() if now - times[-1] < ATTEMPTS_S}
-        times = [at for at in self._times.get(attempts_id, ()) if now - at < ATTEMPTS_S]
-        if len(times) >= ATTEMPTS:
-            return times[0]
-        self._times[attempts_id] = [*times, now]
-        return None
 
 
 def check_text(text: object, name: str, limit: int, *, may_be_empty: bool = False) -> None:
