@@ -57,8 +57,8 @@ class Registry:
         """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
         self._former: dict[str, tuple[ToolDefinition, int]] = {}
-        """Former definitions of changed or removed tools of groups, by the first `PIN_CHARS` of their digest, and the
-        bytes of their schemas."""
+        """Definitions of tools that changed or are gone, by the first `PIN_CHARS` of their digest, and the bytes of
+        their schemas."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[Callable[[], None], None] = {}
         self.listings: Listings | None = None
@@ -82,19 +82,26 @@ class Registry:
             if name in new or (name in self._tools and name not in old):
                 raise UsageError(f"there are two tools named {name!r}; rename one of them")
             new[name] = self._prepare(tool)
-        for name in old:
-            before = self._tools[name].definition
-            if name not in new or new[name].definition.digest != before.digest:
-                pin = before.digest[:PIN_CHARS]
-                # Put this definition at the end, because those at the beginning are forgotten first.
-                self._former.pop(pin, None)
-                self._former[pin] = before, measure_encoded([before.input_schema, before.output_schema])
-        total = sum(size for _, size in self._former.values())
-        while len(self._former) > MAX_FORMER or total > MAX_FORMER_BYTES:
-            total -= self._former.pop(next(iter(self._former)))[1]
+        former = (self._tools[name].definition for name in old)
+        self.keep_former(
+            definition
+            for definition in former
+            if definition.name not in new or new[definition.name].definition.digest != definition.digest
+        )
         self._tools = {name: tool for name, tool in self._tools.items() if name not in old} | new
         self._groups[group] = frozenset(new)
         self._notify_listeners()
+
+    def keep_former(self, definitions: Iterable[ToolDefinition]) -> None:
+        """Keep definitions of tools that changed or are gone, to say how they changed."""
+        for definition in definitions:
+            pin = definition.digest[:PIN_CHARS]
+            # Put this definition at the end, because those at the beginning are forgotten first.
+            self._former.pop(pin, None)
+            self._former[pin] = definition, measure_encoded([definition.input_schema, definition.output_schema])
+        total = sum(size for _, size in self._former.values())
+        while len(self._former) > MAX_FORMER or total > MAX_FORMER_BYTES:
+            total -= self._former.pop(next(iter(self._former)))[1]
 
     def mark_group(self, group: str, unavailable: str | None) -> None:
         """Set why no tool of the group can be called now; None when they can be called again."""

@@ -15,6 +15,7 @@ from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.home import DUTIES, Duties, Home, Role
 from planwarden.server.api.peers import GatePeers, StorePeers
 from planwarden.server.api.service import Service
+from planwarden.server.api.tools import exchange_definitions
 from planwarden.server.notifications.messages import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.schedules.ticker import ScheduleTicker
@@ -51,6 +52,7 @@ async def open_runtime(
             await find_secrets(settings, store).check()
         if isinstance(store, HasRecords):
             store.records.policy = settings.policy.policy_digest
+            await exchange_definitions(store, home.tools, adds=duties.follows)
         if duties.has_servers:
             await home.open_servers(store, stack.enter_async_context)
         if duties.adopts and home.downstream.never_listed_servers and await store.orphans(1):

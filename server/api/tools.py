@@ -1,23 +1,29 @@
-"""What a caller learns of tools: search results, large results, and the shape of a tool's last result.
+"""What a caller learns of tools: search results, large results, the shape of a tool's last result, and how it changed.
 
 A shape has names and kinds of values but no values: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
 from the newest successful call in an execution of the same principal. Its size is limited, as for all outside input.
 """
 
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from itertools import islice
 
+import msgspec
+
 from planwarden.agent.common.artifact import Artifact, is_stand_in
-from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.canonical import measure_encoded, read_json
 from planwarden.agent.common.errors import PlanwardenError, UnknownArtifact
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.agent.ports.store import Lookups, Store
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.api.limits import MAX_QUERY_CHARS, check_limit, check_text, parse_offset
 from planwarden.server.views.tools import ToolPage, build_tool_line
+from planwarden.storage.sql.records import Columns, HasRecords, Record, RecordStore, RecordTransaction
+from planwarden.tools.registry import Registry
 
 MAX_EXECUTIONS = 3
 """The most executions that are searched for a call, the newest first; all name the tool, not all have called it."""
@@ -28,6 +34,47 @@ MAX_SHAPE_CHARS = 4_000
 """The most characters of a shape as JSON; levels that would make it longer are left out."""
 MAX_TEXT_CHARS = 100_000
 """The most characters of a text that is read as JSON."""
+
+
+logger = logging.getLogger(__name__)
+MAX_DEFINITIONS = 200
+"""The most definitions of tools that changed or are gone that a store keeps."""
+MAX_DEFINITION_BYTES = 32 * 1024
+
+
+class KnownDefinition(Record, frozen=True, kw_only=True):
+    """The definition of a tool as a process had it, for a later process that has another one."""
+
+    columns = Columns("definition", "digest")
+
+    digest: str
+    definition: ToolDefinition
+
+
+async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool) -> None:
+    """Learn which definitions of tools earlier processes had, and if `adds`, store those of these tools.
+
+    If that fails, only the sentences on how a tool changed say less.
+    """
+    records = RecordStore(store, KnownDefinition)
+    own = {tool.digest: tool for tool in tools.definitions() if tool.source != "builtin"}
+    try:
+        stored = {record.digest: record.definition for record in await records.all()}
+        former = [digest for digest in stored if digest not in own]
+        tools.keep_former(map(stored.__getitem__, former))
+        new = [KnownDefinition(digest=digest, definition=tool) for digest, tool in own.items() if digest not in stored]
+
+        def write(transaction: RecordTransaction) -> None:
+            for digest in former[:-MAX_DEFINITIONS]:
+                transaction.delete(KnownDefinition, digest)
+            for record in new:
+                if measure_encoded(msgspec.to_builtins(record.definition)) <= MAX_DEFINITION_BYTES:
+                    transaction.insert(record)
+
+        if new and adds:
+            await records.write(write)
+    except PlanwardenError as error:
+        logger.warning("cannot exchange definitions of tools with other processes: %s", error.message)
 
 
 async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:

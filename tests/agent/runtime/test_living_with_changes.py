@@ -6,8 +6,9 @@ change within one, between plan, question, decision and call.
 
 import json
 import shutil
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import planwarden
 from planwarden.agent.common.errors import StaleDefinition
 from planwarden.agent.core.plan.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
+from planwarden.server.api import tools
 from planwarden.tools.base import Tool, define
 from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, load_settings, plan, requirement, tool_step
 from tests.support.paths import DOCS
@@ -124,7 +126,6 @@ ARGUMENTS = "changed after it was approved and no longer takes its arguments"
         ({"mark": "differently"}, "", "runs", ""),
         ({}, "[approvals]\nremind_after_s = [5]\n", "runs", ""),
         ({"says": "Send it to everybody."}, "", "asked again", "send changed after it was shown: "),
-        ({"says": "Send it to everybody."}, "", "asked again", "the earlier definition is no longer known here"),
         ({}, "[tools.send]\ntimeout_s = 5\n", "asked again", POLICY),
         ({}, "[approvals]\nquorum = 2\n", "asked again", POLICY),
         ({"parameters": "text: str, to: str"}, "", "stale_definition", ARGUMENTS),
@@ -151,7 +152,12 @@ async def test_a_call_that_waits_runs_is_asked_about_again_or_fails_as_the_guide
 @pytest.mark.parametrize(
     ("tool", "beside", "status", "lines"),
     [
-        ({"says": "Send it to all."}, "send changed after it was shown: ", "completed", ["sent hello"]),
+        (
+            {"says": "Send it to all."},
+            'send changed after it was shown: description "Send a text." is now "Send it to all.".',
+            "completed",
+            ["sent hello"],
+        ),
         ({"parameters": "text: str, to: str"}, "send changed after it was shown and no longer takes", "failed", []),
     ],
 )
@@ -164,6 +170,25 @@ async def test_a_question_shows_every_reason_for_which_it_is_asked_again(
     found = (await revised(home, execution.thread_id)).found
     assert POLICY in found and any(finding.startswith(beside) for finding in found)
     assert ((await home.decided(execution.thread_id)).status, home.ledger) == (status, lines)
+
+
+@requirement("docs:changes")
+async def test_a_store_keeps_a_bounded_number_of_definitions_and_a_damaged_one_hinders_nothing(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "MAX_DEFINITIONS", 2)
+    for number in range(5):
+        home.tool(says=f"Text {number}.")
+        async with home.opened():
+            pass
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection, connection:
+        bodies = [row[0] for row in connection.execute("SELECT body FROM records WHERE kind = 'definition'")]
+        assert [body.count("Text ") for body in bodies] == [1, 1, 1]
+        connection.execute("UPDATE records SET body = '{}' WHERE kind = 'definition'")
+    execution = await home.asked()
+    home.tool(says="Another text.")
+    assert says("the earlier definition is no longer known here") in (await revised(home, execution.thread_id)).found[0]
+    assert (await home.decided(execution.thread_id)).status == "completed"
 
 
 @requirement("docs:changes")
