@@ -141,10 +141,9 @@ def revise_arguments(
         InvalidArguments: the arguments do not fit the tool's schema, a rule denies them, or they cannot be modified.
         EditRefused: a host makes the call.
     """
-    call = execution.call(question.call_id) if question.call_id is not None else None
-    has_begun = question.traits.resumes_tool and call is not None and call.attempts > 0
-    # What the tool was called with is a fact. A person's edit goes to its function in addition, a model's is refused.
-    if question.asker or question.kind == "reconcile" or (has_begun and editor.assurance in ev.MODEL_ASSURANCES):
+    is_by_model = editor.assurance in ev.MODEL_ASSURANCES
+    # What the tool asked with is a fact. A person's edit goes to its function in addition, a model's is refused.
+    if question.asker or question.kind == "reconcile" or (question.traits.resumes_tool and is_by_model):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):
         raise EditRefused("the host makes this call itself, as it is; reject it, with a reason that the model reads")

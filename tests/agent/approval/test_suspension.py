@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments
-from tests.kit import NO, Ledger, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
+from tests.kit import NO, Ledger, by, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
 
 
@@ -123,6 +123,16 @@ async def test_the_same_edit_again_is_the_same_answer_with_and_without_the_defau
         for _ in range(2):
             await decide(w, question, planwarden.Decision(approved=True, modified_args={"amount": 7}))
     assert ledger == ["5 n", "7 n"]
+
+
+async def test_a_model_cannot_edit_what_a_person_was_asked() -> None:
+    async with warden(Ledger()) as w:
+        asked = await w.execute_plan(plan(confirm("a", "Look?")))
+        edit = planwarden.Decision(approved=True, modified_args={"action": "Delete everything?"})
+        with pytest.raises(InvalidArguments, match="the call has begun"):
+            await decide(w, asked, edit, by("local", "claimed", "mcp"))
+        done = await decide(w, asked)
+    assert done.steps[0].actual_tool_calls[0].arguments == {"action": "Look?"}
 
 
 async def test_an_edit_is_refused_if_no_call_may_have_so_large_arguments() -> None:
