@@ -13,14 +13,10 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import (
-    EditRefused,
     InvalidArguments,
     LimitExceeded,
     PlanChanged,
-    StaleDefinition,
-    StaleRevision,
     ThreadMovedOn,
-    UndecidableHere,
     UnknownSuspension,
 )
 from planwarden.agent.common.struct import JsonValue
@@ -493,31 +489,21 @@ class Service:
                 f"suspension {suspension_id!r} is addressed to a person; submit_answer answers only questions to the "
                 "calling model; use resume_execution, which asks the person"
             )
-        # The calling model tries to decide for a person.
-        is_claim = authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension)
-        if is_claim:
+        if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
             await self._attempts.count(suspension_id)
+            if not self.settings.policy.trust_caller:
+                # The calling model tries to decide for a person, even if its answer turns out to be faulty.
+                facts: dict[str, JsonValue] = {
+                    "assurance": "claimed",
+                    "channel": authority.channel,
+                    "principal": authority.principal,
+                    # The store may also serve a program's other warden, which has another policy.
+                    "policy": self.settings.policy.policy_digest[:POLICY_CHARS],
+                }
+                ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
+                await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
         await self.wait_for_tools(execution.pins)
-        try:
-            execution, is_accepted = await self._engine.answer(execution, suspension_id, decision, authority, then=then)
-        except (InvalidArguments, LimitExceeded, EditRefused, UndecidableHere, StaleDefinition, StaleRevision):
-            if is_claim:
-                await self._record_claim(execution, suspension_id, authority)
-            raise
-        if is_claim and not is_accepted:
-            await self._record_claim(execution, suspension_id, authority)
-        return execution, is_accepted
-
-    async def _record_claim(self, execution: ExecutionState, suspension_id: str, authority: Authority) -> None:
-        facts: dict[str, JsonValue] = {
-            "assurance": "claimed",
-            "channel": authority.channel,
-            "principal": authority.principal,
-            # The store may also serve a program's other warden, which has another policy.
-            "policy": self.settings.policy.policy_digest[:POLICY_CHARS],
-        }
-        ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
-        await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
+        return await self._engine.answer(execution, suspension_id, decision, authority, then=then)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
         """Stop the thread's execution; return a finished one unchanged."""
