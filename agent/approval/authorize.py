@@ -242,7 +242,8 @@ def authorize(
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
     """Return whether the permit's answer is enough for what the call needs now: its risk, assurance and quorum."""
     suspension, question = permit.suspension, permit.suspension.question
-    if question.quorum < requirement.quorum:
+    # Below, only the last of several people is judged by the policy as it is now.
+    if question.quorum < requirement.quorum or (requirement.quorum > 1 and not is_of_policy(question, context.policy)):
         return False
     if (
         permit.source in ASKED_AGAIN

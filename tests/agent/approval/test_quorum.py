@@ -99,6 +99,26 @@ async def test_edited_arguments_void_the_approvals_given_before_and_one_no_is_en
 
 
 @kit.requirement("approval:quorum")
+async def test_a_confirmation_by_somebody_who_is_no_longer_an_approver_covers_no_call_that_needs_several() -> None:
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+    covered = kit.tool_step("c", "wipe", {"target": "old"})
+    steps = kit.plan(kit.confirm("a", confirms=["c"]), kit.confirm("b"), covered)
+    before, after = (
+        kit.governed(critical="second", quorum=2, approvers=approvers)
+        for approvers in (("bob", "carol"), ("carol", "dan"))
+    )
+    async with kit.warden(tools=[wipe(ledger)], store=store, settings=before) as w:
+        waiting = await w.execute_plan(steps)
+        for who in ("bob", "carol"):
+            waiting = await kit.decide(w, waiting, authority=kit.by(who))
+    async with kit.warden(tools=[wipe(ledger)], store=store, settings=after) as w:
+        with pytest.raises(StaleDefinition):
+            await kit.decide(w, waiting)
+        [question] = (await kit.decide(w, waiting)).suspensions
+    assert (question.kind, question.quorum, ledger.lines) == ("approval", 2, [])
+
+
+@kit.requirement("approval:quorum")
 async def test_what_comes_with_an_answer_waits_for_the_decision_and_precedes_what_it_releases() -> None:
     ledger = kit.Ledger()
 
