@@ -84,7 +84,7 @@ def _find_staleness(
     whether the tool takes the arguments.
     """
     pairs = zip(question.covers, now.covers, strict=True)
-    changed = {shown.tool_name: shown.definition_digest for shown, current in pairs if shown != current}
+    changed = {earlier.tool_name: earlier.definition_digest for earlier, current in pairs if earlier != current}
     if other is not None and takes:
         changed = {other.name: question.definition_digest, **changed}
     reasons: list[str] = []
