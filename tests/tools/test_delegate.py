@@ -174,22 +174,22 @@ async def test_a_remote_question_that_covers_more_than_can_be_shown_is_not_appro
 
 @requirement("delegate:covered")
 async def test_a_remote_question_that_changed_after_it_was_shown_is_asked_again(bob: Bob) -> None:
-    bob.set_plan(*greeting(1))
+    bob.set_plan(tool_step("s", "soft", {"path": "/letters"}))
     async with bob.parent.warden() as warden:
         execution = await delegate(warden)
         async with bob.warden() as agent:
             [theirs] = (await agent.list_suspensions()).suspensions
             claim = Authority(assurance="claimed", channel="mcp", principal="local")
-            edit = planwarden.Decision(approved=True, modified_args={"action": "Pay everybody"})
+            edit = planwarden.Decision(approved=True, modified_args={"path": "/payroll"})
             place = (theirs.thread_id, theirs.suspension_id)
             await agent.service.answer(*place, edit, claim, principal="local")
         again = await decide(warden, execution, yes=True)
         [question] = again.suspensions
         assert "changed there after you approved it, so nothing was sent" in question.found[0] and bob.erased == ""
-        assert show_calls(question)[0] == ("displayConfirmation", {"action": "Pay everybody"})
+        assert show_calls(question) == [("soft", {"path": "/payroll"})]
         done = await decide(warden, again, yes=True)
         assert done.status == "completed", done.steps
-    assert bob.erased == "/payroll-0"
+    assert bob.erased == "/payroll"
 
 
 CALL: JsonValue = {"toolName": "soft", "arguments": {"path": "x"}}
