@@ -41,10 +41,10 @@ def revise_stale_question(
 ) -> tuple[ev.Question, str] | None:
     """Return the next revision and the reason, if the tool, a covered call or the policy is not as it was shown.
 
-    None if the question still shows what would run, if its tool is gone, or if it releases no call.
+    None if the question still shows what would run, or if its tool is gone.
     """
     definition = context.tools.get(question.tool_name or "") if question.call_id is not None else None
-    if question.traits.releases is None or (definition is None and not question.rows):
+    if definition is None and not question.rows:
         return None
     covers = tuple(update_covered_call(context, covered) for covered in question.covers)
     changed = replace(question, covers=tuple(covered for covered, _ in covers))
@@ -68,6 +68,9 @@ def revise_stale_question(
         changed = replace(changed, definition_digest=digest, rule=requirement.rule)
     if question.traits.releases != "call":
         risks.append("confirm")
+    if question.traits.resumes_tool and execution.call(question.call_id or "").attempts:
+        # The tool may have asked with a higher risk than its own.
+        risks.append(question.risk or "confirm")
     for number, reason in enumerate(reasons, 1):
         # The other reasons begin with the name of a tool or a number.
         sentence = f"{reason[:1].upper()}{reason[1:]}" if reason == POLICY_CHANGED else reason

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, StaleRevision
-from planwarden.agent.core.tool import Risk
+from planwarden.agent.core.tool import CallContext, Risk, Suspend, ToolDefinition
 from planwarden.server.settings.tables import ToolSettings
 from tests import kit
 from tests.kit import Engine, ev
@@ -174,6 +174,33 @@ async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() ->
             assert still.status == "suspended" and ledger.lines == ["pay 7"]
         done = await kit.decide(w, question, NEVER, kit.by("carol"))
     assert done.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
+
+
+@kit.requirement("approval:quorum")
+@pytest.mark.parametrize("kind", ["delegated", "confirmation"])
+async def test_a_stricter_policy_reaches_an_open_question_of_a_tool_which_keeps_its_risk(kind: str) -> None:
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+
+    async def ask(arguments: dict[str, JsonValue], context: CallContext) -> Suspend:
+        return Suspend(message="May I?", is_delegated=kind == "delegated", asker="agent 'x'", risk="critical")
+
+    async def go_on(payload: JsonValue, decision: JsonValue, context: CallContext) -> str:
+        ledger.lines.append("went on")
+        return "done"
+
+    definition = ToolDefinition(name="hand_over", description="Ask.", input_schema={"type": "object"}, risk="read")
+    tool = kit.Tool(kit.define(definition), ask, go_on)
+    settings = [kit.governed(critical="second", quorum=quorum) for quorum in (1, 2)]
+    async with kit.warden(tools=[tool], store=store, settings=settings[0]) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "hand_over")))
+        [question] = asked.suspensions
+        assert (question.kind, question.risk, question.quorum) == (kind, "critical", 1)
+    async with kit.warden(tools=[tool], store=store, settings=settings[1]) as w:
+        with pytest.raises(StaleDefinition, match="policy changed"):
+            await kit.decide(w, asked, authority=kit.by("bob"))
+        for who, lines in (("bob", []), ("carol", ["went on"])):
+            await kit.decide(w, asked, authority=kit.by(who))
+            assert ledger.lines == lines
 
 
 @kit.requirement("approval:reconcile", "approval:quorum")
