@@ -56,7 +56,9 @@ def revise_stale_question(
     risks: list[Risk] = [risk for _, risk in covers]
     denial = ""
     if definition is not None:
-        requirement = context.find_requirement(definition, question.arguments or {})
+        is_lost = question.traits.releases == "again"
+        find_requirement = context.find_full_requirement if is_lost else context.find_requirement
+        requirement = find_requirement(definition, question.arguments or {})
         risks.append(requirement.risk)
         if other is not None:
             # No rule was written for the new definition, so the tool's risk counts too.

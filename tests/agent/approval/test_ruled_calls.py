@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import InvalidArguments, StaleDefinition
+from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, StaleDefinition
 from planwarden.server.api.grants import GrantRequest
 from planwarden.server.settings.rules import build_rule_book
 from tests import kit
@@ -36,6 +36,29 @@ def ruled(text: str) -> kit.Settings:
 
 def erase(*ids: int) -> dict[str, JsonValue]:
     return kit.plan(kit.tool_step("a", "erase", {"ids": list(ids)}))
+
+
+@kit.requirement("approval:reconcile")
+async def test_no_rule_lowers_what_an_unknown_outcome_needs_when_it_is_asked_about_again() -> None:
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+
+    @planwarden.tool
+    async def pay(amount: int) -> None:
+        """Pay."""
+        ledger.lines.append(f"pay {amount}")
+        raise OutcomeUnknown("the connection was lost")
+
+    rule, other = '[[rules]]\ntool = "pay"\nrisk = "confirm"\n', '[[rules]]\ntool = "other"\nthen = "ask"\n'
+    async with kit.warden(tools=[pay], store=store, settings=ruled(rule)) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "pay", {"amount": 1})))
+        asked = await kit.decide(w, asked, authority=CLIENT)
+        assert [(question.kind, question.needs) for question in asked.suspensions] == [("reconcile", "human")]
+    answer = kit.Decision(content={"happened": False})
+    async with kit.warden(tools=[pay], store=store, settings=ruled(rule + other)) as w:
+        with pytest.raises(StaleDefinition):
+            await kit.decide(w, asked, answer, CLIENT)
+        again = await kit.decide(w, asked, answer, CLIENT)
+    assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == ["pay 1"]
 
 
 @kit.requirement("rules:calls")
