@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.approval.calls import check_arguments_size
+from planwarden.agent.approval.calls import check_arguments_size, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.covering_confirmations import update_covered_call
 from planwarden.agent.approval.questions import (
@@ -56,13 +56,12 @@ def revise_stale_question(
     risks: list[Risk] = [risk for _, risk in covers]
     denial = ""
     if definition is not None:
-        is_lost = question.traits.releases == "again"
-        find_requirement = context.find_full_requirement if is_lost else context.find_requirement
+        # As when it was asked: no rule was written for a changed definition or an unknown outcome.
+        is_full = question.traits.releases == "again" or execution.options.asks_because is not None
+        is_full = is_full or other is not None or has_changed_since_plan(execution, definition)
+        find_requirement = context.find_full_requirement if is_full else context.find_requirement
         requirement = find_requirement(definition, question.arguments or {})
         risks.append(requirement.risk)
-        if other is not None:
-            # No rule was written for the new definition, so the tool's risk counts too.
-            risks.append(other.risk)
         if requirement.denied is not None:
             denial = f" It does not run even if you approve it: {describe_denial(requirement)}."
         # By the old digest, the dispatcher knows that the arguments were not meant for the new definition.

@@ -61,6 +61,30 @@ async def test_no_rule_lowers_what_an_unknown_outcome_needs_when_it_is_asked_abo
     assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == ["pay 1"]
 
 
+@kit.requirement("downstream:pins")
+async def test_no_rule_lowers_what_a_changed_tool_needs_when_it_is_asked_about_again() -> None:
+    ledger, store = kit.Ledger(), kit.MemoryStore()
+
+    def pay(text: str) -> object:
+        @planwarden.tool(name="pay", description=text)
+        async def tool() -> None:
+            ledger.lines.append("pay")
+
+        return tool
+
+    rule, other = '[[rules]]\ntool = "pay"\nrisk = "confirm"\n', '[[rules]]\ntool = "other"\nthen = "ask"\n'
+    async with kit.warden(tools=[pay("Pay.")], store=store, settings=ruled(rule)) as w:
+        asked = await w.execute_plan(kit.plan(confirm("a"), kit.tool_step("b", "pay")))
+    async with kit.warden(tools=[pay("Pay all.")], store=store, settings=ruled(rule)) as w:
+        asked = await kit.decide(w, asked)
+        assert [question.needs for question in asked.suspensions] == ["human"]
+    async with kit.warden(tools=[pay("Pay all.")], store=store, settings=ruled(rule + other)) as w:
+        with pytest.raises(StaleDefinition):
+            await kit.decide(w, asked, authority=CLIENT)
+        again = await kit.decide(w, asked, authority=CLIENT)
+    assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == []
+
+
 @kit.requirement("rules:calls")
 async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
     ledger = kit.Ledger()
