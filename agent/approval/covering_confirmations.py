@@ -169,10 +169,18 @@ def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
     return True
 
 
-def update_covered_call(context: ApprovalContext, covered: ev.CoveredCall) -> tuple[ev.CoveredCall, Risk]:
-    """Return the covered call with the digest of its tool as it is now, and its risk: dangerous if the tool is gone."""
+def update_covered_call(
+    context: ApprovalContext, covered: ev.CoveredCall, execution: ExecutionState | None = None
+) -> tuple[ev.CoveredCall, Risk]:
+    """Return the covered call with the digest of its tool as it is now, and its risk: dangerous if the tool is gone.
+
+    No rule was written for a tool that changed, in an `execution` since its plan was accepted.
+    """
     definition = context.tools.get(covered.tool_name)
     if definition is None:
         return covered, "dangerous"
-    risk = context.find_requirement(definition, covered.arguments).effective_risk
+    has_changed = definition.digest != covered.definition_digest
+    has_changed = has_changed or (execution is not None and has_changed_since_plan(execution, definition))
+    find_requirement = context.find_full_requirement if has_changed else context.find_requirement
+    risk = find_requirement(definition, covered.arguments).effective_risk
     return replace(covered, definition_digest=definition.digest), risk

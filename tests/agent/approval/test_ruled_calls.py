@@ -85,6 +85,27 @@ async def test_no_rule_lowers_what_a_changed_tool_needs_when_it_is_asked_about_a
     assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == []
 
 
+@kit.requirement("downstream:pins")
+@pytest.mark.parametrize("then", ['then = "allow"', 'risk = "confirm"'])
+async def test_no_rule_lowers_what_a_confirmation_needs_for_a_tool_that_changed_under_it(then: str) -> None:
+    ledger, store, settings = kit.Ledger(), kit.MemoryStore(), ruled(f'[[rules]]\ntool = "pay"\n{then}\n')
+
+    def pay(text: str) -> object:
+        @planwarden.tool(name="pay", description=text)
+        async def tool() -> None:
+            ledger.lines.append("pay")
+
+        return tool
+
+    async with kit.warden(tools=[pay("Pay.")], store=store, settings=settings) as w:
+        asked = await w.execute_plan(kit.plan(confirm("a", confirms=["b"]), kit.tool_step("b", "pay")))
+    async with kit.warden(tools=[pay("Pay all.")], store=store, settings=settings) as w:
+        with pytest.raises(StaleDefinition):
+            await kit.decide(w, asked, authority=CLIENT)
+        again = await kit.decide(w, asked, authority=CLIENT)
+    assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == []
+
+
 @kit.requirement("rules:calls")
 async def test_a_call_passes_is_asked_about_or_denied_as_the_rules_say() -> None:
     ledger = kit.Ledger()
