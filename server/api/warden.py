@@ -199,10 +199,10 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Run a plan, or without one what the thread has planned or rehearsed; return the execution as `run_goal` does.
+        """Run the plan; without one, what the thread has `planned` or `rehearsed`, or go on with its `incomplete` one.
 
-        `inputs` are values for what the plan declares as `inputs`. A `key` works as in `run_goal`. Without a key,
-        `warnings` names an unfinished execution of the same plan.
+        Return the execution as `run_goal` does. `inputs` are values for what the plan declares as `inputs`. A `key`
+        works as in `run_goal`. Without a key, `warnings` names an unfinished execution of the same plan.
 
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.

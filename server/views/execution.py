@@ -60,7 +60,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     """`pending`, `in_progress`, `suspended`, `completed`, `rejected`, `failed`, `skipped` or `rehearsed`."""
     validation_status: str | None
-    """`passed` (proven), `failed`, `skipped` (no required tools), or null before validation."""
+    """`passed` (proven), `failed`, `skipped` (no required tools, or a loop without items), or null before
+    validation."""
     tool_validation_mode: str
     """`strict` or `advisory`."""
     retries: int

@@ -123,6 +123,18 @@ def test_a_key_goes_on_with_its_run_whatever_became_of_the_plans_file(cli: Cli) 
     assert cli.ledger == ["find 007", "find 9"]
 
 
+@requirement("key:conflict")
+def test_one_and_true_are_different_inputs_of_a_key_whatever_became_of_the_plans_file(cli: Cli) -> None:
+    path = save(cli, "find-ids.yaml", FIND.replace("topic: {type: string", "topic: {type: [integer, boolean]"))
+    words = ("run", "find-ids", "--key", "k", "--input")
+    first = cli.main(*words, "topic=1", "--json").json["executionId"]
+    for text in (path.read_text(), FIND.replace("todoList", "todo"), None):
+        path.unlink() if text is None else path.write_text(text)
+        assert cli.main(*words, "topic=1", "--json").json["executionId"] == first
+        refused = cli.main(*words, "topic=true")
+        assert refused.code == 2 and "key 'k' started execution" in refused.err
+
+
 def test_a_name_is_a_saved_plan_first_and_any_file_of_a_plan_runs_too(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
