@@ -274,7 +274,7 @@ class Home:
         row = await store.find_suspension(suspension_id)
         if row is None:
             raise UnknownSuspension(
-                f"there is no suspension {suspension_id[:64]!r}; `{self.command('list')}` shows the open ones"
+                f"there is no question {suspension_id[:64]!r}; `{self.command('list')}` shows the open ones"
             )
         return row
 

@@ -227,8 +227,13 @@ class CliSession(msgspec.Struct, frozen=True):
             return Decision(approved=True), YES_CHANNEL
         if not self.terminal.can_ask:
             return None, CHANNEL
-        terminal_question.show(self.terminal, suspension.card, is_paged=True)
-        return terminal_question.ask(self.terminal, suspension.card, self.find_faults), CHANNEL
+        try:
+            terminal_question.show(self.terminal, suspension.card, is_paged=True)
+            return terminal_question.ask(self.terminal, suspension.card, self.find_faults), CHANNEL
+        except KeyboardInterrupt:
+            command = TerminalLine(self.home.command("approve", suspension.suspension_id), indent=1)
+            self.terminal.say("", "Nothing was decided; the question stays open.", command)
+            raise
 
 
 def check_tools(home: Home, execution: ExecutionState) -> None:

@@ -61,6 +61,7 @@ class Kind(FrozenStruct):
         return self.releases in ("call", "rows")
 
 
+_TO_A_MODEL = "A model must answer"
 KINDS: Mapping[SuspensionKind, Kind] = {
     "approval": Kind(addressee="human", heading="Run this call?", releases="call"),
     "batch": Kind(addressee="human", heading="Run this call?", releases="rows", public_name="approval"),
@@ -73,9 +74,9 @@ KINDS: Mapping[SuspensionKind, Kind] = {
     "delegated": Kind(addressee="human", resumes_tool=True),
     "reconcile": Kind(addressee="human", heading="Did this call happen?", releases="again"),
     "review": Kind(addressee="human", heading="Start this plan?", releases="planned_calls"),
-    "plan": Kind(addressee="caller", purpose="plan"),
-    "step": Kind(addressee="caller", purpose="step"),
-    "synthesis": Kind(addressee="caller", purpose="synthesize"),
+    "plan": Kind(addressee="caller", heading=_TO_A_MODEL, purpose="plan"),
+    "step": Kind(addressee="caller", heading=_TO_A_MODEL, purpose="step"),
+    "synthesis": Kind(addressee="caller", heading=_TO_A_MODEL, purpose="synthesize"),
     "wait": Kind(addressee="clock", resumes_tool=True),
 }
 

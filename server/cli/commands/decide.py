@@ -52,14 +52,14 @@ DecisionResult = tuple[ExecutionState, bool]
 def add_approve(parser: CommandParser) -> None:
     parser.handle(handle_approve, uses_servers=True)
     text = "id of the question, or the beginning of it; default: all open questions, one by one"
-    parser.add_argument("suspension", metavar="SUSPENSION", nargs="?", help=text)
+    parser.add_argument("suspension", metavar="QUESTION", nargs="?", help=text)
     parser.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
     parser.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
 
 
 def add_reject(parser: CommandParser) -> None:
     parser.handle(handle_reject, uses_servers=True)
-    parser.add_argument("suspension", metavar="SUSPENSION", help="id of the question, or the beginning of it")
+    parser.add_argument("suspension", metavar="QUESTION", help="id of the question, or the beginning of it")
     parser.add_argument("--reason", metavar="TEXT", help="reason that the model receives")
 
 
@@ -142,7 +142,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         return _repeat_decision(session, execution, question_state, approved=True)
     if question_state.question.addressee != "human":
         answerer = "the clock" if question_state.question.addressee == "clock" else "the calling model"
-        raise UsageError(f"suspension {suspension_id!r} is not for a person; it waits for {answerer}")
+        raise UsageError(f"question {suspension_id!r} is not for a person; it waits for {answerer}")
     if question_state.question.expires_at is not None and question_state.question.expires_at <= time.time():
         session.terminal.say(TerminalLine(("The time to answer has passed.", "warn"), mark="note"))
         start = partial(session.record_time_out, execution_id=execution.execution_id)
@@ -213,7 +213,7 @@ def _repeat_decision(
         if decision is None or suspension.status != "decided":
             verdict = suspension.status.replace("_", " ")
         raise AlreadyDecided(
-            f"suspension {question.suspension_id!r} was {verdict} before, and its execution is {execution.status}; "
+            f"question {question.suspension_id!r} was {verdict} before, and its execution is {execution.status}; "
             f"see `{session.home.command('show', execution.thread_id)}`"
         )
     session.terminal.say(f"It was {'approved' if approved else 'rejected'} before; the first answer counts.")
@@ -246,7 +246,7 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     execution, question_state, _ = _read_suspension(home, beginning)
     suspension = session.build_view(execution, question_state)
     if suspension.addressee != "human":
-        raise UsageError(f"suspension {suspension.suspension_id!r} is not for a person")
+        raise UsageError(f"question {suspension.suspension_id!r} is not for a person")
     _check_digest(home, suspension, digest)
     if not question_state.is_open:
         return _repeat_decision(session, execution, question_state, approved=True)
@@ -273,7 +273,7 @@ def _check_digest(home: Home, suspension: Suspension, digest: str) -> None:
         raise InvalidArguments(f"--digest takes at least {least} digits, as `{command}` shows them")
     if not suspension.digest.startswith(digest):
         raise StaleRevision(
-            f"suspension {suspension.suspension_id!r} is not what that digest names; it may have been revised: "
+            f"question {suspension.suspension_id!r} is not what that digest names; it may have been revised: "
             "read it again"
         )
 
@@ -282,4 +282,4 @@ def _check_open_question(suspension: Suspension) -> None:
     if suspension.answer_schema is not None:
         raise UsageError("this question asks for more than yes; answer it in the inbox or in a terminal")
     if suspension.expires_at is not None and suspension.expires_at.timestamp() <= time.time():
-        raise Expired(f"the time to answer suspension {suspension.suspension_id!r} has passed")
+        raise Expired(f"the time to answer question {suspension.suspension_id!r} has passed")

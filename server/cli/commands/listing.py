@@ -105,10 +105,11 @@ def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: f
     for suspension in page.suspensions:
         age = f"asked {format_age(now - suspension.created_at.timestamp())}"
         until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
-        answerer = "a person" if suspension.addressee == "human" else "the calling model"
+        is_human = suspension.addressee == "human"
+        answerer = "a person" if is_human else "the calling model"
         risk = f" · {suspension.risk}" if suspension.risk is not None else ""
         facts = f"  {suspension.kind} · {answerer}{risk} · {age}{until}"
-        label = (f"  {suspension.card.label}: ", "dim")
+        label = (f"  {suspension.card.label if is_human else 'its prompt'}: ", "dim")
         terminal.say(
             TerminalLine((shorten_id(suspension.suspension_id), "bold"), (facts, "dim"), mark="asks"),
             TerminalLine(suspension.card.title, label, one_line(suspension.message, 160), indent=1),
@@ -116,7 +117,7 @@ def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: f
         )
     if page.next_cursor is not None:
         terminal.say(TerminalLine(("more: " + home.command("list", "--cursor", page.next_cursor), "dim")))
-    commands = f"{home.command('approve', 'SUSPENSION')} · {home.command('reject', 'SUSPENSION')}"
+    commands = f"{home.command('approve', 'QUESTION')} · {home.command('reject', 'QUESTION')}"
     terminal.say(TerminalLine((commands, "dim")))
 
 

@@ -48,6 +48,14 @@ ScreenUpdate = Callable[[ExecutionState, str], None]
 """A function that shows an execution and, while a model is still writing an answer, the end of that answer."""
 
 
+class _OpenConsole(Console):
+    """A console that goes on in silence when nobody reads it any more, because what the command does goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
 class Choice(NamedTuple):
     """What a person can choose at a question."""
 
@@ -77,7 +85,7 @@ class Terminal:
     def console(self) -> Console:
         """The console that draws; it reads no text as markup."""
         is_drawn = _is_terminal(self.out) and os.environ.get("TERM") not in ("dumb", "unknown")
-        return Console(
+        return _OpenConsole(
             file=self.out,
             force_terminal=is_drawn,
             soft_wrap=not is_drawn,

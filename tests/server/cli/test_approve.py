@@ -26,12 +26,14 @@ def test_what_cannot_be_decided_without_a_terminal_is_refused_with_the_reason(cl
         (("approve", suspension_id, "--json"), "--code and --digest"),
         (("approve", of_model), "it waits for the calling model"),
         (("approve", of_clock), "waits for the clock"),
-        (("approve", "nothing"), "there is no suspension 'nothing'"),
-        (("reject", "nothing"), "there is no suspension 'nothing'"),
+        (("approve", "nothing"), "there is no question 'nothing'"),
+        (("reject", "nothing"), "there is no question 'nothing'"),
     ):
         refused = cli.main(*words)
         assert refused.code == 2 and said in refused.err, words
-    assert suspension_id[:8] in cli.main("list").out and cli.ledger == []
+    listed = cli.main("list").out
+    assert suspension_id[:8] in listed and cli.ledger == []
+    assert "A model must answer  its prompt: " in listed and "planwarden --home" in listed and "QUESTION" in listed
 
 
 @requirement("yes:worth")
@@ -166,6 +168,8 @@ def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -
     person.expect(CHOICE)
     assert person.interrupt() == 130
     assert "Traceback" not in person.text
+    assert "Nothing was decided; the question stays open." in person.text
+    assert f"approve {suspension_id[:8]}" in " ".join(person.text.split())
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
 
@@ -186,3 +190,22 @@ def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
     assert cli.main("show", "--json").json["status"] == "running"
+
+
+def test_a_run_whose_output_nobody_reads_any_more_goes_on_to_its_end(cli: Cli) -> None:
+    path = cli.write(
+        "plan.json", {"todoList": [FIND, step("wait", "wait", {"seconds": 1}), step("again", "find", {"topic": "y"})]}
+    )
+    with subprocess.Popen(
+        forked_command_line("--home", str(cli.home), "run", path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "find" in process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(timeout=60)) == ("", 0)
+    assert cli.main("show", "--json").json["status"] == "completed" and cli.ledger == ["find old", "find y"]
