@@ -173,6 +173,8 @@ def closest_word(word: str, words: Iterable[str]) -> str | None:
     if parts:
         return by_plain[max(parts, key=len)]
     [match] = get_close_matches(plain, by_plain, n=1, cutoff=0.7) or [None]
+    if match is None:
+        match = next((name for name in by_plain if sorted(name) == sorted(plain)), None)
     return None if match is None else by_plain[match]
 
 

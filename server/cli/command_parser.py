@@ -19,6 +19,7 @@ MAX_QUOTED_CHARS = 200
 _NOT_A_CHOICE = re.compile(
     r"argument (.+?): invalid choice: ((['\"]).*?\3)(?:, maybe you meant .*)? \(choose from .*\)", re.DOTALL
 )
+_MISSING = re.compile(r"the following arguments are required: (.*)", re.DOTALL)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -49,6 +50,9 @@ class CommandParser(argparse.ArgumentParser):
         return self._added
 
     def add_argument(self, *words: Any, **options: Any) -> argparse.Action:
+        if options.get("nargs") == "*":
+            # Without a default, argparse calls an argument that may be left out required.
+            options.setdefault("default", [])
         return self.note(super().add_argument(*words, **options))
 
     def note(self, action: argparse.Action) -> argparse.Action:
@@ -105,6 +109,11 @@ class CommandParser(argparse.ArgumentParser):
         refused = _NOT_A_CHOICE.fullmatch(message)
         if refused is not None:
             message = self._explain_choice(refused[1], ast.literal_eval(refused[2]))
+        missing = _MISSING.fullmatch(message)
+        if missing is not None:
+            names = missing[1].replace("|", ", ")
+            is_are = "are" if "," in names else "is"
+            message = f"{names} {is_are} missing" if self._commands is None else f"name a command: {names}"
         self.exit(USAGE, f"planwarden: {message}; see `{self.prog} --help`\n")
 
     # The overloads of argparse differ only in the type of the namespace that they return.
@@ -138,9 +147,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         if words:
-            name = words[0].partition("=")[0]
-            hint = did_you_mean(name, self._flags) if name.startswith("-") else ""
-            self.error(f"unrecognized arguments: {' '.join(words)[:MAX_QUOTED_CHARS]}{hint}")
+            name = words[0].partition("=")[0][:MAX_QUOTED_CHARS]
+            is_option = name.startswith("-")
+            hint = did_you_mean(name, self._flags) if is_option else "; it is a word too many"
+            self.error(f"there is no {'option' if is_option else 'argument'} {name!r}{hint}")
 
     def _explain_choice(self, argument: str, value: str) -> str:
         """Return the message about a wrong value of an argument; `argument` is argparse's name for the argument."""

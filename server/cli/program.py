@@ -104,7 +104,15 @@ def build_parser(*, is_whole: bool = False) -> CommandParser:
     parser.add_options(None)
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show program's version number and exit")
     parser.set_defaults(
-        handler=_serve, json=False, http=False, accepts_trust=False, role="both", needs_home=False, speaks_protocol=True
+        handler=_serve,
+        json=False,
+        http=False,
+        host=None,
+        port=None,
+        accepts_trust=False,
+        role="both",
+        needs_home=False,
+        speaks_protocol=True,
     )
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, (module, text) in COMMANDS.items():

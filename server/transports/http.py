@@ -269,4 +269,6 @@ def _bind_socket(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
-        raise UsageError(f"cannot listen on {host}:{port}: {error}; choose another --port") from error
+        # Python adds its own words to those of the system.
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        raise UsageError(f"cannot listen on {host}:{port}: {reason}; choose another --host or --port") from error

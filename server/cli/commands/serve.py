@@ -7,6 +7,7 @@ from importlib import import_module
 
 import anyio
 
+from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.warden import Warden
 from planwarden.server.cli.arguments import read_count, read_settings
 from planwarden.server.cli.command_parser import CommandParser
@@ -27,9 +28,9 @@ def add_serve(parser: CommandParser) -> None:
     parser.set_defaults(speaks_protocol=True)
     text = "serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME"
     parser.add_argument("--http", action="store_true", help=text)
-    text = "address to listen on; one that other machines can reach needs tokens and allowed_hosts; default %(default)s"
-    parser.add_argument("--host", default="127.0.0.1", help=text)
-    parser.add_argument("--port", type=_read_port, default=8765, help="port to listen on; default %(default)s")
+    text = "address to listen on; one that other machines can reach needs tokens and allowed_hosts; default 127.0.0.1"
+    parser.add_argument("--host", help=text)
+    parser.add_argument("--port", type=_read_port, help="port to listen on; default 8765")
     parser.add_argument(
         "--i-know-the-caller-can-approve-itself",
         dest="accepts_trust",
@@ -59,6 +60,8 @@ def _read_port(text: str) -> int:
 
 
 def handle_serve(arguments: Namespace) -> int:
+    if not arguments.http and (arguments.host, arguments.port) != (None, None):
+        raise UsageError("--host and --port are for HTTP; add --http, or leave them out")
     settings = read_settings(arguments)
     if settings.policy.trust_caller:
         print(TRUST_BANNER, file=sys.stderr)
@@ -96,8 +99,8 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
     async def work() -> None:
         await serve_http(
             settings,
-            host=arguments.host,
-            port=arguments.port,
+            host=arguments.host or "127.0.0.1",
+            port=8765 if arguments.port is None else arguments.port,
             role=arguments.role,
             accepts_trust=arguments.accepts_trust,
             serve_gates=import_module("planwarden.server.gate.endpoint").serving_gates,

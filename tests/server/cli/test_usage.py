@@ -3,6 +3,7 @@
 import argparse
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,13 @@ WRONG = {
     "audit export ~no-such-user~/file": NOBODY,
     "serve --http --host 0.0.0.0": "`planwarden token add",
     "lsit": "did you mean 'list'?",
+    "rnu x": "did you mean 'run'?",
+    "run": "PLAN is missing",
+    "schedule add": "PLAN, --cron are missing",
+    "trust": "SERVER is missing",
+    "grant": "name a command: list, add, revoke;",
+    "list extra": "there is no argument 'extra'; it is a word too many",
+    "serve --port 9000": "--host and --port are for HTTP; add --http, or leave them out",
     "grant ad": "did you mean 'add'?",
     "list --limt 3": "did you mean '--limit'?",
     "--homee x list": "did you mean '--home'?",
@@ -32,9 +40,9 @@ WRONG = {
     "call ersae": "did you mean 'erase'?",
 }
 SENSELESS = [
-    *("list --frobnicate", "list extra", "list --limit 0", "list --cursor foreign", "list --executions --limit 0"),
+    *("list --frobnicate", "list --limit 0", "list --cursor foreign", "list --executions --limit 0"),
     *("list --executions --cursor foreign", "list --state asleep", "show", "show nothing", "show x --observations -1"),
-    *("reject", "run", "prune --days many", "prune --days -1", "--lis", "config print notepad", "serve --port 99999"),
+    *("reject", "prune --days many", "prune --days -1", "--lis", "config print notepad", "serve --port 99999"),
     *("list --limit 999999", "rules replay --days 0", "call"),
     *("grant revoke x", "check", "hook send x", "approve --code x", "show --graph odd", "run x --key "),
     *("serve --port x", "token", "token add a#b", "token add ann --days 0"),
@@ -148,3 +156,13 @@ def test_an_error_and_a_json_document_show_what_is_hidden_in_what_they_quote(cli
     for result in (started, *results):
         assert not {*hidden} - {*"[2J"} & {*result.out, *result.err}
     assert started.json["goal"] == results[-1].json["goal"] == f"a{hidden}"
+
+
+def test_a_taken_port_is_named_in_plain_words(cli: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = cli.main("serve", "--http", "--port", str(port))
+    assert (
+        result.err
+        == f"planwarden: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --host or --port\n"
+    )
