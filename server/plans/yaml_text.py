@@ -27,6 +27,12 @@ _PREFIXED = re.compile(r"(0o[0-7]+|0x[0-9a-fA-F]+)\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _NOT_JSON = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
 
+_HINTS = {
+    "mapping values are not allowed": "; put a text that has ': ' in it into quotes",
+    "cannot start any token": "; indent with spaces, not tabs, and put a text that begins with @ or ` into quotes",
+    "did not find expected": "; compare how far this line and those before it are indented, and close each bracket",
+}
+"""By a part of the library's message: what people probably did."""
 _UNTYPED: Any = yaml
 """The library without its types, which are partly unknown."""
 
@@ -42,7 +48,9 @@ def read_yaml(text: str) -> JsonValue:
         return _Reader(_UNTYPED.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))).read_document()
     except yaml.MarkedYAMLError as error:
         where = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise InvalidArguments(f"not valid YAML: {where}{error.problem or 'cannot be read'}") from None
+        problem = error.problem or "cannot be read"
+        hint = next((hint for part, hint in _HINTS.items() if part in problem), "")
+        raise InvalidArguments(f"not valid YAML: {where}{problem}{hint}") from None
     except yaml.YAMLError:
         raise InvalidArguments("not valid YAML: it has a character that YAML does not allow") from None
 
@@ -68,7 +76,7 @@ class _Reader:
                     raise _refuse(event, "a second document begins; write one")
                 documents.append(self._read(next(self._events), 0))
         if not documents:
-            raise InvalidArguments("not valid YAML: it is empty")
+            raise InvalidArguments("it is empty")
         return documents[0]
 
     def _read(self, event: yaml.Event, depth: int) -> JsonValue:
@@ -107,7 +115,7 @@ def _read_key(event: yaml.Event, node: Mapping[str, JsonValue]) -> str:
     if event.value == "<<" and not event.style:
         raise _refuse(event, "merge keys (<<) are not allowed; write the keys out")
     if event.value in node:
-        raise _refuse(event, "the key occurs twice in one object")
+        raise _refuse(event, f"the key {event.value[:100]!r} occurs twice in one object")
     # Keys of JSON are text, even those that look like numbers.
     return event.value
 

@@ -169,13 +169,15 @@ def _read_file(path: Path) -> tuple[SettingsTables, dict[str, JsonValue]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
-        tables = read_tables(document, SettingsTables, path.name)
+        tables = read_tables(document, SettingsTables, "")
     except FileNotFoundError:
         return SettingsTables(), {}
     except tomllib.TOMLDecodeError as error:
         raise InvalidArguments(f"{str(path)!r} is not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from error
+    except UnicodeDecodeError:
+        raise InvalidArguments(f"{str(path)!r} is not UTF-8 text") from None
+    except OSError as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from error
     except RecursionError:
         raise InvalidArguments(f"{str(path)!r} is nested too deeply") from None
     except InvalidArguments as error:

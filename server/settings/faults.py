@@ -41,7 +41,7 @@ _LIMITS: Mapping[str, str] = {
     "maxProperties": "at most {} entries",
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_OF_THE_MESSAGE = ("missing", "value_error", "string_pattern_mismatch", "url_parsing")
+_OF_THE_MESSAGE = ("value_error", "string_pattern_mismatch", "url_parsing")
 """Kinds of faults for which the message of pydantic or of the validator says more than the schema."""
 
 
@@ -52,7 +52,7 @@ class Table(BaseModel):
 
 
 def read_tables(document: object, model: type[Model], file: str) -> Model:
-    """Return the document as an instance of `model`; messages call the document `file`.
+    """Return the document as an instance of `model`; `file` begins the path of each key in messages.
 
     Raises:
         InvalidArguments: keys are unknown, or values are wrong; the message names up to `MAX_FAULTS` of them.
@@ -90,10 +90,14 @@ def _leave_out_names(location: Location, schema: JsonSchema) -> tuple[str | int,
 
 def _describe_fault(location: Location, kind: str, message: str, schema: JsonSchema, file: str) -> str:
     path = _write_path(location, file)
+    if kind == "missing":
+        return f"{path} is missing"
     keys = list(_find_part(schema, location[:-1]).get("properties", ()))
     is_known = not location or location[-1] in keys
     hint = "" if is_known else did_you_mean(str(location[-1]), keys)
     if kind == "extra_forbidden":
+        is_misplaced = len(location) > 1 and location[-1] in schema.get("properties", ()) and not hint
+        hint = "; if it is for the whole file, write it above the first line with a [" if is_misplaced else hint
         return f"unknown key {path}{hint}"
     part = _find_part(schema, location)
     if kind in _OF_THE_MESSAGE or part.keys().isdisjoint(("enum", "type", "anyOf")):
@@ -107,7 +111,7 @@ def _write_path(location: Location, file: str) -> str:
             root, parts = f"rule {index + 1}", rest
         case _:
             root, parts = file, location
-    return (root + "".join(map(_write_step, parts)))[:MAX_PATH_CHARS]
+    return (root + "".join(map(_write_step, parts))).removeprefix(".")[:MAX_PATH_CHARS]
 
 
 def _write_step(part: str | int) -> str:

@@ -91,8 +91,10 @@ def read_folder_file(folder: str) -> str:
     try:
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(MAX_FILE_CHARS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArguments(f"cannot read {str(path)!r}: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidArguments(f"{str(path)!r} is not UTF-8 text") from None
+    except OSError as error:
+        raise InvalidArguments(f"cannot read {str(path)!r}: {error.strerror or error}") from None
     if len(text) > MAX_FILE_CHARS:
         raise InvalidArguments(f"{str(path)!r} has more than {MAX_FILE_CHARS} characters")
     return text

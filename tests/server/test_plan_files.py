@@ -31,6 +31,13 @@ PLAN: dict[str, JsonValue] = {"todoList": STEPS}
 YAML = "title: Remind\ntodoList:\n  - id: a\n    description: look\n"
 UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.yaml", "todoList: [", "not valid YAML"),
+    (
+        "a.yaml",
+        "title: a: b\n",
+        "line 1: mapping values are not allowed in this context; put a text that has ': ' in it",
+    ),
+    ("a.yaml", "todoList:\n\t- id: a\n", "line 2: found character that cannot start any token; indent with spaces"),
+    ("a.yaml", "todoList:\n  - id: a\n   description: x\n", "; compare how far this line and those before it are"),
     ("a.yaml", "a: &x [1]\ntodoList: *x", "anchors"),
     ("a.yaml", f"{YAML}tittle: x", "write 'title'"),
     ("a.yaml", b"\xff\xfe", "not UTF-8"),
@@ -243,7 +250,7 @@ def test_plain_words_mean_what_the_core_schema_says(text: str, value: JsonValue)
         ("b: *x", "line 1: aliases"),
         ("a: 1\n<<: {b: 2}", "line 2: merge keys"),
         ("a: !!python/object/apply:os.system [ls]", "line 1: tags"),
-        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key occurs twice"),
+        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4: the key 'c' occurs twice"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
         ("a: 1e999", "line 1: a number is too large"),
         ("a: .nan", "NaN and infinity are not JSON"),

@@ -35,11 +35,15 @@ TABLE_FAULTS = [
     ("[execution]\nwaitSeconds = 1" + "0" * 400, "waitSeconds: must be a number (at least 0, at most 300)"),
     ('[plans]\nfolders = "plans"', "plans.folders: must be a list (at most 20 entries)"),
     ("[retention]\ndays = 2026-01-01", "retention.days: must be a whole number (at least 1)"),
-    ("approvals = 3", "planwarden.toml.approvals: must be a table"),
-    ("[tools]\npyton = 3", "planwarden.toml.tools.pyton: must be a table (did you mean 'python'?)"),
+    ("approvals = 3", "approvals: must be a table"),
+    ("[tools]\npyton = 3", "tools.pyton: must be a table (did you mean 'python'?)"),
     ('[otel]\nendpoint = "http://["', "otel: endpoint must be http://host:4318 or https://host"),
-    ('[http]\nhost = "x"', "unknown key planwarden.toml.http.host"),
-    ("notify = 3", "planwarden.toml.notify: must be a list"),
+    ('[http]\nhost = "x"', "unknown key http.host"),
+    ("notify = 3", "notify: must be a list"),
+    (
+        '[http]\nmodel = "x"',
+        "unknown key http.model; if it is for the whole file, write it above the first line with a [",
+    ),
     (
         '[[notify]]\nkind = "webhook"\nurl = "https://["\nsecret_env = "X"',
         "this is not an address; write https://host/path",
@@ -50,7 +54,7 @@ TABLE_FAULTS = [
         for key in ("answer_within_s", "timeout_s")
         for number in ("inf", "nan", "0")
     ),
-    ("[approvals]\nqorum = 1", "unknown key planwarden.toml.approvals.qorum (did you mean 'quorum'?)"),
+    ("[approvals]\nqorum = 1", "unknown key approvals.qorum (did you mean 'quorum'?)"),
     ('[approvals]\nquorum = 3\napprovers = ["bob", "bob", "carol"]', "quorum is 3, but approvers names 2"),
     *((f"[hooks.{table}", "hooks") for table in ('"a/b"]\nplan = "p"\nsecret_env = "X"', 'a]\nplan = "p"')),
 ]
@@ -71,7 +75,7 @@ RULE = '[[rules]]\ntool = "pay"\n'
 RULE_FAULTS = [
     ("rules = 5", "list"),
     ("rules = [5]", "rule 1: must be a table"),
-    ('[[rules]]\nthen = "deny"', "rule 1.tool: Field required"),
+    ('[[rules]]\nthen = "deny"', "rule 1.tool is missing"),
     ('[[rules]]\ntool = 5\nthen = "deny"', "rule 1.tool: must be text (1 or more characters, at most 200 characters)"),
     ('[[rules]]\ntool = "pay me"\nthen = "deny"', "is neither a name nor a glob"),
     (RULE, "needs either then"),
@@ -108,7 +112,7 @@ RULE_FAULTS = [
     (RULE + 'then = "deny"\nwhen = { "a~b" = { max = 5 } }', "is not a JSON Pointer"),
     (RULE + 'then = "deny"\nwhen = { a = { max = 5 }, "/a" = { min = 1 } }', "the same place twice"),
     (RULE + 'then = "deny"\nbudget = [{ count = 5, per = "day" }]', 'goes with then = "allow" only'),
-    (RULE + 'then = "allow"\nbudget = [{ count = 5 }]', "rule 1.budget[0].per: Field required"),
+    (RULE + 'then = "allow"\nbudget = [{ count = 5 }]', "rule 1.budget[0].per is missing"),
     (RULE + 'then = "allow"\nbudget = [{ count = 5, sum = "x", per = "day" }]', "needs either sum and limit, or count"),
     (
         RULE + 'then = "allow"\nbudget = [{ count = 5, per = "year" }]',
@@ -202,7 +206,7 @@ def test_a_wrong_value_is_told_with_file_and_key_and_what_would_be_right(tmp_pat
 def test_a_wrong_value_where_text_or_a_list_is_right_is_one_fault(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, text)
-    where = f"{str(tmp_path / 'planwarden.toml')!r}: planwarden.toml.promises[0].{said}"
+    where = f"{str(tmp_path / 'planwarden.toml')!r}: promises[0].{said}"
     assert refused.value.message.startswith(where) and ";" not in refused.value.message
 
 
@@ -220,7 +224,10 @@ def test_every_fault_is_told_at_once_up_to_ten(tmp_path: Path) -> None:
     with pytest.raises(InvalidArguments) as refused:
         load(tmp_path, '[approvals]\nquorum = 0\nx = 1\ncritical = "z"\n[exec]\n[inbox]\nport = 0\n')
     told = refused.value.message.split("; ")
-    assert [fault.partition("planwarden.toml.")[2].partition(":")[0] for fault in told] == [
+    assert [
+        fault.removeprefix(f"{str(tmp_path / 'planwarden.toml')!r}: ").removeprefix("unknown key ").partition(":")[0]
+        for fault in told
+    ] == [
         "approvals.critical",
         "approvals.quorum",
         "approvals.x",
@@ -272,3 +279,16 @@ def test_the_tools_of_an_installed_package_are_in_the_catalogue_with_its_name(
     monkeypatch.setattr("planwarden.server.settings.catalogue.entry_points", entry_points)
     definition = build_registry(Settings(home=tmp_path)).get("price")
     assert definition is not None and definition.source == "shop"
+
+
+def test_a_file_that_cannot_be_read_is_named_once_and_in_plain_words(tmp_path: Path) -> None:
+    path = tmp_path / "planwarden.toml"
+    path.write_bytes(b"# \xff\n")
+    with pytest.raises(InvalidArguments) as refused:
+        load_settings(home=tmp_path, environment={})
+    assert refused.value.message == f"{str(path)!r} is not UTF-8 text"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InvalidArguments) as refused:
+        load_settings(home=tmp_path, environment={})
+    assert refused.value.message == f"cannot read {str(path)!r}: Is a directory"
