@@ -18,6 +18,7 @@ import msgspec
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
@@ -135,7 +136,7 @@ class GrantCache(msgspec.Struct):
 
 def describe_uses_a_day(uses: int) -> str:
     """Return the limit in words, such as `3 calls a day (UTC)`."""
-    return f"{uses} call{'' if uses == 1 else 's'} a day (UTC)"
+    return f"{count_of(uses, 'call')} a day (UTC)"
 
 
 def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[str, JsonValue], owner: str) -> bool:

@@ -23,7 +23,7 @@ from planwarden.agent.approval.questions import (
     open_question,
 )
 from planwarden.agent.common.canonical import canonical_json, is_same_json
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, count_of
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, StepState
@@ -114,7 +114,7 @@ def _describe(
     # Of a call whose arguments are not known, only the risk of its tool says whether it will ask.
     unknown = [call for call in forecast if call.takes_from and call.grant_id is None]
     by_risk = sum(call.risk is not None and context.policy.for_risk(call.risk).needs is not None for call in unknown)
-    yield f"{len(execution.steps)} step(s); {len(asking) + by_risk} call(s) will ask a person."
+    yield f"{count_of(len(execution.steps), 'step')}; {count_of(len(asking) + by_risk, 'call')} will ask a person."
     if rows := [call.step_id for call in asking if execution.steps[call.step_id].step.loop is not None]:
         yield f"There will be one question for all rows of {_name(rows)}."
     for risk in ("dangerous", "critical"):
@@ -129,7 +129,7 @@ def _describe(
     if failing := [call.step_id for call in forecast if call.fault is not None]:
         yield f"Would fail now: {_name(failing)}."
     if (unseen := sum(map(_count_calls, execution.steps.values())) - len(forecast)) > 0:
-        yield f"{unseen} call(s) were not looked at, because they have begun or there are too many."
+        yield f"Not looked at, because they have begun or there are too many: {count_of(unseen, 'call')}."
 
 
 def _name(names: list[str]) -> str:

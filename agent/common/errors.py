@@ -14,6 +14,11 @@ MAX_MESSAGE_CHARS = 2_000
 """The most characters of a message, which may quote what somebody sent; a longer one is cut, with an ellipsis."""
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return the number and the noun, which takes an `s` unless the number is 1: `2 calls`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class Needed(Exception):
     """Not an error: `keys` have to be looked up, and then the pure function that raised this can be called again."""
 
@@ -21,7 +26,7 @@ class Needed(Exception):
 
     def __init__(self, keys: Iterable[Hashable]) -> None:
         self.keys = frozenset(keys)
-        super().__init__(f"{len(self.keys)} value(s)")
+        super().__init__(count_of(len(self.keys), "value"))
 
 
 class PlanwardenError(Exception):

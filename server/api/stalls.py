@@ -15,6 +15,8 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from planwarden.agent.common.errors import count_of
+
 logger = logging.getLogger(__name__)
 
 FILE = "stalls.jsonl"
@@ -93,7 +95,7 @@ def describe(stalls: Stalls) -> str:
     else:
         why = "the process was stopped, or the machine was busy or slept"
     return (
-        f"the event loop stood still {stalls.count} time(s), at most {stalls.longest_s:.2f} s, "
+        f"the event loop stood still {count_of(stalls.count, 'time')}, at most {stalls.longest_s:.2f} s, "
         f"and the process computed for {stalls.computed_s:.2f} s of it: {why}"
     )
 

@@ -247,7 +247,7 @@ def check_tools(home: Home, execution: ExecutionState) -> None:
     missing = [name for name in tool_names if tools.get(name) is None and not home.downstream.owns(name)]
     if missing:
         raise UsageError(
-            f"this execution needs the tool(s) {', '.join(map(repr, missing))}, which are not known here; name "
+            f"this execution needs tools that are not known here: {', '.join(map(repr, missing))}; name "
             "their file in [tools] python of planwarden.toml, or decide in the program that has them"
         )
 

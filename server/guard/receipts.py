@@ -6,7 +6,7 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 
-from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.errors import InvalidArguments, count_of
 from planwarden.server.guard.done import judge_session, list_calls
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_folder_file
@@ -42,7 +42,7 @@ async def build_receipt(store: Any, settings: Settings, beginning: str = "") -> 
     verdict = await judge_session(store, settings, session, calls)
     when = datetime.fromtimestamp(session.updated_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     failures = sum(call.succeeded is False for call in calls)
-    lines = [f"{len(calls)} call{'' if len(calls) == 1 else 's'}, {failures} failed"]
+    lines = [f"{count_of(len(calls), 'call')}, {failures} failed"]
     lines += describe_verdict(verdict, session)
     for trusted in await RecordStore(store, TrustedFolder).all():
         if await anyio.to_thread.run_sync(has_changed, trusted):

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Authority, Decision, can_decide
 from planwarden.agent.approval.grants import describe_uses_a_day, is_same_version
-from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError
+from planwarden.agent.common.errors import AlreadyDecided, PlanwardenError, StaleRevision, StoreError, count_of
 from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.questions import (
@@ -167,7 +167,7 @@ def describe_grant(grant: GrantView, titles: Mapping[tuple[str, str], str]) -> s
             f"Allowed by {who}."
         )
     owner = name_owner(grant.owner)
-    count = f"{grant.uses} call{'' if grant.uses == 1 else 's'}"
+    count = count_of(grant.uses, "call")
     return f"At most {count} with {describe_names(grant.arguments, grant.free)}; in plans of {owner}. Allowed by {who}."
 
 

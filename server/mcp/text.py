@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 from urllib.parse import quote
 
+from planwarden.agent.common.errors import count_of
+
 Document = dict[str, Any]
 
 MAX_TEXT = 60_000
@@ -46,7 +48,9 @@ def format_execution(document: Document) -> str:
     lines.extend(_format_forecast(document.get("forecast", {})))
     usage = document.get("usage", {"toolCalls": 0, "modelCalls": 0})
     if usage["toolCalls"] or usage["modelCalls"]:
-        lines.append(f"Used: {usage['toolCalls']} tool call(s), {usage['modelCalls']} model call(s)")
+        lines.append(
+            f"Used: {count_of(usage['toolCalls'], 'tool call')}, {count_of(usage['modelCalls'], 'model call')}"
+        )
     lines.extend(_format_observations(document))
     return "\n".join(lines)
 
@@ -59,7 +63,7 @@ def _format_earlier_effect(effect: Document) -> str:
 
 def format_suspensions(document: Document) -> str:
     """Return a page of suspensions as text."""
-    lines = [f"{document['total']} open question(s){_format_cursor(document)}"]
+    lines = [f"{count_of(document['total'], 'open question')}{_format_cursor(document)}"]
     for suspension in document["suspensions"]:
         lines.extend(["", f"threadId {suspension['threadId']}", *_format_question(suspension)])
     return "\n".join(lines)

@@ -54,9 +54,9 @@ def build_registry(settings: Settings, extra: Iterable[object] = ()) -> Registry
     unknown = sorted(name for name in tool_names - {*names} if "_" not in name or did_you_mean(name, names))
     if unknown:
         raise InvalidArguments(
-            f"planwarden.toml has settings for unknown tool(s) {', '.join(map(repr, unknown))}"
+            f"planwarden.toml has settings for tools that do not exist: {', '.join(map(repr, unknown))}"
             f"{did_you_mean(unknown[0], names)}; "
-            f"correct the name or remove them; known: {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
+            f"correct the name or remove them; the tools are: {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
         )
     return registry
 

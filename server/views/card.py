@@ -20,6 +20,7 @@ from typing import Literal
 
 import msgspec
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import has_bindings
 from planwarden.agent.core.execution.events import MODEL_ASSURANCES
@@ -207,7 +208,7 @@ def build_card(
     steps, planned = tuple(list_planned_steps(plan, note)), list(execution.steps)
     place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
     if plan is not None:
-        place = f"Plan of {len(planned)} step{'' if len(planned) == 1 else 's'}"
+        place = f"Plan of {count_of(len(planned), 'step')}"
     goal = (execution.goal or "")[:GOAL_CHARS]
     first, asker = suspension.first or question, escape_text(question.asker)
     return Card(

@@ -264,7 +264,9 @@ def describe_rehearsal(state: ExecutionState) -> str:
     steps = state.steps.values()
     rehearsed = [call.rehearsed for step in steps for call in step.calls if call.rehearsed is not None]
     asks = sum(1 for call in rehearsed if call.asks is not None and call.asks != "wait")
-    sentences = [f"Rehearsed: nothing was changed; {len(rehearsed)} call(s) were not made, {asks} would ask a person."]
+    sentences = [
+        f"Rehearsed: nothing was changed. Calls not made: {len(rehearsed)}; {asks} of them would ask a person."
+    ]
     skipped = [step for step in steps if step.status == "skipped"]
     if ruled_out := [step.step.step_id for step in skipped if step.skipped_by == WHEN]:
         sentences.append(f"Skipped, because their conditions do not hold: {name_some(ruled_out, MAX_NAMED)}.")

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from typing import Literal
 
+from planwarden.agent.common.errors import count_of
+
 _LAST_S = 253_402_300_799.0
 """The end of the year 9999."""
 
@@ -25,5 +27,5 @@ def format_age(seconds: float) -> str:
     for size_s, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size_s:
             number = int(seconds // size_s)
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+            return f"{count_of(number, unit)} ago"
     return "less than a minute ago"

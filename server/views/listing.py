@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.ports.listing import ListedExecution
 from planwarden.server.views.instants import to_utc
@@ -54,7 +55,7 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
         """Return how far it has got, in words; empty while it has no plan."""
         if not self.step_count:
             return ""
-        steps = f"{self.step_count} step{'' if self.step_count == 1 else 's'}"
+        steps = f"{count_of(self.step_count, 'step')}"
         is_all = self.state == "planned" or (self.state == "completed" and self.steps_done >= self.step_count)
         return steps if is_all else f"{self.steps_done} of {steps}"
 

@@ -13,6 +13,7 @@ from graphlib import TopologicalSorter
 
 import msgspec
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
@@ -71,7 +72,7 @@ class PlanGraph(msgspec.Struct, frozen=True, kw_only=True):
         count = len(self.rows) + self.left_out
         states = Counter(row.state for row in self.rows if row.state)
         counts = ", ".join(f"{number} {state}" for state, number in states.items())
-        return f"{count} step{'s' if count != 1 else ''}{': ' if counts else ''}{counts}"
+        return f"{count_of(count, 'step')}{': ' if counts else ''}{counts}"
 
 
 def build_graph(

@@ -6,6 +6,7 @@ JSON, so no value can start a new line or a new field. The same question always 
 
 from collections.abc import Iterator
 
+from planwarden.agent.common.errors import count_of
 from planwarden.server.views.card import Card, Vote
 from planwarden.server.views.card_calls import CardCall, PlannedStep, ToolNote
 from planwarden.server.views.escaping import VALUE_CHARS, format_argument_name, format_value, hash_text
@@ -56,13 +57,13 @@ def _list_call_lines(card: Card, limit: int | None, is_form_shown: bool) -> Iter
         yield from (f"  {line}" for line in _format_planned_step(step, limit))
     covered = card.covered or card.rows
     if card.plan is not None and covered:
-        yield f"Approving can cover {len(covered)} call(s) at once, if you say so:"
+        yield f"Approving can cover {count_of(len(covered), 'call')} at once, if you say so:"
     elif covered:
-        yield f"The same decision {'also ' if card.covered else ''}covers {len(covered)} call(s):"
+        yield f"The same decision {'also ' if card.covered else ''}covers {count_of(len(covered), 'call')}:"
     for call in covered:
         yield from format_call(call, limit)
     if card.released:
-        yield f"Approving it lets {len(card.released)} call(s) run there, as {card.asker} says:"
+        yield f"Approving it lets {count_of(len(card.released), 'call')} run there, as {card.asker} says:"
     for call in card.released:
         yield f"  {call.tool.label}"
         yield from _format_arguments(call, "    ", limit)

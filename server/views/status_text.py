@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.control.provider_waits import list_outages
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, StepState
@@ -77,7 +78,7 @@ def list_shown_steps(execution: ExecutionState) -> Iterator[StepState]:
 def describe_progress(execution: ExecutionState) -> str:
     """Return how many steps are done, such as `2 of 3 steps`; empty before there is a plan."""
     count = len(execution.steps)
-    return f"{execution.steps_done} of {count} step{'s' if count != 1 else ''}" if count else ""
+    return f"{execution.steps_done} of {count_of(count, 'step')}" if count else ""
 
 
 def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | None:

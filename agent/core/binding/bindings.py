@@ -147,7 +147,7 @@ def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
         path = next((value[key] for key in ("path", "jsonPointer", "field", "key") if key in value), None)
         hint = f"; write 'pointer': '{to_pointer(path)}'" if isinstance(path, str) and "pointer" not in value else ""
         takes = "'$from', 'pointer', 'parse', 'call' and 'default'"
-        yield f"a '$from' object has unknown key(s) {stray}; it takes {takes}{hint}"
+        yield f"a '$from' object has no key {stray}; it takes {takes}{hint}"
     if not isinstance(value["$from"], str):
         yield "'$from' must be the id of one step, in text"
     if value.get("parse", "json") != "json":
@@ -204,7 +204,7 @@ def find_template_faults(node: Mapping[str, JsonValue]) -> Iterator[str]:
     text, values = node["$text"], node.get("with", {})
     if unknown := sorted(node.keys() - {*_TEMPLATE_KEYS}):
         stray = ", ".join(repr(key[:MAX_QUOTED_NAME]) for key in unknown[:10])
-        yield f"a '$text' object has unknown key(s) {stray}; it takes '$text' and 'with'"
+        yield f"a '$text' object has no key {stray}; it takes '$text' and 'with'"
     if not isinstance(text, str):
         yield "'$text' must be text, with names in braces"
         return

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import get_args
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.control.actions import (
     Action,
     AskModel,
@@ -263,7 +264,7 @@ def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[s
         f"step {step.step_id!r} required {', '.join(missing)}; "
         + (f"no call of {', '.join(failed)} succeeded, and " if failed else "")
         + f"the model wrote text instead of calling {'it' if len(missing) == 1 else 'them'}"
-        + f"{' again' if len(failed) == len(missing) else ''}, even after {state.retries} enforcement prompt(s)"
+        + f"{' again' if len(failed) == len(missing) else ''}, even after {count_of(state.retries, 'more prompt')}"
     )
     return ev.StepFailed(step_id=step.step_id, code="tools_not_called", message=message)
 

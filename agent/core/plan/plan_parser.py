@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue, ValidationError
 
 from planwarden.agent.common.canonical import check_depth, digest, exceeds, has_json_form, is_same_json
-from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, Needed
+from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, Needed, count_of
 from planwarden.agent.common.form import EXAMPLES, describe, list_pydantic_faults
 from planwarden.agent.common.suggestions import describe_unknown_keys
 from planwarden.agent.core.binding.bindings import (
@@ -180,7 +180,7 @@ def _read_step(entry: JsonValue) -> StepInput | None:
 
 def _build_error(problems: list[str]) -> InvalidPlan:
     return InvalidPlan(
-        f"the plan has {len(problems)} fault(s): {join_faults(problems)}",
+        f"the plan has {count_of(len(problems), 'fault')}: {join_faults(problems)}",
         details={"problems": list[JsonValue](problems[:MAX_LISTED])},
     )
 

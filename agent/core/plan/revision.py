@@ -120,7 +120,7 @@ class _Draft:
         operation = {key: str(part) if type(part) is int else part for key, part in operation.items()}
         unknown = operation.keys() - _KEYS[name]
         if unknown:
-            raise InvalidPlan(f"operation {name!r} has unknown key(s) {', '.join(map(repr, sorted(unknown)))}")
+            raise InvalidPlan(f"operation {name!r} has no key {', '.join(map(repr, sorted(unknown)))}")
         if name == "add":
             self._add(operation.get("step"), operation.get("after"))
             return

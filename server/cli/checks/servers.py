@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.errors import PlanwardenError, count_of
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.cli.checks.report import HealthCheck
 from planwarden.server.cli.terminal.lines import one_line
@@ -30,7 +30,7 @@ def check_downstream(settings: Settings, *, needs: str | None, has_home: bool) -
         yield HealthCheck("downstream", "off", f"no {SERVERS_FILE}; no downstream MCP servers")
         return
     facts: dict[str, JsonValue] = {"file": str(path), "notes": list(servers.notes)}
-    count = f"{len(servers.configs)} downstream server{'' if len(servers.configs) == 1 else 's'}"
+    count = count_of(len(servers.configs), "downstream server")
     text = "; ".join([f"{path}: {count}", *servers.notes])
     yield HealthCheck("downstream", "warning" if servers.notes else "ok", text, facts)
     if servers.configs:

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import LogUnreadable, PlanwardenError
+from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, count_of
 from planwarden.agent.core.control.replay import ReplayFault, can_go_on, find_replay_fault
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header, Store
@@ -123,7 +123,7 @@ def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
     if not settings.store.is_made:
         return HealthCheck("replay", "off", "there is no store yet")
     report = use_store(settings, lambda store: replay_logs(store, has_finished=replay == "all"))
-    which = "execution(s)" if replay == "all" else "unfinished execution(s)"
+    which = "execution" if replay == "all" else "unfinished execution"
     facts: dict[str, JsonValue] = {
         "checked": replay,
         "executions": report.executions,
@@ -141,13 +141,13 @@ def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
         ],
     }
     if not report.fault_count:
-        text = f"{report.executions} {which} replay under {version('planwarden')}, {report.events} events"
+        text = f"{count_of(report.executions, which)} replay under {version('planwarden')}, {report.events} events"
         return HealthCheck("replay", "ok", text, facts)
     examples = "; ".join(
         f"execution {shorten_id(header.execution_id)} {fault.describe()}" for header, fault in report.faults[:MAX_NAMED]
     )
     more = f"; {report.fault_count - MAX_NAMED} more" if report.fault_count > MAX_NAMED else ""
-    text = f"{report.fault_count} of {report.executions} {which} do not replay: {examples}{more}"
+    text = f"{report.fault_count} of {count_of(report.executions, which)} do not replay: {examples}{more}"
     return HealthCheck("replay", "broken", text, facts)
 
 

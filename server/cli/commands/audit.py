@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.errors import StoreError, count_of
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.ports.store import Store
 from planwarden.server.api.audit import (
@@ -116,13 +116,17 @@ def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
     for problem in verdict.problems:
         terminal.say(TerminalLine((escape_text(problem), "bad"), mark="failed"))
     if verdict.signatures:
-        terminal.say(TerminalLine((f"{verdict.signatures} signature(s) verified", "good"), mark="done"))
+        terminal.say(TerminalLine((f"{count_of(verdict.signatures, 'signature')} verified", "good"), mark="done"))
     if verdict.unverified:
-        terminal.say(TerminalLine((f"{verdict.unverified} signature(s) not verified: {EXTRA}", "warn"), mark="asks"))
+        terminal.say(
+            TerminalLine((f"{count_of(verdict.unverified, 'signature')} not verified: {EXTRA}", "warn"), mark="asks")
+        )
     if verdict.is_whole:
         terminal.say(TerminalLine((f"{verdict.rows} rows, whole; head {verdict.head}", "good"), mark="done"))
     else:
-        terminal.say(TerminalLine((f"{verdict.rows} rows, {len(verdict.problems)} problem(s)", "bad"), mark="failed"))
+        terminal.say(
+            TerminalLine((f"{verdict.rows} rows, {count_of(len(verdict.problems), 'problem')}", "bad"), mark="failed")
+        )
 
 
 def _shorten(value: JsonValue) -> str:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
-from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.agent.common.errors import InvalidArguments, UsageError, count_of
 from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import read_value, split_pairs
@@ -130,7 +130,7 @@ def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[Term
         yield from (f"  {escape_text(name)} = {format_value(value, None)}" for name, value in request.arguments.items())
         yield from (TerminalLine((f"  {escape_text(name)} may be anything", "warn")) for name in request.free)
         yield "  no other arguments"
-        yield f"At most {request.uses} time(s) in the next {request.expires_in_s / 60:.0f} minutes"
+        yield f"At most {count_of(request.uses, 'time')} in the next {request.expires_in_s / 60:.0f} minutes"
         return
     step = target.step
     yield f"Step: {escape_text(step.step_id)} of the saved plan {escape_text(step.plan_name)}"
@@ -164,7 +164,7 @@ def _list_arguments(call: StepCall, fixed_values: Mapping[str, JsonValue]) -> It
 def _format_time(seconds: float) -> str:
     unit_s, unit = next(pair for pair in ((86_400, "day"), (3_600, "hour"), (60, "minute")) if seconds % pair[0] == 0)
     count = round(seconds / unit_s)
-    return f"{count} {unit}{'' if count == 1 else 's'}"
+    return count_of(count, unit)
 
 
 def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:

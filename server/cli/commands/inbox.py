@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.errors import UsageError, count_of
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
@@ -55,7 +55,7 @@ def handle_inbox(arguments: Namespace) -> int:
     settings = home.settings
     if arguments.end_sessions:
         count = home.run(lambda service: InboxAccess(service.store).end_all_sessions(find_operator()), "recorder")
-        text = f"{count} session{'' if count == 1 else 's'} ended; codes that were not used are void"
+        text = f"{count_of(count, 'session')} ended; codes that were not used are void"
         write_result(arguments, {"sessionsEnded": count}, lambda terminal: terminal.say(text))
     elif arguments.json:
         raise UsageError("--json goes with --end-sessions only; a code is never part of a document")

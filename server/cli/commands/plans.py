@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from pydantic import JsonValue
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan_parser import read_tool_names
@@ -209,7 +210,7 @@ def forecast_lines(forecast: Forecast) -> Iterator[TerminalLine]:
     for warning in forecast.warnings:
         yield TerminalLine((one_line(warning, 500), "warn"), mark="note")
     if forecast.unseen:
-        yield TerminalLine((f"{forecast.unseen} more call(s) were not looked at", "warn"), mark="note")
+        yield TerminalLine((f"Not looked at: {count_of(forecast.unseen, 'more call')}", "warn"), mark="note")
     yield TerminalLine()
     yield from (TerminalLine((line, "dim")) for line in (forecast.graph or "").splitlines())
 

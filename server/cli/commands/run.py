@@ -174,7 +174,7 @@ async def _check_needs_no_model(home: Home, service: Service, plan: JsonValue) -
     step_ids = [step.step_id for step in checked.plan.steps if needs_model(step)]
     if step_ids:
         names = ", ".join(map(repr, step_ids[:10]))
-        raise UsageError(f"step(s) {names} do not list all their toolCalls, so they need a model. {MODEL_ADVICE}")
+        raise UsageError(f"these steps do not list all their toolCalls and need a model: {names}. {MODEL_ADVICE}")
 
 
 def _describe_busy(home: Home, last: ExecutionState) -> str:

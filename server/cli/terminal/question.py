@@ -11,6 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.form import FaultFinder, ask_for_json, edit_arguments, edit_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, indent_fact
@@ -97,7 +98,7 @@ def _ask_for_approval(
             changed = edit_arguments(terminal, "The call", call.tool.name, arguments, find_faults)
         edits.extend([changed] if changed is not None else [])
 
-    covering = Choice(("c",), f"c yes, and the {len(card.covered)} call(s) that it can cover", cover)
+    covering = Choice(("c",), f"c yes, and the {count_of(len(card.covered), 'call')} that it can cover", cover)
     editing = Choice(("e",), f"e edit {'the arguments' if plan is None else 'the plan'}", edit)
     choices = [
         Choice(YES, "y yes", approve),

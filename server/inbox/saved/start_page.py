@@ -17,6 +17,7 @@ from planwarden.agent.common.errors import (
     PlanChanged,
     UnknownPlan,
     UsageError,
+    count_of,
 )
 from planwarden.agent.core.execution.events import Starter
 from planwarden.agent.core.execution.requester import LOCAL, Requester
@@ -194,8 +195,8 @@ def _summarize(forecast: Forecast) -> str:
     loops = sum(asking.for_all_rows is True for asking in forecast.asks)
     count = len(forecast.asks) - loops
     may_ask_more = bool(forecast.only_the_run_knows or forecast.models or forecast.unseen)
-    call_parts = [f"{count} call{'' if count == 1 else 's'} will ask before {'it runs' if count == 1 else 'they run'}"]
-    asks_for_rows = f"{loops} loop{'' if loops == 1 else 's'} will ask once for all rows"
+    call_parts = [f"{count_of(count, 'call')} will ask before {'it runs' if count == 1 else 'they run'}"]
+    asks_for_rows = f"{count_of(loops, 'loop')} will ask once for all rows"
     summary = " and ".join([*(call_parts if count else []), *([asks_for_rows] if loops else [])])
     if summary:
         return f"{summary}, perhaps more." if may_ask_more else f"{summary}."

@@ -56,7 +56,7 @@ async def test_reads_run_and_every_other_call_is_recorded_with_its_exact_argumen
         "erase:1": ({"ids": [1, 2, 3]}, "approval", "human"),
         "ask:1": ({"action": "send it?"}, "confirmation", "client"),
     }
-    assert "3 call(s) were not made, 2 would ask a person" in done.next_action
+    assert "Calls not made: 3; 2 of them would ask a person" in done.next_action
     kinds = [entry.type for entry in done.observations or ()]
     assert kinds.count("TOOL_REHEARSED") == 3 and kinds[-1] == "EXECUTION_REHEARSED"
     assert kinds.count("TOOL_CALLED") == 1 and "AGENT_SUSPENDED" not in kinds

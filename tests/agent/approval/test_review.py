@@ -50,7 +50,7 @@ async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_ca
         assert (question.addressee, question.step_id, question.needs) == ("human", None, "client")
         assert [(covered.step_id, covered.arguments) for covered in question.confirms] == [("known", {"ids": [7]})]
         found = " ".join(question.found)
-        assert "4 step(s); 2 call(s) will ask a person" in found and 'Calls of "erase" are dangerous.' in found
+        assert "4 steps; 2 calls will ask a person" in found and 'Calls of "erase" are dangerous.' in found
         assert 'Only the run will know the arguments of "bound"' in found
         going = await answer(w, asked, kit.YES, "client")
         assert [found.kind for found in going.suspensions] == ["approval"]

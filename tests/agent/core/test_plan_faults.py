@@ -56,7 +56,7 @@ IDS: list[tuple[Json, str]] = [
 ]
 BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": "find", "parse": "yaml"}), "'parse' is 'yaml', but the only value that it takes is \"json\""),
-    (text({"$from": "find", "path": "/x"}), "unknown key(s) 'path'; it takes '$from', 'pointer', 'parse', 'call'"),
+    (text({"$from": "find", "path": "/x"}), "has no key 'path'; it takes '$from', 'pointer', 'parse', 'call'"),
     (text({"$from": ["find"]}), "'$from' must be the id of one step, in text"),
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
     (text({"$from": "find", "pointer": "/a~1b/~2"}), "'/a~1b/~2' is not a JSON pointer (RFC 6901); write '/a~1b/~02'"),
@@ -76,9 +76,9 @@ TEMPLATES: list[tuple[Json, str]] = [
     (text({"$text": 3}), "'$text' must be text"),
     (text({"$text": "{a}", "with": []}), "'with' of a '$text' object must be an object"),
     (text({"$text": "{a}", "with": {"a": "literal"}}), "must be a binding"),
-    (text({"$text": "{a}", "with": {"a": {"$from": "find", "path": 1}}}), "unknown key(s) 'path'"),
+    (text({"$text": "{a}", "with": {"a": {"$from": "find", "path": 1}}}), "has no key 'path'"),
     (text({"$text": "x" * 20_001}), "the limit is 20000"),
-    (text({"$text": "x", "with": {}, "x": 1}), "a '$text' object has unknown key(s) 'x'; it takes '$text' and 'with'"),
+    (text({"$text": "x", "with": {}, "x": 1}), "a '$text' object has no key 'x'; it takes '$text' and 'with'"),
 ]
 CONDITIONS: list[tuple[Json, str]] = [
     ({"when": {"value": {"$from": "find"}}}, "matches"),
@@ -160,7 +160,7 @@ def test_faults_of_keys_hide_no_fault_of_the_graph() -> None:
     misspelt = {**tool_step("b", "note", {"text": "x"}), "dependsOn": []}
     lost = tool_step("c", "note", {"text": {"$from": "nobody"}}, dependencies=["gone"])
     message = refuse(plan(FIND, misspelt, lost, tool_step("d", "notes", {}))).message
-    for fault in ("'dependsOn'", "step 'c' refers to unknown step(s) 'gone'", "'nobody'", "there is no tool 'notes'"):
+    for fault in ("'dependsOn'", "step 'c' refers to unknown steps: 'gone'", "'nobody'", "there is no tool 'notes'"):
         assert fault in message
 
 

@@ -139,7 +139,7 @@ def test_a_stall_is_logged_told_from_a_stop_and_kept_where_that_is_possible(
     watch.note(0.05, 0.05, now=1.0, at=100.0)
     assert read_stalls(tmp_path) is None
     watch.note(2.5, 2.4, now=2.0, at=101.0)
-    assert "the event loop stood still 1 time(s), at most 2.50 s" in caplog.text
+    assert "the event loop stood still 1 time, at most 2.50 s" in caplog.text
     assert "something computed without a pause" in caplog.text
     assert read_stalls(tmp_path) == Stalls(1, 2.5, 2.4, 101.0)
     assert "was stopped, or the machine" in describe(Stalls(1, 60.0, 0.01, 0.0))

@@ -88,7 +88,7 @@ FAULTS = [
     pytest.param(
         writing(FILE, json.dumps([1, 2, 3.5, 3.4, 1_700_000_000.0]) + "\n"),
         {"stalls": "warning"},
-        "stood still 2 time(s), at most 3.50 s",
+        "stood still 2 times, at most 3.50 s",
     ),
     pytest.param(
         writing("planwarden.toml", "[approvals]\ntrust_caller = true\n"),
@@ -189,10 +189,10 @@ def test_replay_checks_every_log_and_names_the_first_event_that_does_not_replay(
     cli.main("run", cli.write("plan.json", {"todoList": [step("find", "find", {"topic": "x"})]}))
     cli.run_to_question(ERASE)
     whole = cli.main("doctor", "--replay", "--all")
-    assert whole.code == 0 and "2 execution(s) replay under" in whole.out
-    assert "1 unfinished execution(s) replay under" in cli.main("doctor", "--replay").out
+    assert whole.code == 0 and "2 executions replay under" in whole.out
+    assert "1 unfinished execution replay under" in cli.main("doctor", "--replay").out
     cli.with_store(_write_unproven)
     broken = cli.main("doctor", "--replay")
     assert broken.code == 1 and "Broken: replay." in broken.out
-    assert "1 of 2 unfinished execution(s) do not replay: execution unproven from event 4 (StepCompleted)" in broken.out
+    assert "1 of 2 unfinished executions do not replay: execution unproven from event 4 (StepCompleted)" in broken.out
     assert cli.main("doctor", "--all").code == 2

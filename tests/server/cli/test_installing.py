@@ -111,7 +111,7 @@ def test_the_demo_shows_the_whole_job_on_one_screen_and_leaves_no_temporary_fold
         "not accepted: nothing called calculator; told once to call it",
         'calculator(expression="18432 + 20480 + 22528") → result: 61440',
         "was killed (kill -9) while the question waits",
-        "The same decision also covers 1 call(s):",
+        "The same decision also covers 1 call:",
         "deleted: 3 (covered by the confirmation)",
         "5 of 5 steps completed",
     ]

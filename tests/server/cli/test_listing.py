@@ -270,7 +270,7 @@ def test_a_rehearsal_says_of_each_call_whom_it_would_ask_and_why_it_was_not_done
             "wipe() → not done: would ask a person first (critical, needs signed)",
             "wait(seconds=9) → not done: a rehearsal waits for nothing",
             "only a real run has the result of all",
-            "Rehearsed: nothing was changed; 5 call(s) were not made, 2 would ask a person.",
+            "Rehearsed: nothing was changed. Calls not made: 5; 2 of them would ask a person.",
         ):
             assert said in shown.out, said
 

@@ -151,11 +151,11 @@ def _fence(value: JsonValue) -> str:
 def _list_steps(table: Table) -> None:
     for wrong, right in (("dependsOn", "dependencies"), ("tools", "requiredTools"), ("if", "when")):
         table.step({**STEP, wrong: ["note"]}, f"'{wrong}' (write '{right}')")
-    table.step({"name": "a", "description": "x"}, "1 fault(s): todoList[0] has no key 'name' (write 'id')")
+    table.step({"name": "a", "description": "x"}, "1 fault: todoList[0] has no key 'name' (write 'id')")
     table.step({**STEP, "use": "remind"}, "todoList[0] has no key 'use'", "it takes id", "by itself with run_plan")
     table.step({"id": "find it", "description": "x"}, "todoList[0].id", "write a name such as 'find_it'")
     table.step({"id": 7.5, "description": None}, "todoList[0].id must be text, not 7.5")
-    table.plan({"todoList": [STEP, STEP]}, "duplicate", "'a'")
+    table.plan({"todoList": [STEP, STEP]}, "several steps have the id 'a'")
     table.step({**STEP, "dependencies": ["a"]}, "circle", "a -> a")
     table.step({**THOUGHT, "requiredTools": "note"}, "requiredTools must be a list", '["note"]')
     table.step({**THOUGHT, "stepType": "tool"}, "requiredTools", "toolCalls")
@@ -180,7 +180,7 @@ def _list_steps(table: Table) -> None:
     # A fence that never ends is not looked for in every way that its lines could be divided.
     table.plan("```" + "\n" * 100_000 + "x", "the plan is not an object")
     both: Arguments = {**THOUGHT, "colour": "red", "requiredTools": ["calculater"]}
-    table.step(both, "2 fault(s)", "no key 'colour'", "there is no tool 'calculater' (did you mean 'calculator'?)")
+    table.step(both, "2 faults", "no key 'colour'", "there is no tool 'calculater' (did you mean 'calculator'?)")
     table.step({**STEP, "onReject": "abort"}, "'skip', 'stop' or 'continue'", '"abort"')
     table.step({**STEP, "retry": 3}, "retry must be an object, not 3", '{"attempts": 3}')
     retry: Arguments = {"maxAttempts": 3, "delay": 1}

@@ -47,7 +47,7 @@ def find_graph_faults(
     malformed: set[str] = set()
     if len(unique_ids) != len(ids):
         twice = sorted({step_id for step_id in ids if ids.count(step_id) > 1})
-        problems.append(f"duplicate step id(s) {', '.join(map(repr, twice))}")
+        problems.append(f"several steps have the id {', '.join(map(repr, twice))}")
     for step in steps:
         dangling = [name for name in (*step.dependencies, *step.confirms) if name not in unique_ids]
         if dangling:
@@ -56,7 +56,7 @@ def find_graph_faults(
                 "" if earlier is None else '; leave out steps of an earlier plan: {"$from": STEP} takes their results'
             )
             problems.append(
-                f"step {step.step_id!r} refers to unknown step(s) {unknown}; the plan has {quote_some(ids)}{hint}"
+                f"step {step.step_id!r} refers to unknown steps: {unknown}; the plan has {quote_some(ids)}{hint}"
             )
         for call in step.tool_calls:
             if faults := list(find_binding_faults(call.arguments)):
@@ -107,7 +107,7 @@ def _find_foreign_faults(
     """
     if earlier is None:
         for reference, step_id in foreign.items():
-            fault = f"step {step_id!r} refers to unknown step(s) {reference.step_id[:64]!r}"
+            fault = f"step {step_id!r} refers to unknown step {reference.step_id[:64]!r}"
             hint = "to take the result of an earlier execution, run the plan on its thread"
             yield f"{fault}; {_advise(reference, names) or hint}"
         return

@@ -9,6 +9,7 @@ from itertools import islice
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.suggestions import describe_foreign_call, describe_unknown_keys, find_right_key
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan.plan import Author
@@ -40,7 +41,7 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
         if "toolName" in keys and (foreign := describe_foreign_call(where, node)) is not None:
             problems.append(foreign)
         elif author == "model" and not _have_meaning(unknown, [key for key in keys if key not in node]):
-            warnings.append(f"{where}: dropped unknown key(s) {quote_some(unknown)}")
+            warnings.append(f"{where}: dropped {count_of(len(unknown), 'unknown key')}: {quote_some(unknown)}")
         else:
             problems.append(describe_unknown_keys(where, unknown, keys) + (_USE_HINT if _USE in unknown else ""))
     return problems, warnings
