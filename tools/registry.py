@@ -68,8 +68,9 @@ class Registry:
 
     def add(self, tool: Tool) -> None:
         """Register a tool. Raises `UsageError`: the name is taken or not usable, or the schema is not a JSON Schema."""
-        if tool.definition.name in self._tools:
-            raise UsageError(f"there are two tools named {tool.definition.name!r}; rename one of them")
+        if other := self._tools.get(tool.definition.name):
+            sources = f"from {other.definition.source} and {tool.definition.source}"
+            raise UsageError(f"there are two tools named {tool.definition.name!r}, {sources}; rename one of them")
         self._tools[tool.definition.name] = self._prepare(tool)
         self._notify_listeners()
 

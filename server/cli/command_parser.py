@@ -19,6 +19,7 @@ MAX_QUOTED_CHARS = 200
 _NOT_A_CHOICE = re.compile(
     r"argument (.+?): invalid choice: ((['\"]).*?\3)(?:, maybe you meant .*)? \(choose from .*\)", re.DOTALL
 )
+_NOT_A_NUMBER = re.compile(r"argument (.+?): invalid (?:int|float) value: (.*)", re.DOTALL)
 _MISSING = re.compile(r"the following arguments are required: (.*)", re.DOTALL)
 
 
@@ -109,6 +110,7 @@ class CommandParser(argparse.ArgumentParser):
         refused = _NOT_A_CHOICE.fullmatch(message)
         if refused is not None:
             message = self._explain_choice(refused[1], ast.literal_eval(refused[2]))
+        message = _NOT_A_NUMBER.sub(r"\1: \2 is not a number", message)
         missing = _MISSING.fullmatch(message)
         if missing is not None:
             names = missing[1].replace("|", ", ")

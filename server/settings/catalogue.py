@@ -10,6 +10,7 @@ from functools import partial
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
+from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING
 
@@ -115,7 +116,9 @@ def _load(path: Path) -> ModuleType:
         raise
     # The operator's file may raise anything; the message must name the file.
     except Exception as error:
-        raise UsageError(f"{str(path)!r} could not be loaded: {type(error).__name__}: {error}") from error
+        lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
+        where = f" (line {lines[-1]})" if lines else ""
+        raise UsageError(f"{str(path)!r} could not be loaded: {type(error).__name__}: {error}{where}") from error
     return module
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, JsonValue, model_validator
 from planwarden.agent.approval.conditions import RuleCondition, RuleFault, compile_condition
 from planwarden.agent.approval.rules import ArgumentRule, RuleBook, RuleBudget
 from planwarden.agent.common.canonical import digest
+from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.tool import Risk
 from planwarden.agent.ports.budgets_and_keys import MAX_SHARES
 from planwarden.server.settings.faults import Table, read_tables
@@ -70,7 +71,7 @@ class BudgetSettings(Table):
         """The budget in one line."""
         if self.limit is not None:
             return f"{self.limit:g} of {self.sum} per {self.per}"
-        return f"{self.count} calls per {self.per}"
+        return f"{count_of(self.count or 0, 'call')} per {self.per}"
 
 
 class RuleSettings(Table):

@@ -54,6 +54,8 @@ DIGITS, WHOLE, ARGUMENT = "more than 308 digits", "not a whole number", "only be
         ("too many nested parentheses", ["(" * 400]),
         ("is empty", ["", "  "]),
         ("not arithmetic", ["1 +", "15% of 80", "\0", "1; 2", "x = 1", "1 in [1]", "1 & 2"]),
+        ("invalid syntax at its end", ["1 +"]),
+        ("invalid syntax at character 4", ["2 +* 3"]),
         ("cannot be parsed", ["\ud800"]),
         (r"write \*\* instead", ["2 ^ 10"]),
         (r"write \* for a product", ["2 (3 + 4)"]),

@@ -103,7 +103,8 @@ def _parse(expression: str) -> ast.expr:
     try:
         return ast.parse(source, mode="eval").body
     except SyntaxError as error:
-        raise ToolError(f"the expression is not arithmetic: {error.msg} at character {error.offset or 1}") from error
+        where = f"character {error.offset}" if error.offset else "its end"
+        raise ToolError(f"the expression is not arithmetic: {error.msg} at {where}") from error
     except (ValueError, MemoryError, RecursionError) as error:
         # The text has a null byte or a lone surrogate, or nests signs too deeply for the parser's stack.
         raise ToolError("the expression is not arithmetic: it cannot be parsed") from error

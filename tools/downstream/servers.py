@@ -150,7 +150,7 @@ class DownstreamServers:
     def find_config(self, name: str) -> ServerConfig:
         """Return the configured server of that name. Raises `InvalidArguments` when there is none."""
         if name not in self._connections:
-            names = ", ".join(map(repr, self._connections)) or "none"
+            names = ", ".join(map(repr, self._connections)) or "none; planwarden.json names them"
             hint = did_you_mean(name, self._connections)
             raise InvalidArguments(f"there is no server {name[:64]!r}{hint}; configured: {names}")
         return self._connections[name].config

@@ -10,6 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.approval.rules import UNCOUNTED, RuleBook
+from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement, describe_denial
 from planwarden.agent.runtime.real_paths import judge_with_paths
@@ -128,7 +129,9 @@ async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
     tool = home.tools.get(name)
     definition = tool or ToolDefinition(name=name, description="", input_schema={})
     call_arguments = read_arguments(arguments)(definition)
-    problems: tuple[str, ...] = ("there is no such tool; its risk is taken as dangerous",) if "/" not in name else ()
+    hint = did_you_mean(name, (known.name for known in home.tools.definitions()))
+    unknown = f"there is no such tool{hint}; its risk is taken as dangerous"
+    problems: tuple[str, ...] = (unknown,) if "/" not in name else ()
     if tool is not None:
         call_arguments, problems = home.tools.complete(name, call_arguments)
     book = home.settings.policy.rules or RuleBook()

@@ -65,11 +65,14 @@ PYTHON = '[tools]\npython = ["tools.py"]\n'
 BROKEN_TOOLS = (
     ("x = 1\n", "defines no tool; decorate a function with @planwarden.tool"),
     ("import planwarden\n@planwarden.tool\ndef f(*a: int) -> int:\n    'F.'\n    return 1\n", "passed by name"),
-    ("import planwarden as p\n@p.tool(name='wait')\ndef f() -> int:\n    'F.'\n    return 1\n", "named 'wait'"),
+    (
+        "import planwarden as p\n@p.tool(name='wait')\ndef f() -> int:\n    'F.'\n    return 1\n",
+        "'wait', from builtin and python",
+    ),
 )
 FAULTS = [
     pytest.param(writing("planwarden.toml", "[tools\n"), {"settings": "broken", "store": "ok"}, "Broken: settings."),
-    pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no"),
+    pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no (line 1)"),
     *(pytest.param(writing("tools.py", text), {"tools": "broken"}, said) for text, said in BROKEN_TOOLS),
     pytest.param(
         writing("planwarden.db", b"something else" * 100),

@@ -40,7 +40,7 @@ def test_the_list_shows_each_rule_in_words_and_what_may_be_a_slip(cli: Cli) -> N
     write(cli, RULES + "".join(f"[[rules]]\ntool = '{tool}'\nthen = '{then}'\n" for tool, then in more))
     shown = cli.main("rules")
     assert shown.code == 0
-    assert "  1  allow erase when ids/0 is at most 9, at most 1 calls per day (small ones)" in shown.out
+    assert "  1  allow erase when ids/0 is at most 9, at most 1 call per day (small ones)" in shown.out
     found = cli.main("rules", "--json").json
     assert [rule["then"] for rule in found["rules"]] == ["allow", "ask", "deny", "deny", "deny", "ask"]
     assert found["notes"] == [
@@ -80,6 +80,7 @@ def test_the_check_says_which_rule_decides_and_why_and_what_is_wrong_with_the_ca
     write(cli, '[[rules]]\ntool="*/Bash"\nwhen={ command = { prefix = "ls " } }\nthen="allow"\n')
     found = cli.main("rules", "check", "claude-code/Bash", "--json-args", '{"command": "ls -l"}', "--json").json
     assert (found["decision"], found["problems"]) == ("allow", [])
+    assert "no such tool (did you mean 'erase'?); its risk" in cli.main("rules", "check", "eraes").out
     wrong = cli.main("rules", "check", "erase", "--arg", "ids=7").out
     assert "the call would fail:" in wrong
     asks = cli.main("rules", "check", "requestInput", "--arg", "message=who?").out

@@ -28,6 +28,7 @@ WRONG = {
     "lsit": "did you mean 'list'?",
     "rnu x": "did you mean 'run'?",
     "run": "PLAN is missing",
+    "list --limit x": "--limit: 'x' is not a number;",
     "schedule add": "PLAN, --cron are missing",
     "trust": "SERVER is missing",
     "grant": "name a command: list, add, revoke;",
