@@ -84,7 +84,7 @@ def test_plans_are_listed_and_shown_with_what_they_take_and_what_cannot_be_used(
 def test_a_saved_plan_runs_by_name_with_its_inputs_and_show_and_audit_say_which_version(cli: Cli) -> None:
     save(cli, "find-ids.yaml")
     refused = cli.main("run", "find-ids")
-    assert refused.code == 2 and '"topic" is a required property' in refused.err
+    assert refused.code == 2 and "'topic' is missing" in refused.err
     inputs = cli.home / "inputs.yaml"
     inputs.write_text("topic: from the file\nlimit: 5\n")
     ran = cli.main("run", "find-ids", "--inputs", str(inputs), "--input", "topic=007", "--json")
