@@ -96,7 +96,8 @@ def _read_document(path: str, what: str) -> JsonValue:
             with expand_home(path).open("rb") as file:
                 data = file.read(MAX_PLAN_BYTES + 1)
     except OSError as error:
-        raise InvalidArguments(f"cannot read {what} {source}: {error.strerror}") from error
+        hint = "; --input takes NAME=VALUE" if what == "the inputs" and "=" in source else ""
+        raise InvalidArguments(f"cannot read {what} {source}: {error.strerror or error}{hint}") from error
     if len(data) > MAX_PLAN_BYTES:
         raise InvalidArguments(f"{what} in {source} {verb} larger than {MAX_PLAN_BYTES // 1024 // 1024} MiB")
     try:

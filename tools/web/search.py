@@ -51,7 +51,7 @@ MAX_RESULTS = 20
 MAX_TITLE_CHARS = 300
 MAX_URL_CHARS = 2_048
 MAX_SNIPPET_CHARS = 1_000
-_NOT_CONFIGURED = f"webSearch has no search service; {HOW_TO_CONFIGURE}"
+_NOT_CONFIGURED = f"it has no search service; {HOW_TO_CONFIGURE}"
 
 
 class SearchEndpoint(msgspec.Struct, frozen=True, kw_only=True):

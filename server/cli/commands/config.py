@@ -30,7 +30,7 @@ def add_config(parser: CommandParser) -> None:
     text = "Print the block for a host, ready to paste."
     block = parser.add_command("print", handle_print, text, has_json=False, needs_home=False)
     text = f"the host: {', '.join(CLIENTS)}"
-    block.add_argument("client", choices=sorted(CLIENTS), metavar="CLIENT", help=text)
+    block.add_argument("host", choices=sorted(CLIENTS), metavar="HOST", help=text)
 
 
 def add_completion(parser: CommandParser) -> None:
@@ -44,7 +44,7 @@ def handle_completion(arguments: Namespace) -> int:
 
 
 def handle_print(arguments: Namespace) -> int:
-    host = CLIENTS[arguments.client]
+    host = CLIENTS[arguments.host]
     env = {name: text for name in VARIABLES if (text := os.environ.get(name, "").strip())}
     home = arguments.home or env.get(HOME_VARIABLE)
     model = arguments.model or env.get(MODEL_VARIABLE)

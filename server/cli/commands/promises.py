@@ -77,7 +77,8 @@ def handle_check(arguments: Namespace) -> int:
         with arguments.transcript.open("rb") as file:
             text = file.read(MAX_TRANSCRIPT_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArguments(f"cannot read {str(arguments.transcript)!r}: {error}") from None
+        reason = (isinstance(error, OSError) and error.strerror) or "it is not UTF-8 text"
+        raise InvalidArguments(f"cannot read {str(arguments.transcript)!r}: {reason}") from None
     calls = read_transcript(text, arguments.host)
     root = calls[0].folder if calls else str(Path.cwd())
     promises = read_settings(arguments, has_servers=False).promises

@@ -162,7 +162,7 @@ def test_tools_lists_the_catalogue_with_reasons_for_what_is_not_available(cli: C
     fitting = cli.ask(lambda warden: warden.search_tools("delete records", limit=100))
     assert cli.main("tools", "delete", "records", "--json").json == fitting
     shown = cli.main("tools").out
-    assert re.search(r"erase +dangerous", shown) and "not available: webSearch has no search service" in shown
+    assert re.search(r"erase +dangerous", shown) and "not available: it has no search service" in shown
     assert "No tool fits." in cli.main("tools", "zzzz").out
 
 

@@ -85,6 +85,8 @@ def test_a_saved_plan_runs_by_name_with_its_inputs_and_show_and_audit_say_which_
     save(cli, "find-ids.yaml")
     refused = cli.main("run", "find-ids")
     assert refused.code == 2 and "'topic' is missing" in refused.err
+    confused = cli.main("run", "find-ids", "--inputs", "topic=x")
+    assert confused.code == 2 and "'topic=x': No such file or directory; --input takes NAME=VALUE" in confused.err
     inputs = cli.home / "inputs.yaml"
     inputs.write_text("topic: from the file\nlimit: 5\n")
     ran = cli.main("run", "find-ids", "--inputs", str(inputs), "--input", "topic=007", "--json")

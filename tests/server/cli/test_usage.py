@@ -38,12 +38,13 @@ WRONG = {
     "list --limt 3": "did you mean '--limit'?",
     "--homee x list": "did you mean '--home'?",
     "token add ann --role approvr": "did you mean 'approver'?",
+    "config print notepad": "there is no host 'notepad'; choose from claude-code, ",
     "call ersae": "did you mean 'erase'?",
 }
 SENSELESS = [
     *("list --frobnicate", "list --limit 0", "list --cursor foreign", "list --executions --limit 0"),
     *("list --executions --cursor foreign", "list --state asleep", "show", "show nothing", "show x --observations -1"),
-    *("reject", "prune --days many", "prune --days -1", "--lis", "config print notepad", "serve --port 99999"),
+    *("reject", "prune --days many", "prune --days -1", "--lis", "serve --port 99999"),
     *("list --limit 999999", "rules replay --days 0", "call"),
     *("grant revoke x", "check", "hook send x", "approve --code x", "show --graph odd", "run x --key "),
     *("serve --port x", "token", "token add a#b", "token add ann --days 0"),

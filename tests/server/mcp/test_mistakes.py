@@ -169,7 +169,7 @@ def _list_steps(table: Table) -> None:
     ):
         table.step({**THOUGHT, "requiredTools": [written]}, repr(written), f"did you mean '{right}'")
     table.step({**THOUGHT, "requiredTools": ["teleport"]}, "'teleport'", "available: ", "calculator")
-    why = "'webSearch' (not available: webSearch has no search service"
+    why = "'webSearch' (not available: it has no search service"
     table.step({**THOUGHT, "requiredTools": ["webSearch"]}, f"the plan names tools that are not available: {why}")
     table.step({**THOUGHT, "requiredTools": ["webSearch"], "colour": "red"}, f"there is no tool {why}")
     table.literals({"text": 5}, "nothing of this has run", "step 'a', note: /text: 5 is not of type \"string\"")
