@@ -129,7 +129,7 @@ async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:
     tool = home.tools.get(name)
     definition = tool or ToolDefinition(name=name, description="", input_schema={})
     call_arguments = read_arguments(arguments)(definition)
-    hint = did_you_mean(name, (known.name for known in home.tools.definitions()))
+    hint = did_you_mean(name, (other.name for other in home.tools.definitions()))
     unknown = f"there is no such tool{hint}; its risk is taken as dangerous"
     problems: tuple[str, ...] = (unknown,) if "/" not in name else ()
     if tool is not None:
