@@ -105,7 +105,7 @@ _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
     for name in (*HOST_FILES, *(f"{name}/{code}" for name, codes in HOST_FOLDERS.values() for code in codes.split()))
 )
-_RECURSIVE = re.compile(r"-[A-Za-z]*[arR][A-Za-z]*|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
+_RECURSIVE = re.compile(r"-(?=[A-Za-z]*[arR])[A-Za-z]+|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
 _GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)
 """An option with its value in the same word."""
 _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)

@@ -246,4 +246,4 @@ def _split_word(word: str, kinds: Mapping[str, tuple[Kind, str]], *, is_long: bo
 def find_program(word: str) -> Program | None:
     """Return what the table says about a program, whatever its folder and version."""
     name = word.rpartition("/")[2]
-    return PROGRAMS.get(name) or PROGRAMS.get(re.sub(r"[\d.-]+\Z", "", name))
+    return PROGRAMS.get(name) or PROGRAMS.get(name.rstrip("0123456789.-"))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from time import process_time
 
 import pytest
 from pydantic import JsonValue
@@ -370,6 +371,13 @@ def test_a_patch_is_looked_through(elsewhere: Machine) -> None:
 )
 def test_words_about_them_are_not_refused(elsewhere: Machine, tool: str, arguments: dict[str, JsonValue]) -> None:
     assert elsewhere.find_refusal(arguments, tool) is None
+
+
+@pytest.mark.parametrize("line", ["1" * 32_000 + "x", "a -" + "b" * 32_000 + "."])
+def test_one_long_word_does_not_keep_the_guard_busy(elsewhere: Machine, line: str) -> None:
+    began = process_time()
+    assert elsewhere.find_refusal({"command": line}) is None
+    assert process_time() - began < 3
 
 
 def test_a_command_line_that_changes_its_folder_too_often_is_refused_before_every_word_is_looked_up_in_each(
