@@ -362,7 +362,7 @@ def _list_parts(line: str, depth: int = 0) -> Iterator[list[str]]:
                 if re.search(r"[\s(]", word) and not (is_note and programs & _NOTES):
                     yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1)
     if not GIVING.isdisjoint(operands):
-        yield operands
+        yield ["xargs", *operands]
 
 
 def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:

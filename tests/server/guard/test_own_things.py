@@ -100,6 +100,7 @@ TAKES_AWAY = (
     *("mv .claude old", "cd ~ && rm -rf own", "rm -rf -- ~/own/", "find ~/.local -delete", "rm -rf ../shop"),
     *("sh -c 'rm -rf ~/.local/share'", 'bash -c "cd ~ && rm -rf own"', "eval 'cd ~' && rm -rf own", "cd && rm -rf own"),
     *("env -S 'rm -rf ../.local'", "env -C ~ rm -rf own", "xargs rm -rf <<< ~/own", "echo ~/.local | xargs rm -rf"),
+    *("find ../.local | xargs rm -rf", "find ~/own -type d -print0 | xargs -0 rm -rf"),
     *("find ~ -name own -exec sh -c 'rm -rf $1' x {} +", "find . -exec sh -c 'cd ~; rm -rf own' ';'"),
     *("cd ~/own && find -name codex -exec rm -rf {} +", "cd ~/.local && find -delete", "rm -rf ~/.loc*/share"),
     *(
