@@ -118,7 +118,8 @@ _DELETING_CODE = re.compile(
 _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
 _NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
 _NOTE = re.compile(r"-[a-z]*m|--(?:message|body|title|notes)")
-"""Options of these programs whose value is a text for people."""
+"""Options of these programs whose value is a text for people. Those of a shell among their words are none."""
+_NOTE_OF_GH = re.compile("-[bnt]")
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
@@ -356,13 +357,20 @@ def _list_parts(line: str, depth: int = 0) -> Iterator[list[str]]:
         yield words
         programs = {word.rpartition("/")[2] for word in words}
         operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
+        has_notes = programs & _NOTES and not any(map(_is_shell, programs))
         if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING):
             for before, word in pairwise(("", *words)):
                 is_note = _NOTE.fullmatch(before) or _NOTE.match(word)
-                if re.search(r"[\s(]", word) and not (is_note and programs & _NOTES):
+                is_note = is_note or ("gh" in programs and _NOTE_OF_GH.fullmatch(before))
+                if re.search(r"[\s(]", word) and not (is_note and has_notes):
                     yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1)
     if not GIVING.isdisjoint(operands):
         yield ["xargs", *operands]
+
+
+def _is_shell(word: str) -> bool:
+    program = find_program(word)
+    return program is not None and program.then == "script"
 
 
 def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:

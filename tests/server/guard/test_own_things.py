@@ -115,6 +115,7 @@ TAKES_AWAY = (
         "sh <<E\ncd ~\nrm -rf own\nE",
         "bash -c \"bash -c 'rm -rf ../own'\"",
         "r\\m -rf ../ow'n'",
+        "bash -cm 'rm -rf ../own' git",
     ),
     *(
         "python3 -c 'import shutil; shutil.rmtree(\"../own\")'",
@@ -266,6 +267,7 @@ ORDINARY = (
         "tar -C lib -xf x",
     ),
     *("git commit -m 'rm -rf ~/.local (really)'", "gh pr create --title x --body 'Do not rm -rf ~ (please)'"),
+    *("gh issue create -t 'rm -rf ~ breaks' -b 'Do not rm -rf ~'", "gh release create v1 -n 'Do not rm -rf ~'"),
     *("rg 'rm -rf ~' docs", "find . -name x | xargs rm -f", "bash -c 'cd src && rm -rf build'", "sh -c 'rm x; ls ~'"),
     *("python -c \"import os; os.remove('x'.replace('.', '/'))\"", "sed -i 's/remove(x)/delete(y)/' src/a.py"),
     *("cat > a.py <<E\nos.remove('..')\nE", "git commit -F - <<E\nRemove (see ../x) and move ~ away\nE"),
