@@ -37,6 +37,8 @@ class Program(msgspec.Struct, frozen=True):
     """A pattern of the operands with which the program does what it is asked to."""
     tail: str = ""
     """The name of the program that reads the words behind `--`."""
+    values: str = "(?s).*"
+    """A pattern of the values of the options that have no pattern of their own."""
     is_long: bool = False
     """Whether the program reads `-name` as other programs read `--name`."""
 
@@ -157,6 +159,7 @@ _TABLE: Mapping[str, Program] = {
         f"log-file= log-level= maxfail= numprocesses= override-ini={_LOGGING} tb= timeout= verbosity= "
         "-c/ confcutdir/ rootdir/",
         only="[^@].*",
+        values="(?s)(?!@).*",
     ),
     "unittest": Program("-bfqv buffer failfast locals quiet verbose -k="),
     "make gmake": Program(
@@ -228,7 +231,7 @@ def _list_kinds(program: Program) -> Mapping[str, tuple[Kind, str]]:
     """Return the kind of each option by its name, and the pattern of its value."""
     kinds: dict[str, tuple[Kind, str]] = {}
     for dash, name, sign, pattern in re.findall(r"(-?)([\w-]+)([=#>/!]?)(\S*)", program.options):
-        kinds |= dict.fromkeys(name if dash else (name,), (_KINDS[sign], pattern or "(?s).*"))
+        kinds |= dict.fromkeys(name if dash else (name,), (_KINDS[sign], pattern or program.values))
     return kinds
 
 

@@ -173,6 +173,8 @@ def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line:
                 "--no-cov",
                 "-W ignore",
                 "-k x --co",
+                "-k @a",
+                "--color @a",
                 "-- @a",
             ),
         ),
