@@ -58,12 +58,9 @@ _SHELL = (
 )
 _SCRIPT = (
     "bail ci colors coverage detectOpenHandles forceExit no-color no-coverage run runInBand silent "
-    "verbose maxWorkers= pool= reporter= reporters= testTimeout= watch=false watchAll=false"
+    "verbose pool reporter reporters maxWorkers# testTimeout# watch=false watchAll=false"
 )
-_NPM = (
-    "-qs foreground-scripts include-workspace-root quiet silent workspaces ws -w= loglevel= "
-    "workspace= -C> cwd> dir> prefix/"
-)
+_NPM = "-qs foreground-scripts include-workspace-root quiet silent workspaces ws -w= loglevel= workspace= -C> prefix/"
 _PLAIN = r"[\w.@-]+"
 _NO_COMMAND = r"(?!(?:bench|init|list|related)\Z).*"
 _LOGGING = r"(?:log|junit|verbosity|console|cache)_\w+\s*=.*"
@@ -141,8 +138,16 @@ _TABLE: Mapping[str, Program] = {
     "conda mamba": Program(then="guess", behind="run"),
     "bundle mise": Program(then="guess", behind="exec|x", exits=True),
     "direnv": Program(then="guess", behind="exec|x"),
-    "npm pnpm": Program(_NPM, then="guess", behind="exec|x", only=_NO_COMMAND, tail="npm-script", exits=True),
-    "yarn": Program(f"{_NPM} {_SCRIPT}", then="guess", behind="exec|x", only=_NO_COMMAND, tail="npm-script"),
+    "npm": Program(_NPM, then="guess", behind="exec|x", only=_NO_COMMAND, tail="npm-script", exits=True),
+    "pnpm": Program(
+        f"-sw silent workspace-root -C> dir> prefix/ {_SCRIPT}",
+        then="guess",
+        behind="exec|x",
+        only=_NO_COMMAND,
+        tail="npm-script",
+        exits=True,
+    ),
+    "yarn": Program(f"-s cwd> {_SCRIPT}", then="guess", behind="exec|x", only=_NO_COMMAND, tail="npm-script"),
     "fd fdfind": Program(then="guess", behind="-[A-Za-z0-9]*[xX](.*)|--exec(?:-batch)?(?:=(.*))?"),
     "npx bunx uvx pipx hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
     "firejail fakeroot faketime sem systemd-run systemd-inhibit dbus-run-session start-stop-daemon prlimit "

@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from planwarden.agent.common.errors import InvalidArguments
@@ -235,6 +236,12 @@ def test_options_that_keep_nothing_from_running_and_what_the_promise_itself_name
     promise = Promise(name="tests", when=CallPattern(("Edit",)), requires=requires)
     for option in options:
         assert not judge_promises([promise], [EDIT, run(f"{command} {option}")], "/r", {}).owed, option
+
+
+@pytest.mark.parametrize("line", ["pnpm -w lint test", "yarn -w lint test", "yarn --reporter lint test"])
+def test_a_script_behind_an_option_without_a_value_is_the_one_that_runs(line: str) -> None:
+    requires = CallPattern(("Bash",), {"command": {"prefix": ["pnpm test", "yarn test"]}})
+    assert judge_promises([msgspec.structs.replace(PROMISE, requires=requires)], [EDIT, run(line)], "/r", {}).owed
 
 
 def test_many_long_lines_of_what_only_looks_like_a_comment_do_not_keep_a_host_from_stopping() -> None:
