@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.tools.downstream.transports.child import EDGE_BYTES, OversizedLine
+from planwarden.tools.downstream.transports.child import OversizedLine, cut_line
 
 RequestId = int | float | str
 Member = TypeVar("Member", bound=Raw | JsonValue)
@@ -100,7 +100,7 @@ def find_request_id(line: bytes) -> RequestId | None:
     try:
         document: object = json.loads(line[:MAX_MENDED_BYTES])
     except (ValueError, RecursionError):
-        return find_id_in_edges(OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:]))
+        return find_id_in_edges(cut_line(line))
     members = cast("dict[str, object]", document) if isinstance(document, dict) else {}
     request_id = members.get("id") if "method" in members else None
     # Half of an emoji, or a number of more than 64 bits, could not be sent back.

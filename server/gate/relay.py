@@ -29,7 +29,7 @@ from planwarden.server.gate.client import Client, read_client
 from planwarden.server.gate.frames import Frame, RequestId
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing_cache import MAX_PAGES
-from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine
+from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine, cut_line
 
 logger = logging.getLogger(__name__)
 
@@ -428,9 +428,8 @@ class Relay:
             mended = await anyio.to_thread.run_sync(frames.mend_frame, line)
             if mended is None:
                 # Some servers print other text to standard output; a host would not understand that either.
-                if line.startswith(b"{"):
-                    reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
-                    self.settle(OversizedLine(line[:512], line[-512:]).request_id, reason)
+                reason = OutcomeUnknown(f"server {self.config.name!r} answered with something that is not JSON")
+                self.settle(cut_line(line).answered_id, reason)
                 return
             frame = mended
         if not isinstance(frame.method, str):

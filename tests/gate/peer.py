@@ -151,6 +151,7 @@ def main() -> None:
         message = json.loads(line)
         # Careless servers write what they get to their standard output.
         print("DEBUG", line[:300].strip(), flush=True)
+        print(json.dumps({**message, "jsonrpc": "debug"}), flush=True)
         arguments: dict[str, Any] = message.get("params", {}).get("arguments") or {}
         if "act" in arguments:
             misbehave(message["id"], arguments["act"])

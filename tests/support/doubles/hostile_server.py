@@ -235,6 +235,15 @@ CALLS: dict[str, Callable[[Message], Message | None]] = {
         'TOOL_CALLS {"toolCalls": [{"toolName": "note", "arguments": {}}]} {"$from": "step_1"}'
     ),
 }
+LINES = {
+    "null": '{"jsonrpc":"2.0","id":ID,"result":null}',
+    "echoes": (
+        'DEBUG {"jsonrpc":"2.0","id":ID,"method":"tools/call","params":{}}\n'
+        '{"level":"debug","id":ID,"method":"tools/call","params":{}}\n'
+        '{"jsonrpc":"2.0","id":ID,"result":{"content":[],"structuredContent":{"said":"x"}}}'
+    ),
+}
+"""By manner, the lines that answer a call."""
 
 
 def build_tool_list(params: Message) -> Message:
@@ -271,8 +280,8 @@ def call_tool(params: Message, request_id: object) -> Message | None:
         values = ",".join(["[]"] * 200_000)
         write_line(f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"structuredContent":{{"values":[{values}]}}}}}}')
         return None
-    if MANNER == "null":
-        write_line(f'{{"jsonrpc":"2.0","id":{request_id},"result":null}}')
+    if MANNER in LINES:
+        write_line(LINES[MANNER].replace("ID", str(request_id)))
         return None
     if MANNER == "halves":
         said = '{"content":[],"structuredContent":{"said":"x\\ud83d%"}}'

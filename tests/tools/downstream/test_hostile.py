@@ -61,6 +61,7 @@ MANNERS = (
     Manner("storm", outcome=FINE),
     Manner("asks", outcome=FINE),
     Manner("complains", outcome=FINE),
+    Manner("echoes", outcome=FINE),
     Manner("null", outcome="did not return a result: the answer is not valid MCP"),
     Manner("halves", outcome={"said": "x?\N{REPLACEMENT CHARACTER}"}),
     Manner("dense", outcome="or 50000 values"),

@@ -58,6 +58,16 @@ class OversizedLine(msgspec.Struct, frozen=True):
             *_, match = [None, *_ID.finditer(self.tail[self.tail.rfind(b'"jsonrpc"') :])]
         return int(match[1]) if match is not None else None
 
+    @property
+    def answered_id(self) -> int | None:
+        """The same; None if the line is not an object of JSON or quotes a request, as what some servers log there."""
+        is_answer = self.head.startswith(b"{") and b'"method"' not in self.head + self.tail
+        return self.request_id if is_answer else None
+
+
+def cut_line(line: bytes) -> OversizedLine:
+    return OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:])
+
 
 class LineReader:
     """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished line."""

@@ -33,7 +33,6 @@ from planwarden.tools.downstream.bounded_streams import CANCELLED, IncomingMessa
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.transports.child import (
-    EDGE_BYTES,
     MAX_LINE_BYTES,
     READ_BYTES,
     Child,
@@ -41,6 +40,7 @@ from planwarden.tools.downstream.transports.child import (
     OnLost,
     OversizedLine,
     ServerLog,
+    cut_line,
     spawn,
 )
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
@@ -84,7 +84,7 @@ class _McpChild(Child, kw_only=True):
         if not line.strip():
             return True
         if await _has_too_many_values(line):
-            return await self._handle_oversized(_cut(line))
+            return await self._handle_oversized(cut_line(line))
         message = _read_message(line)
         if message is None and not self.is_malformed:
             self.is_malformed = True
@@ -152,10 +152,6 @@ class _McpChild(Child, kw_only=True):
         return True
 
 
-def _cut(line: bytes) -> OversizedLine:
-    return OversizedLine(line[:EDGE_BYTES], line[-EDGE_BYTES:])
-
-
 def _read_message(line: bytes) -> JSONRPCMessage | None:
     """Return the message, or None if there is none. Replace what is not Unicode, such as half of a character."""
     with suppress(ValueError):
@@ -168,7 +164,7 @@ def _read_message(line: bytes) -> JSONRPCMessage | None:
 
 def _find_answered_request(line: bytes, message: JSONRPCMessage | None) -> int | str | None:
     if message is None:
-        return _cut(line).request_id
+        return cut_line(line).answered_id
     return message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
 
 
