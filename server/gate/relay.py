@@ -300,8 +300,8 @@ class Relay:
             await self.ensure_running(greets=False)
             with anyio.fail_after(self.config.settings.start_timeout_s):
                 answer = await self._exchange(frame)
-                if was_running and answer.error is not UNSET:
-                    # A host of a newer revision may have asked first, whereupon the SDK's servers refuse a handshake.
+                # A host of a newer revision may have asked first, whereupon the SDK's servers refuse a handshake.
+                if was_running and not self._answers and answer.error is not UNSET:
                     await self._upstream.reset()
                     await self.ensure_running(greets=False)
                     answer = await self._exchange(frame)

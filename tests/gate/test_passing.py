@@ -27,6 +27,26 @@ ACTS = {
     "a large answer": "server 'peer' sent more than 33554432 bytes in one message",
     "a large line": "server 'peer' ended before it answered: it sent more than 33554432 bytes in one message",
 }
+GREETED_ONCE = """
+import json
+calls, is_greeted = [], False
+while line := input():
+    asked = json.loads(line)
+    answer = {"result": {"tools": [{"name": "look", "inputSchema": {}}]}}
+    if asked["method"] == "tools/call":
+        calls.append(asked["id"])
+        print('{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}', flush=True)
+        continue
+    if asked["method"] == "initialize":
+        answer = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {}}}
+        if is_greeted:
+            answer = {"error": {"code": -32600, "message": "greeted already"}}
+        is_greeted = True
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+    if "error" in answer:
+        print(json.dumps({"jsonrpc": "2.0", "id": calls[0], "result": {"content": []}}), flush=True)
+"""
 START = "[servers.peer]\nstart_timeout_s = 5\n"
 MAX_MEMORY_KB = 160 * 1024
 
@@ -109,6 +129,19 @@ async def test_server_that_answers_nothing_is_left_out_of_what_all_servers_are_a
             tools = (await host.ask("tools/list", {}))["result"]["tools"]
             assert {tool["name"].partition("_")[0] for tool in tools} == {"peer"}
             assert (await host.ask("prompts/list", {}))["result"]["prompts"] == [{"name": "greet"}]
+
+
+@requirement("gate:hostile")
+async def test_server_that_refuses_a_second_handshake_still_answers_a_call(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path, more='[tools."once_look"]\nrisk = "read"\neffect = "read"\n')
+    once = {"command": sys.executable, "args": ["-c", GREETED_ONCE]}
+    with anyio.fail_after(60):
+        async with home.host(tasks, serves_all=True, others={"once": once}) as host:
+            await host.ask("tools/list", {})
+            call = await host.begin_call("once_look", {})
+            await host.wait_for_note("notifications/message")
+            assert (await host.ask("initialize", HANDSHAKE))["error"]["message"] == "greeted already"
+            assert (await host.wait(call))["result"] == {"content": []}
 
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
