@@ -151,7 +151,9 @@ class ServerGroup(Host):
         key, name_key = LISTS[method]
         listings = await self._ask_each(lambda relay: relay.read_list(method, key, MAX_ENTRIES))
         merged = [(relay, entry) for relay, entries in listings for entry in entries]
-        owners: dict[str, Relay] = {}
+        # What a server listed before stays its own while it does not answer.
+        listed = dict(listings)
+        owners = {name: relay for name, relay in self._owners.get(method, {}).items() if relay not in listed}
         for relay, entry in merged:
             if isinstance(entry, dict):
                 owners.setdefault(str(entry.get(name_key)), relay)

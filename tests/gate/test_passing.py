@@ -27,12 +27,17 @@ ACTS = {
     "a large answer": "server 'peer' sent more than 33554432 bytes in one message",
     "a large line": "server 'peer' ended before it answered: it sent more than 33554432 bytes in one message",
 }
-GREETED_ONCE = """
+ONCE = """
 import json
-calls, is_greeted = [], False
+calls, is_greeted, is_listed = [], False, False
 while line := input():
     asked = json.loads(line)
-    answer = {"result": {"tools": [{"name": "look", "inputSchema": {}}]}}
+    note = {"uri": "note://once", "text": "mine"}
+    answer = {"result": {"tools": [{"name": "look", "inputSchema": {}}], "resources": [note], "contents": [note]}}
+    if asked["method"] == "resources/list":
+        if is_listed:
+            continue
+        is_listed = True
     if asked["method"] == "tools/call":
         calls.append(asked["id"])
         print('{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}', flush=True)
@@ -134,7 +139,7 @@ async def test_server_that_answers_nothing_is_left_out_of_what_all_servers_are_a
 @requirement("gate:hostile")
 async def test_server_that_refuses_a_second_handshake_still_answers_a_call(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path, more='[tools."once_look"]\nrisk = "read"\neffect = "read"\n')
-    once = {"command": sys.executable, "args": ["-c", GREETED_ONCE]}
+    once = {"command": sys.executable, "args": ["-c", ONCE]}
     with anyio.fail_after(60):
         async with home.host(tasks, serves_all=True, others={"once": once}) as host:
             await host.ask("tools/list", {})
@@ -142,6 +147,19 @@ async def test_server_that_refuses_a_second_handshake_still_answers_a_call(tmp_p
             await host.wait_for_note("notifications/message")
             assert (await host.ask("initialize", HANDSHAKE))["error"]["message"] == "greeted already"
             assert (await host.wait(call))["result"] == {"content": []}
+
+
+@requirement("gate:hostile")
+async def test_server_that_lists_nothing_for_a_while_loses_its_resources_to_no_other(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path, more="[servers.once]\nstart_timeout_s = 2\n")
+    once = {"command": sys.executable, "args": ["-c", ONCE]}
+    async with home.host(tasks, serves_all=True, others={"once": once}) as host:
+        assert "note://once" in str(await host.ask("resources/list", {}))
+        await host.call("peer_look", {"link": "note://once"})
+        assert (await host.ask("resources/list", {}))["result"] == {"resources": []}
+        assert "mine" in str(await host.ask("resources/read", {"uri": "note://once"}))
 
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
