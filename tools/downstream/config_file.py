@@ -199,14 +199,16 @@ def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> s
 
 
 def _check_url(text: str) -> str:
+    url = text.strip()
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
-    if not is_address:
+    # `urlsplit` drops line breaks, which the connection refuses.
+    if not (is_address and url.isprintable()):
         raise _Unusable("url: it is not an http or https address")
-    return text
+    return url
 
 
 def _check_header(name: str, text: str) -> str:

@@ -85,6 +85,7 @@ def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path)
         ({"url": "https://h", "headers": {"X Y": "1"}}, "headers.X Y: it has characters that a header cannot hold"),
         ({"url": "${K}"}, "url: it is not an http or https address"),
         ({"url": "https://h:99999/mcp"}, "url: it is not an http or https address"),
+        ({"url": "https://h/\n/mcp"}, "url: it is not an http or https address"),
     ],
 )
 def test_an_address_or_a_header_that_cannot_be_sent_stops_its_server(
@@ -94,11 +95,12 @@ def test_an_address_or_a_header_that_cannot_be_sent_stops_its_server(
     assert found.problem is not None and found.problem.startswith(f"mcpServers.x.{why}") and "secr" not in found.problem
 
 
-def test_a_token_from_a_file_may_end_with_a_line_break(tmp_path: Path) -> None:
-    entry: JsonValue = {"url": "https://h", "headers": {"Authorization": "Bearer ${K}"}}
+def test_a_token_or_an_address_from_a_file_may_end_with_a_line_break(tmp_path: Path) -> None:
+    entry: JsonValue = {"url": "https://h\n", "headers": {"Authorization": "Bearer ${K}"}}
     settings = ServerSettings(login=LoginSettings(client_secret_env="K"))
     [found] = read_entries(tmp_path, {"x": entry}, {"K": "token\n"}, x=settings).configs
     assert (found.headers, found.client_secret) == ({"Authorization": "Bearer token"}, "token")
+    assert found.url == "https://h"
 
 
 @pytest.mark.parametrize(
