@@ -55,7 +55,10 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
         return None
     verdict, is_approved = _describe_verdict(suspension)
     decided = execution.steps.get(suspension.question.step_id or "")
-    steps = [] if decided is None else [_describe_step(execution, decided)]
+    asking = {item.question.step_id for item in execution.open_suspensions}
+    # A suspended step without an open question waits for nothing: the plan has ended, or is about to go on.
+    is_left = decided is None or (decided.status == "suspended" and decided.step.step_id not in asking)
+    steps = [] if decided is None or is_left else [_describe_step(execution, decided)]
     # If another step failed, it shows why the plan failed.
     steps += [
         _describe_step(execution, state)

@@ -286,3 +286,11 @@ async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_st
         rehearsed = await found.warden.execute_plan(plan(LOOP), options={"rehearse": True})
         shown = await browser.open(f"/inbox/executions/{rehearsed.execution_id}")
         assert "Rehearsal" in shown.words and "nothing is done" in shown.words
+
+
+async def test_a_question_of_a_cancelled_plan_was_withdrawn_and_its_step_waits_for_nothing() -> None:
+    async with visit() as (found, browser):
+        asked = await found.ask()
+        await found.warden.cancel_execution(asked.thread_id)
+        words = (await browser.open_question(asked)).said
+        assert "Withdrawn. The plan was cancelled." in words and "waits" not in words
