@@ -72,7 +72,7 @@ async def decide(request: InboxRequest) -> Response:
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
-        return await render_question(request, record, Remark("This question has been decided in the meantime.", 409))
+        return await render_question(request, record, Remark("This question is no longer open.", 409))
     if record.card.is_open and digest != record.question.digest:
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text, 409))

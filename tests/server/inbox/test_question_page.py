@@ -291,6 +291,9 @@ async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_st
 async def test_a_question_of_a_cancelled_plan_was_withdrawn_and_its_step_waits_for_nothing() -> None:
     async with visit() as (found, browser):
         asked = await found.ask()
+        form = (await browser.open_question(asked)).form("/decision")
         await found.warden.cancel_execution(asked.thread_id)
         words = (await browser.open_question(asked)).said
         assert "Withdrawn. The plan was cancelled." in words and "waits" not in words
+        late = await browser.submit(form, press="review")
+        assert late.status == 409 and "This question is no longer open." in late.words and "decided" not in late.words
