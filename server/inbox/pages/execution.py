@@ -213,6 +213,7 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
         "progress": describe_progress(execution),
         "facts": list(_list_facts(execution)),
         "steps": steps,
+        "left_out": graph.left_out,
         "output": output,
         # The first steps that failed, were rejected or wait: the number in `steps`, the id and the state of each.
         "points": list(islice(points, MAX_POINTS)),

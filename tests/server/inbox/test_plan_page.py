@@ -7,9 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.server.views import plan_graph
 from planwarden.server.views.fields import derive_key
 from planwarden.storage.location import StoreLocation
 from tests.kit import Execution, Ledger, Settings, confirm, plan, requirement, says, tool_step, warden
@@ -130,6 +132,13 @@ async def test_a_long_detail_is_cut_between_words_from_right_to_left_and_what_fo
         await found.warden.cancel_execution(asked.thread_id, reason="\u05d0" * 300)
         shown = (await _open(browser, asked.execution_id)).words
         assert "\u05d0\u2069…" in shown and r"\u2067" not in shown
+
+
+async def test_the_list_of_steps_says_how_many_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_graph, "MAX_ROWS", 1)
+    async with visit() as (found, browser):
+        page = await _open(browser, (await found.ask(FIND, NOTE, ERASE)).execution_id)
+        assert "and 2 more steps; planwarden show" in page.said.partition("What it used")[0]
 
 
 @requirement("console:steer")
