@@ -134,6 +134,13 @@ async def test_a_long_detail_is_cut_between_words_from_right_to_left_and_what_fo
         assert "\u05d0\u2069…" in shown and r"\u2067" not in shown
 
 
+async def test_a_title_from_right_to_left_is_whole_in_the_name_of_the_page() -> None:
+    async with visit() as (found, browser):
+        goal = "\u05d0" * 100
+        page = await _open(browser, (await found.ask(goal=goal)).execution_id)
+        assert f"<title>\u2067{goal}\u2069 · planwarden</title>" in page.text
+
+
 async def test_the_list_of_steps_says_how_many_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_graph, "MAX_ROWS", 1)
     async with visit() as (found, browser):
