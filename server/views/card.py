@@ -209,7 +209,6 @@ def build_card(
     place = f"Step {planned.index(question.step_id) + 1} of {len(planned)}" if question.step_id in planned else ""
     if plan is not None:
         place = f"Plan of {count_of(len(planned), 'step')}"
-    goal = (execution.goal or "")[:GOAL_CHARS]
     first, asker = suspension.first or question, escape_text(question.asker)
     return Card(
         question=question,
@@ -219,7 +218,7 @@ def build_card(
         age=format_age(now - suspension.created_at),
         heading=_build_heading(question),
         title=_build_title(question),
-        place=f"{place} of {format_value(goal)}" if place and goal else place,
+        place=f"{place} of {format_value(execution.goal, GOAL_CHARS)}" if place and execution.goal else place,
         step=shorten_text(question.step_id or "", GOAL_CHARS),
         host=format_host(execution.host or ""),
         findings=tuple(_list_findings(question, steps)),

@@ -297,3 +297,9 @@ async def test_a_question_of_a_cancelled_plan_was_withdrawn_and_its_step_waits_f
         assert "Withdrawn. The plan was cancelled." in words and "waits" not in words
         late = await browser.submit(form, press="review")
         assert late.status == 409 and "This question is no longer open." in late.words and "decided" not in late.words
+
+
+async def test_a_goal_that_is_too_long_for_the_place_of_a_question_is_visibly_cut() -> None:
+    async with visit() as (found, browser):
+        words = (await browser.open_question(await found.ask(goal="Tidy " * 100))).said
+        assert "Tidy Tidy... [502 bytes, sha256 " in words
