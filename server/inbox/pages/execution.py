@@ -186,8 +186,9 @@ class _ValueBudget:
         return ValueView(value)
 
     def show_text(self, text: str | None) -> ValueView | None:
-        """Return what a model wrote, or only its beginning if it is too large; None if it wrote nothing."""
-        return (self.show(text) or self.show(f"{text[: VALUE_CHARS // 8]} …")) if text else None
+        """Return what a model wrote, only its beginning if it is too large, or a mark if the page is full; None if it
+        wrote nothing."""
+        return (self.show(text) or self.show(f"{text[: VALUE_CHARS // 8]} …") or ValueView("…")) if text else None
 
 
 def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:

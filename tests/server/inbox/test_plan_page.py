@@ -11,6 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.server.inbox.pages import execution as execution_page
 from planwarden.server.views import plan_graph
 from planwarden.server.views.fields import derive_key
 from planwarden.storage.location import StoreLocation
@@ -124,6 +125,15 @@ async def test_the_final_text_of_the_model_is_shown_whole_line_by_line() -> None
         done = await made.execute_plan(plan(FIND), options=options, wait_seconds=60)
         browser = await open_inbox(made).log_in()
         assert '<span class="line">The end.</span>' in (await _open(browser, done.execution_id)).text
+
+
+async def test_a_full_page_marks_each_text_of_a_model_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_page, "PAGE_CHARS", 5)
+    async with warden(Ledger(), script=[says("All is done.")]) as made:
+        writes: dict[str, JsonValue] = {"id": "write", "description": "Say what was done"}
+        done = await made.execute_plan(plan(FIND, writes), wait_seconds=60)
+        page = await _open(await open_inbox(made).log_in(), done.execution_id)
+        assert 'The agent says (unverified)"…"' in page.said and "All is done" not in page.words
 
 
 async def test_a_long_detail_is_cut_between_words_from_right_to_left_and_what_follows() -> None:
