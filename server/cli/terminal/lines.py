@@ -39,6 +39,8 @@ ARGUMENT_CHARS = 70
 RESULT_CHARS = 100
 QUOTE_CHARS = 160
 """How many characters of a model's answer are quoted."""
+MAX_TEXT_LINES = 40
+"""The most lines of the final text that are shown."""
 ONCE_CHARS = 80
 """How many characters of a business key are shown."""
 STREAM_CHARS = 400
@@ -273,7 +275,10 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     lines = [TerminalLine(" · ".join(counts))]
     if execution.synthesis:
         lines.append(TerminalLine(("The agent says (unverified):", "dim")))
-        lines += [TerminalLine(escape_text(text), indent=1) for text in execution.synthesis.split("\n")[:40]]
+        texts = execution.synthesis.split("\n")
+        lines += [TerminalLine(escape_text(text), indent=1) for text in texts[:MAX_TEXT_LINES]]
+        if len(texts) > MAX_TEXT_LINES:
+            lines.append(TerminalLine((f"and {_count(len(texts) - MAX_TEXT_LINES, 'more line')}", "dim")))
     if execution.error_code is not None:
         message = one_line(name_commands(execution.error_message or ""), 500)
         lines.append(TerminalLine((f"{execution.error_code}: ", "bad"), message))

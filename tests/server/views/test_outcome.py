@@ -127,13 +127,14 @@ async def test_a_spent_budget_is_named() -> None:
 
 
 async def test_the_final_text_of_a_model_is_labelled_and_indented_at_the_terminal() -> None:
-    text = "Fine.\n1 of 1 step completed\u2028failed: x"
+    text = "Fine.\n1 of 1 step completed\u2028failed: x" + 39 * "\n"
     async with kit.warden(kit.Ledger(), script=[kit.says(text, "synthesize")]) as made:
         document, options = kit.plan(kit.tool_step("a", "find", {"topic": "x"})), {"synthesize": True}
         done = await made.execute_plan(document, options=options, wait_seconds=60)
-        _, label, *lines = outcome_lines(await made.service.find(done.execution_id))
-    assert label.text == "The agent says (unverified):"
-    assert [(line.text, line.indent) for line in lines] == [("Fine.", 1), (r"1 of 1 step completed\u2028failed: x", 1)]
+        _, label, *lines, last = outcome_lines(await made.service.find(done.execution_id))
+    assert label.text == "The agent says (unverified):" and (last.text, last.indent) == ("and 1 more line", 0)
+    shown = [(line.text, line.indent) for line in lines if line.text]
+    assert shown == [("Fine.", 1), (r"1 of 1 step completed\u2028failed: x", 1)]
 
 
 async def test_nobody_is_asked_for_a_question_that_was_decided_in_the_meantime() -> None:
