@@ -33,11 +33,7 @@ class SqlLookups:
 
     def __init__(self, reads: Reads, clock: Clock) -> None:
         self._reads = reads
-        self._clock = clock
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
+        self.clock = clock
 
     async def header(self, execution_id: str) -> Header | None:
         rows = await self._reads.fetch("header", (execution_id,))
@@ -86,11 +82,11 @@ class SqlLookups:
         return StartedExecution(**name_values(StartedExecution, rows[0])) if rows else None
 
     async def find_once(self, keys: Collection[str]) -> tuple[HeldKey, ...]:
-        parameters = (json.dumps([*keys]), self._clock.now())
+        parameters = (json.dumps([*keys]), self.clock.now())
         return tuple(map(read_key, await self._reads.fetch("find_once_keys", parameters)))
 
     async def list_once(self, tool_name: str | None, limit: int) -> tuple[HeldKey, ...]:
-        parameters = (self._clock.now(), tool_name, limit)
+        parameters = (self.clock.now(), tool_name, limit)
         return tuple(map(read_key, await self._reads.fetch("once_keys", parameters)))
 
     async def find_suspension(self, suspension_id: str) -> SuspensionRow | None:

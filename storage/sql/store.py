@@ -101,7 +101,7 @@ class SqlStore(SqlLookups, ABC):
                 numbers = json.dumps([row[0] for row in rows])
                 for table in PRUNED_TABLES:
                     transaction.execute(f"prune_{table}", (numbers,))
-                transaction.add_audit((build_pruned_entry([row[1] for row in rows]),), self._clock.now())
+                transaction.add_audit((build_pruned_entry([row[1] for row in rows]),), self.clock.now())
             return len(rows)
 
         total = 0
@@ -122,7 +122,7 @@ class SqlStore(SqlLookups, ABC):
 
     async def revoke_grant(self, grant_id: str, entry: AuditEntry) -> bool:
         def revoke(transaction: SqlTransaction) -> bool:
-            is_revoked = transaction.execute("revoke_grant", (self._clock.now(), grant_id)).rowcount == 1
+            is_revoked = transaction.execute("revoke_grant", (self.clock.now(), grant_id)).rowcount == 1
             if is_revoked:
                 self._change_grants(transaction)
             return is_revoked
@@ -130,12 +130,12 @@ class SqlStore(SqlLookups, ABC):
         return await self._database.write(revoke, entry)
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
-        open_at = self._clock.now() if only_open else None
+        open_at = self.clock.now() if only_open else None
         return tuple(map(read_grant, await self._reads.fetch("grants", (open_at, limit))))
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         return await self._database.write(
-            lambda transaction: take_key(transaction, once, holder, self._clock.now()), entry
+            lambda transaction: take_key(transaction, once, holder, self.clock.now()), entry
         )
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:
@@ -144,7 +144,7 @@ class SqlStore(SqlLookups, ABC):
         )
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
-        now = self._clock.now()
+        now = self.clock.now()
         await self._database.write(lambda transaction: transaction.add_audit(entries, now))
 
     async def audit_rows(

@@ -1,6 +1,5 @@
 """Decides whether the event loop itself may wait for the disk."""
 
-from collections.abc import Callable
 from time import monotonic
 
 QUICK_S = 0.002
@@ -19,8 +18,7 @@ class Pace:
     holds. So the loop tries again after a rest, unless the thread's last wait was longer than `MAX_THREAD_WAIT_S`.
     """
 
-    def __init__(self, steady: Callable[[], float] = monotonic) -> None:
-        self._steady = steady
+    def __init__(self) -> None:
         self._average_s = 0.0
         """A moving average of the waits on the loop."""
         self._thread_wait_s = 0.0
@@ -31,7 +29,7 @@ class Pace:
     def is_quick(self) -> bool:
         if self._rests_until is None:
             return self._average_s <= QUICK_S
-        return self._thread_wait_s <= MAX_THREAD_WAIT_S and self._steady() >= self._rests_until
+        return self._thread_wait_s <= MAX_THREAD_WAIT_S and monotonic() >= self._rests_until
 
     def note_loop_wait(self, seconds: float) -> None:
         """Note how long the loop waited for the disk."""
@@ -40,7 +38,7 @@ class Pace:
         else:
             self._average_s = seconds
         if self._average_s > QUICK_S:
-            self._rests_until = self._steady() + self._rest_s
+            self._rests_until = monotonic() + self._rest_s
             self._rest_s = min(self._rest_s * 2, MAX_REST_S)
         elif self._rests_until is not None:
             self._rests_until, self._rest_s = None, REST_S

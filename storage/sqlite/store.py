@@ -121,7 +121,7 @@ class SqliteStore(SqlStore):
         def take(transaction: SqlTransaction) -> tuple[Lease, ...]:
             leases: list[Lease] = []
             for number, execution_id, former_end in transaction.execute("unowned", parameters).fetchall():
-                values = (owner, self._clock.steady(), self._lease_s, number)
+                values = (owner, self.clock.steady(), self._lease_s, number)
                 [(fence, end)] = transaction.execute("claim", values).fetchall()
                 leases.append(Lease(execution_id, owner, fence, silent_s=end - former_end if former_end else None))
             return tuple(leases)
@@ -129,7 +129,7 @@ class SqliteStore(SqlStore):
         return await self._database.write(take)
 
     def _find_times(self) -> tuple[float, float]:
-        return self._clock.now(), self._clock.steady()
+        return self.clock.now(), self.clock.steady()
 
     async def changes(self, since: int) -> Changes:
         return Changes(self._writer.read_foreign_changes())
