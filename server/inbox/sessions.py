@@ -103,7 +103,8 @@ class InboxAccess:
             return transaction.insert(pairing)
 
         await self._pairings.write(add, _build_audit_entry("code_made", principal=name, channel=channel))
-        return PairingCodes(link=link, typed=_add_dashes(typed), expires_at=now + CODE_S)
+        dashed = "-".join(typed[start : start + 4] for start in range(0, len(typed), 4))
+        return PairingCodes(link=link, typed=dashed, expires_at=now + CODE_S)
 
     async def redeem(self, text: str, passphrase: str = "") -> OpenedSession:
         """Open a session with an unused code.
@@ -222,7 +223,3 @@ def _normalize_code(text: str) -> str:
     plain = code.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)
     return plain if is_typed else code
-
-
-def _add_dashes(text: str) -> str:
-    return "-".join(text[start : start + 4] for start in range(0, len(text), 4))

@@ -227,7 +227,7 @@ def decide(
         times = CronTimes(schedule.cron, schedule.timezone)
         # The rules of a zone may have changed since the next tick was computed.
         newest = max(times.find_newest(now), schedule.next_at)
-        if schedule.missed == "none" and _is_missed(newest, now, present_since):
+        if schedule.missed == "none" and (newest < present_since or now - newest > LATE_S):
             if newest < present_since and now - newest < OTHERS_S:
                 return None
             decided = _add_reason(decided, newest, "missed", "no process was there to start it")
@@ -269,10 +269,6 @@ def resume(schedule: PlanSchedule, now: float) -> PlanSchedule:
         return schedule
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, paused_at=None, next_at=next_at)
-
-
-def _is_missed(tick_at: int, now: float, present_since: float) -> bool:
-    return tick_at < present_since or now - tick_at > LATE_S
 
 
 def _start_or_queue(schedule: PlanSchedule, tick_at: int | None, running_thread: str | None) -> PlanSchedule:
