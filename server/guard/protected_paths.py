@@ -113,7 +113,7 @@ _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
 MAX_DEPTH = 8
 """The most levels of quoted lines inside each other."""
 _DELETING_CODE = re.compile(
-    r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']"
+    r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']|\.rm\("
 )
 _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
 _NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})

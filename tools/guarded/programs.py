@@ -61,7 +61,7 @@ _SCRIPT = (
     "verbose pool reporter reporters maxWorkers# testTimeout# watch=false watchAll=false"
 )
 _NPM = "-qs foreground-scripts include-workspace-root quiet silent workspaces ws -w= loglevel= workspace= -C> prefix/"
-_PLAIN = r"[\w.@-]+"
+_PLAIN = r"[\w.@<>=~!,-]+"
 _NO_COMMAND = r"(?!(?:bench|init|list|related)\Z).*"
 _LOGGING = r"(?:log|junit|verbosity|console|cache)_\w+\s*=.*"
 """Settings of pytest that keep no test from running."""
@@ -149,7 +149,8 @@ _TABLE: Mapping[str, Program] = {
     ),
     "yarn": Program(f"-s cwd> {_SCRIPT}", then="guess", behind="exec|x", only=_NO_COMMAND, tail="npm-script"),
     "fd fdfind": Program(then="guess", behind="-[A-Za-z0-9]*[xX](.*)|--exec(?:-batch)?(?:=(.*))?"),
-    "npx bunx uvx pipx hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
+    "npx bunx": Program("-qy bun no-install quiet yes -p= package=", then="command", exits=True),
+    "uvx pipx hyperfine entr perf ltrace valgrind gdb pkexec runuser setpriv unshare nsenter bwrap "
     "firejail fakeroot faketime sem systemd-run systemd-inhibit dbus-run-session start-stop-daemon prlimit "
     "numactl rlwrap cpulimit choom torsocks proxychains nix-shell dotenv tmux screen run0 doas chrt taskset unbuffer "
     "setarch chroot strace": Program(then="guess"),
@@ -161,7 +162,8 @@ _TABLE: Mapping[str, Program] = {
         "no-header no-summary quiet showlocals strict-config strict-markers verbose -kmnr= "
         f"-o={_LOGGING} -p=no:(?:cacheprovider|randomly|warnings) basetemp= capture= color= cov= "
         "cov-report= dist= durations= durations-min= junit-xml= junitxml= log-cli-level= "
-        f"log-file= log-level= maxfail= numprocesses= override-ini={_LOGGING} tb= timeout= verbosity= "
+        f"asyncio-mode= import-mode= log-file= log-level= maxfail= numprocesses= override-ini={_LOGGING} "
+        "randomly-seed= tb= timeout= verbosity= "
         "-c/ confcutdir/ rootdir/",
         only="[^@].*",
         values="(?s)(?!@).*",
@@ -172,8 +174,11 @@ _TABLE: Mapping[str, Program] = {
         "output-sync print-directory quiet silent trace warn-undefined-variables -jl# jobs# load-average# -C> "
         "directory>"
     ),
-    "jest vitest npm-script": Program(_SCRIPT, only=_NO_COMMAND),
-    "ruff": Program("-nqs no-cache preview quiet silent output-format="),
+    "jest vitest npm-script": Program(f"-i {_SCRIPT}", only=_NO_COMMAND),
+    "tsc": Program("noEmit pretty skipLibCheck strict -p/ project/"),
+    "eslint": Program(r"cache color fix no-color cache-location= ext= format= -f= max-warnings=\d+"),
+    "mypy": Program("-v no-color-output no-incremental pretty show-error-codes strict verbose"),
+    "ruff": Program("-nqs fix no-cache preview quiet silent output-format="),
     "go gotestsum": Program(
         r"a asan benchmem cover failfast json msan race trimpath v x bench= benchtime= count=[1-9]\d* covermode= "
         "coverpkg= coverprofile= cpu= mod= p= parallel= shuffle= tags= timeout= -C>",
@@ -185,7 +190,7 @@ _TABLE: Mapping[str, Program] = {
         "target-dir= -j# jobs# manifest-path/",
         tail="cargo-test",
     ),
-    "cargo-test": Program("-q include-ignored nocapture quiet show-output color= test-threads="),
+    "cargo-test": Program("-q -DF= deny= forbid= include-ignored nocapture quiet show-output color= test-threads="),
     "gradle gradlew": Program(
         "-iqs build-cache continue daemon info no-build-cache no-daemon no-parallel offline parallel quiet "
         f"rerun-tasks stacktrace -x={_UNTESTED} console= exclude-task={_UNTESTED} max-workers= tests= -p/ "
@@ -196,7 +201,16 @@ _TABLE: Mapping[str, Program] = {
         "quiet -T= color= pl= projects= threads= -f/ file/",
         is_long=True,
     ),
-    "tox": Program("-qrv recreate -efm= result-json= -p# -c/", only="run|r|p", tail="pytest"),
+    "dotnet": Program("-clvf= blame collect= configuration= framework= logger= nologo results-directory= verbosity="),
+    "ctest": Program(
+        "-QV extra-verbose no-tests=error output-on-failure progress quiet schedule-random stop-on-failure verbose "
+        "-j# parallel# -C= build-config= output-junit= timeout= test-dir>"
+    ),
+    "deno": Program(
+        "-Aq allow-all allow-env allow-ffi allow-net allow-read allow-run allow-sys allow-write coverage fail-fast "
+        "parallel quiet trace-leaks reporter="
+    ),
+    "tox": Program("-qrv recreate -efm= result-json= -p=\\d+|all|auto -c/", only="run|r|p", tail="pytest"),
 }
 PROGRAMS = {name: program for names, program in _TABLE.items() for name in names.split()}
 

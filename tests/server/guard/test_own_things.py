@@ -182,7 +182,12 @@ DELETES_OR_WRITES = (
         "git fetch --upload-pack='rm -rf ~/own' .",
         "EDITOR='rm -rf ~' vipe",
     ),
-    *("node -e 'fs.rmSync(\"../own\", {})'", "ruby -e 'FileUtils.rm_rf \"../own\"'", "tmux new -d 'rm -rf ~/own'"),
+    *(
+        "node -e 'fs.rmSync(\"../own\", {})'",
+        "node -e 'fs.promises.rm(\"../own\")'",
+        "ruby -e 'FileUtils.rm_rf \"../own\"'",
+        "tmux new -d 'rm -rf ~/own'",
+    ),
     *(
         "vim -c '!rm -rf ~/own'",
         "sqlite3 x '.shell rm -rf ~/own'",

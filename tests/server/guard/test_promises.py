@@ -212,9 +212,17 @@ def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_progra
     ("command", "options"),
     [
         ("pytest", ("-o cache_dir=x", "-n 4", "-xvs --tb=short", "--cov=src --cov-report xml", "-p no:cacheprovider")),
-        ("pytest", ("-ra --durations=5", "--junitxml /tmp/x.xml", "--maxfail 1", "tests/test_a.py::test_b")),
+        (
+            "pytest",
+            (
+                "-ra --durations=5",
+                "--junitxml /tmp/x.xml",
+                "--maxfail 1",
+                "--asyncio-mode=auto tests/test_a.py::test_b",
+            ),
+        ),
         ("gradle build", ("-x lint", "-x :app:spotlessCheck", "--info --no-daemon", "--exclude-task=checkstyleMain")),
-        ("tox", ("-e py -- -n 4", "run -e py", "-p 4", "-qq -e py312 -- tests/test_a.py")),
+        ("tox", ("-e py -- -n 4", "run -e py", "-p 4", "-p auto", "-qq -e py312 -- tests/test_a.py")),
         ("npm test", ("-w web", "-- --ci --coverage", "--silent", "-- src/a.test.ts", "-- --watch=false")),
         ("cargo test", ("--workspace --all-features", "-p web", "-- --nocapture --test-threads=1", "-j 4")),
         ("go test", ("./...", "-race -v ./...", "-count=1 -timeout 5m ./...", "--cover ./...")),
@@ -225,8 +233,16 @@ def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_progra
         ("make -C src -j4 test", ("", "V=1")),
         ("./check.sh --fast", ("", "src", "--verbose")),
         ("pytest --strict-cov", ("", "-q")),
-        ("npx jest", ("", "src")),
-        ("dotnet test", ("", "src/App.csproj")),
+        ("npx jest", ("", "src", "--ci -i", "--coverage")),
+        ("vitest run", ("", "--reporter=verbose")),
+        ("tsc", ("--noEmit", "-p tsconfig.json")),
+        ("mypy", ("--strict src",)),
+        ("ruff check", ("--fix",)),
+        ("eslint", ("--ext .ts --max-warnings 0 src",)),
+        ("cargo clippy", ("-- -D warnings",)),
+        ("ctest", ("--output-on-failure -j 4",)),
+        ("deno test", ("-A", "--allow-read=src")),
+        ("dotnet test", ("", "src/App.csproj", "-c Release", "--logger trx")),
     ],
 )
 def test_options_that_keep_nothing_from_running_and_what_the_promise_itself_names_prove_it(
