@@ -40,7 +40,7 @@ def run() -> NoReturn:
 def _open_missing_streams() -> None:
     """Open the null device as each standard stream that the process was started without.
 
-    Otherwise files that are opened later get the descriptors of these streams, and what others write to them.
+    Otherwise a file that is opened later gets the descriptor of such a stream, and the output meant for the stream.
     """
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")

@@ -7,7 +7,7 @@ from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, Reco
 
 KEEP_DELIVERIES_S = 24 * 3600.0
 KEEP_SESSIONS_S = 7 * 86_400.0
-"""Seconds from the last stop of a session until it is void."""
+"""How many seconds after its last stop a session becomes void."""
 
 
 class RunningGate(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ POSTGRES = ("postgresql", "postgres")
 SQLITE = "sqlite"
 FORMS = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
 MARKED = 1_000_000
-"""The version of the schema of a marked store."""
+"""The schema version of a store that a move has marked, so that no process opens it."""
 MARK_TABLE = "move_mark"
 """The table that holds the mark in its only row."""
 MAX_PORT = 65_535

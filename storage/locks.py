@@ -70,7 +70,7 @@ class WriteLock:
 
     @contextmanager
     def held_if_free(self) -> Generator[bool]:
-        """Do not block. Yield False when somebody else, in this process or another one, holds the lock."""
+        """Take the lock if nobody, in this process or another one, holds it. Yield whether it was free. Never block."""
         is_held = self.try_to_take()
         try:
             yield is_held

@@ -53,7 +53,7 @@ async def open_store(location: StoreLocation, policy: str = "") -> AsyncGenerato
 
 
 def open_at_once(location: StoreLocation) -> SqlLookups | None:
-    """Return lookups that wait for nothing and need no event loop, for a command that only looks things up.
+    """Return lookups that never suspend, and so need no event loop, for a command that only looks things up.
 
     Return None if the whole store has to be opened: for PostgreSQL, and for a file whose schema is not the newest one.
 

@@ -7,9 +7,9 @@ to tell a wrong key from a damaged row.
 
 Not promised: a person who can write to the database can delete a row, or put back what the same row held before.
 
-A key cannot be exchanged yet. That would take processes that know several keys (the first one seals, each one opens), a
-command that in one transaction opens every row and seals it with the new key, `CHECK` included, and a second start of
-the processes without the old key.
+A key cannot be replaced yet. That would take three things: processes that know several keys (the first seals, any one
+opens); a command that opens every row, `CHECK` included, and seals it with the new key, all in one transaction; and a
+restart of the processes without the old key.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""An answer as it arrives: what somebody decided, whether that person may decide it, and whether its form is right.
+"""An answer as it arrives: what somebody decided, whether that person may decide, and whether its content is valid.
 
 A second person is somebody other than the owner of the execution. Somebody who started the execution in a channel of
 the operator is not a second person: otherwise one person could start a critical call and approve it alone.
@@ -47,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Authority(msgspec.Struct, frozen=True, kw_only=True):
-    """From whom and through which channel an answer came, and what that proves."""
+    """Who answered, through which channel, and what that proves."""
 
     assurance: ev.Assurance
     channel: str

@@ -42,7 +42,7 @@ MAX_PLACES = 20
 MAX_ERROR_CHARS = 200
 EXAMPLE = '{"items": [0, 2]}'
 CHOICE = "One question for {} calls of this step, one a row: approve all, or only some."
-"""A finding of questions with several rows; a single row leaves nothing to choose."""
+"""A sentence in questions with several rows; a single row leaves nothing to choose."""
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
         context = replace(context, room=context.room.copy())
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
-        # The first failure of an item ends it.
+        # Only the first failure of an item counts, because it ends the item.
         calls_per_item = len(state.step.tool_calls)
         by_item = {execution.call(failed.call_id).index // calls_per_item: failed for failed in reversed(failures)}
         return tuple(by_item.values())
@@ -210,7 +210,7 @@ def _judge(
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:
-    """Raise `InvalidArguments` if an approval has content that does not name rows of the question, each once."""
+    """Raise `InvalidArguments` unless the content of an approval is None or names rows of the question, none twice."""
     if content is None:
         return
     items = content["items"] if isinstance(content, dict) and content.keys() == {"items"} else None

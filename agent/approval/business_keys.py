@@ -81,7 +81,7 @@ def _shorten(value: JsonValue) -> JsonValue:
 
 
 def explain_missing_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonValue]) -> str | None:
-    """Return a sentence on why nobody can know whether the call was made before; None if the arguments make a key."""
+    """Return a sentence that says which part of the key is missing; None if the arguments have the whole key."""
     try:
         build_once_key(rule, tool_name, arguments)
     except MissingKey as missing:
@@ -124,7 +124,7 @@ def find_duplicate(
 
 
 def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
-    """Return what the model and people are told. Which call came first, and when, only its principal learns."""
+    """Return the text for the model and people. Only the principal of the first call learns which it was, and when."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     texts = {pointer: canonical_json(value) for pointer, value in once.values.items()}
     is_cut = any(len(text) > SHOWN_CHARS for text in texts.values())

@@ -51,7 +51,7 @@ MISSING = object()
 
 
 class RuleFault(ValueError):
-    """What the operator wrote makes no sense; the message completes a sentence that begins with its place."""
+    """What the operator wrote makes no sense; the message continues a sentence that begins with the entry's name."""
 
 
 class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):

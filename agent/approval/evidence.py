@@ -1,7 +1,7 @@
 """What the log of one execution proves about its questions, its decisions and the calls that they released.
 
-Digests of questions to people are not trusted: they are computed again from the rest of the log. A call that a
-decision released must be one that the question was about or listed. The rows of the audit are derived again from the
+Digests of questions to people are not trusted: they are computed again from the rest of the log. A decision may
+release only a call that its question was about or that it listed. The rows of the audit are derived again from the
 same events, so that they can be compared with the stored rows.
 """
 
@@ -31,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Return what a whole log says, folded over a new `execution`. `policies` maps first digits to policy digests.
+    """Return what a whole log proves, folded from a new `execution`. `policies` has digests by their first digits.
 
     Raises:
         IllegalTransition: an event cannot follow the events before it.
@@ -77,7 +77,7 @@ def _find_faults_of_intent(execution: ExecutionState, event: ev.ToolCallIntended
 
 
 def _was_named(suspension: SuspensionState, call: Call, event: ev.ToolCallIntended) -> bool:
-    """Return whether the question was about, or listed, this call with these arguments."""
+    """Return whether the question was about this call with these arguments, or listed it."""
     question = suspension.question
     if event.arguments is None:
         return question.call_id == call.call_id

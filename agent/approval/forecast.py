@@ -61,7 +61,7 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str | None = None
     """The grant that lets the call through, whatever values the sources in `takes_from` turn out to have."""
     has_changed: bool = False
-    """Whether its tool changed since the plan was accepted, and nobody has approved it as it is now."""
+    """Whether its tool changed since the plan was accepted, and nobody has approved the changed tool."""
     fault: str | None = None
     """Why it would fail now: its tool is missing or refuses the arguments, a rule denies it, or its key is taken."""
     rule: ev.MatchedRule | None = None
@@ -78,8 +78,8 @@ def forecast_calls(
     Without `has_inputs`, nobody knows yet which inputs the plan will be given.
 
     Raises:
-        PathsNeeded: as `Policy.requirement`.
-        OnceNeeded: as `find_duplicate`.
+        PathsNeeded: as in `Policy.requirement`.
+        OnceNeeded: as in `find_duplicate`.
     """
     states = (state for state in execution.steps.values() if state.status != "skipped")
     calls = (call for state in states for call in _list_planned(state) if call.status == "proposed")
@@ -289,6 +289,6 @@ def _find_likely_grant(request: CallRequest, before: list[CallForecast]) -> str 
 
 
 def _find_requirement(request: CallRequest) -> Requirement:
-    """Return what the call needs as far as its arguments are known."""
+    """Return what the call needs, judged by those of its arguments that are known."""
     literal = {name: value for name, value in request.call.proposed.items() if not has_bindings(value)}
     return request.context.find_requirement(request.definition, literal)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 
 MAX_CHARS = 4_096
-"""The most characters of an address or a path; where a longer one leads counts as unknown."""
+"""The most characters of an address or a path; for a longer one the answer is None."""
 _HOST = r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
 # Under other schemes the request may go elsewhere: `file` and `javascript` reach no host, and for databases the query
 # may name another host.

@@ -79,7 +79,7 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
     risks: list[Risk] = [risk for _, risk in covers]
     risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
     required = context.policy.for_risk(risk)
-    # A call that needs no approval runs without this question, so its tool has no say in what silence does.
+    # A call that needs no approval runs without this question, so its tool does not decide what a time-out does.
     names = dict.fromkeys(covered.tool_name for covered, covered_risk in covers if covered_risk != "read")
     tools = [tool for name in names if (tool := context.tools.get(name)) is not None]
     wait_s, on_timeout = _limit_wait(request, suspend, risk, find_silence_s(execution, tools))
@@ -209,7 +209,7 @@ def wait_for_model(
 def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
-    A model's calls have none but those that it may repeat from the goal, which a model may have written as well.
+    A model's calls can have only placeholders that the goal or the inputs have; a model may have written the goal too.
     """
     sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
@@ -272,7 +272,7 @@ def _find_circumstances(request: CallRequest) -> Iterator[str]:
 def bind_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Question:
     """Return the question with its approval digest and the policy that it is asked under.
 
-    Findings about repeated calls come first and are made anew, as edited arguments may repeat other calls, or none.
+    Findings about repeated calls come first and are made anew, because edited arguments may repeat other calls or none.
     """
     others = (sentence for sentence in question.found if not sentence.startswith(REPEAT))
     question = replace(question, found=(*describe_repeats(execution, question), *others))
@@ -289,7 +289,7 @@ def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: 
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """Return all edits and a new one. Only the last edit of an argument names it, which bounds the number of edits."""
+    """Return the edits and a new one; only the last edit of each argument names it, so their number is bounded."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
@@ -355,9 +355,9 @@ def find_silence_s(execution: ExecutionState, tools: Iterable[ToolDefinition]) -
 def _limit_wait(request: CallRequest, suspend: Suspend, risk: Risk, silence_s: float) -> tuple[float | None, OnTimeout]:
     """Return the seconds for the answer, and what happens after them.
 
-    The definition's limit comes from the operator or the author. A number in the question may come from a model: it
-    can only lengthen that limit, and silence then rejects. Silence approves the covered calls after
-    `silence_s` seconds, so it approves the question no earlier.
+    The definition's limit comes from the operator or the tool's author. A number in the question may come from a model:
+    it can lengthen that limit, or set one if there is none, and silence then rejects. Silence approves the covered
+    calls after `silence_s` seconds, so it approves the question no earlier.
     """
     definition = request.definition
     limit_s = find_answer_limit(request.execution, definition)

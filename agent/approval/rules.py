@@ -105,7 +105,7 @@ class RuleBook:
         Without `paths`, nobody knows where a path leads, so a rule with `under` asks.
 
         Raises:
-            PathsNeeded: `paths` lacks some that the rules need.
+            PathsNeeded: `paths` lacks a path that the rules need.
         """
         work_left = MAX_WORK
         for rule in self.list_rules_for(tool_name):
@@ -149,7 +149,7 @@ def _match(
 
 
 def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tuple[BudgetShare, ...] | None:
-    """Return what the call takes of the rule's budgets; None when an amount cannot be counted."""
+    """Return what the call takes from the rule's budgets; None when an amount cannot be counted."""
     shares: list[BudgetShare] = []
     for budget in rule.budgets:
         amount: object = 1.0 if budget.condition is None else budget.condition.find_value(arguments)

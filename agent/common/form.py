@@ -1,4 +1,4 @@
-"""Says in plain words what is wrong with the form of data that callers and models send, and gives a correct example.
+"""Sentences about what is wrong with the form of data that callers and models send, with examples of the right form.
 
 `SentForm.tidy` undoes what some clients do to JSON: they send lists and objects as text, and null for what is absent.
 `find_form_faults` knows only the JSON Schema keywords that our schemas use, and refuses keys that `properties` lacks.

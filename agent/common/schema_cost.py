@@ -97,7 +97,7 @@ class SchemaCost:
         self._parts: dict[int, _Part] = {}
         """By the identity of the subschema."""
         self._closures: dict[int, Counter[int]] = {}
-        """How often each subschema and those beside it are applied, if the subschema is applied to a value once."""
+        """By subschema: how often it and each subschema beside it are applied, if it is applied to a value once."""
         self._loads: dict[int, Load | None] = {}
         """The load of the whole schema, by the depth of the value; None if computing it takes too many steps."""
         self._steps = 0
@@ -326,7 +326,7 @@ def _list_children(keyword: str, value: JsonValue) -> Iterator[tuple[Name, Subsc
 
 
 def walk(value: JsonValue) -> Iterator[JsonValue]:
-    """Yield a value and everything in it but the keys."""
+    """Yield a value and everything in it except the keys."""
     stack = [value]
     while stack:
         node = stack.pop()

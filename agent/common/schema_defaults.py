@@ -44,8 +44,8 @@ class Filling:
     ) -> JsonValue:
         """Return the value with the defaults of these schemas, which all apply to it, and of the schemas of its parts.
 
-        Return the same object if none is missing. `used` has an entry for each level above: the identity of the
-        property whose default that level is, or None. No property adds its default inside itself, so the recursion
+        Return the same object if no default is missing. `used` has an entry for each level above: the identity of the
+        property whose default filled that level, or None. No property adds its default inside itself, so the recursion
         ends. Raises `TooMuchWork`.
         """
         applied, defaults = self._apply(value, schemas)
@@ -93,7 +93,7 @@ class Filling:
         return self._applied[memo_key]
 
     def _list_beside(self, value: JsonValue, schema: Subschema) -> Iterator[JsonValue]:
-        """Yield what the schema applies to the same value: of a choice, only a schema that alone allows its type."""
+        """Yield what the schema applies to the same value; from a choice, only a schema that alone allows its type."""
         if "$ref" in schema:
             yield self._follow(schema)
         for keyword in ("allOf", "anyOf", "oneOf"):

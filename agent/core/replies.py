@@ -48,7 +48,7 @@ def build_reply_events(
     """Return the event of the reply; for a plan, also the event that accepts it or says why it is refused.
 
     Raises:
-        EarlierNeeded, ParsingNeeded: as `plans.read`.
+        EarlierNeeded, ParsingNeeded: as in `plans.read`.
     """
     content = None if reply.content is None else reply.content[:MAX_CONTENT_CHARS]
     plan, calls, patch = reply.plan, reply.calls, reply.revise
@@ -123,7 +123,7 @@ def find_calls(content: str) -> tuple[ev.ProposedCall, ...]:
 
 
 def read_calls(listed: list[JsonValue]) -> tuple[ev.ProposedCall, ...]:
-    """Return the well-formed entries of a `toolCalls` list, up to a limit; drop the others, which prove nothing."""
+    """Return the well-formed entries of a `toolCalls` list, up to a limit, and drop the others."""
     calls: list[ev.ProposedCall] = []
     for entry in listed[:MAX_CALLS_PER_STEP]:
         if not isinstance(entry, dict):

@@ -19,7 +19,7 @@ HOST_SEPARATOR = "/"
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest time limit that can be set; None means no limit at all."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
-"""How many arguments the line about a tool in a prompt shows at most, and how many characters of each name."""
+"""The most arguments in the line about a tool in a prompt, and the most characters of each name."""
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
@@ -150,8 +150,8 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
-    """Seconds for the answer; by default the tool's own limit. A value here can only extend that limit; silence
-    then rejects, because the value may come from a model."""
+    """Seconds for the answer; by default the tool's own limit. A value here can extend that limit or be the only one;
+    silence then rejects, because the value may come from a model."""
     on_timeout: OnTimeout | None = None
     """What silence does; by default as for the tool. `approve` counts only if the tool's `on_timeout` is `approve`."""
     addressee: Answerer = "human"

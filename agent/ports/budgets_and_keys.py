@@ -1,7 +1,7 @@
 """What the calls of all executions hold in a store: their business keys and their shares of budgets.
 
-The holder is a call's idempotency key, so a call that a retry of its execution takes over keeps what it holds. Keys and
-shares expire, and setting the clock back does not make them expire earlier.
+The holder is a call's idempotency key, so a call keeps what it holds when a retry of its execution takes it over.
+Keys and shares expire, and setting the clock back does not make them expire earlier.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def take(cls, once: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> "HeldKey":
-        """Return the row with which the holder has the key from `at` on."""
+        """Return the row that gives the holder the key from `at` on."""
         who = {"tool_name": tool_name, "holder": holder, "principal": principal}
         return copy_fields(cls, once, **who, taken_at=at, ends_at=at + once.keep_s)
 

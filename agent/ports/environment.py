@@ -11,7 +11,7 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> float:
-        """Return seconds for leases, equal in all processes of the store, that jump as little as the machine allows."""
+        """Return seconds for leases: equal in all processes of the store, with as few jumps as the machine allows."""
         ...
 
 
@@ -37,7 +37,7 @@ class SecretStore(Protocol):
     """
 
     async def check(self) -> None:
-        """Make sure that values can be read and stored here; a process that serves calls this first."""
+        """Make sure that values can be read and stored here; a process must call this before it serves anybody."""
         ...
 
     async def read(self, name: str) -> bytes | None:

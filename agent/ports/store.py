@@ -123,7 +123,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     notifications: Sequence[Notification] = ()
     """Notifications about the events, stored with them and delivered later."""
     start: StartRequest | None = None
-    """The request that made the events start or continue the execution."""
+    """The request to start or continue the execution, if it caused these events."""
 
 
 IdKind = Literal["execution", "suspension", "thread"]
@@ -359,7 +359,7 @@ class Store(Lookups, Protocol):
     async def prune(self, before: float) -> int:
         """Delete finished executions last changed before `before`, with all that belongs to them except the audit.
 
-        Record them in the audit in the same transaction, and return how many they are.
+        Record the deletion in the audit in the same transaction, and return the number of executions.
         """
         ...
 

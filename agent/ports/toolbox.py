@@ -49,7 +49,7 @@ class Toolbox(Definitions, Protocol):
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return the faults that the arguments have whatever the `unknown` values, null for now, will be, and the work
+        """Return the faults that no values at the `unknown` paths (null for now) could mend, and the work
         spent. A check that takes more work than `limit` finds none; see `Schema.find_certain_faults`."""
         ...
 

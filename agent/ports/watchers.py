@@ -30,13 +30,13 @@ class Observer(Protocol):
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         """Observe each transaction of this process, in order, once it is durable; `execution` is the state after it.
 
-        `owned` is False for answers to executions that run in another process.
+        `owned` is False if another process runs the execution, so that this one only recorded an answer or a command.
         """
 
     def performing(
         self, execution: ExecutionState, key: str, prompt: Prompt | None
     ) -> AbstractContextManager[Callable[[Sequence[ev.Event]], None]]:
-        """Observe a prompt, or the tool call with the id `key`, in a block; the yielded function takes the events."""
+        """Observe a prompt, or the tool call with the id `key`, in a block; its events go to the yielded function."""
         ...
 
     def took_over(self, execution: ExecutionState, after_s: float, *, is_silent: bool) -> None:

@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 SKIPPED_S = 30.0
 """Seconds after which a process looks again at an execution that it could not continue."""
 MAX_SKIPPED = 1_000
-"""The most executions to skip at a time; beyond that, unowned executions are only looked at page by page."""
+"""The most executions to skip at a time; at this limit, the process claims no execution that it has not read."""
 RENEW_S = 5.0
 """Seconds between renewals of a process's leases; also how long a silent owner must be late before it is replaced."""
 LOOK_S = 2.5
-"""Seconds between looks for leases that others did not renew: short enough that some look sees each late lease at
+"""Seconds between looks for leases that others did not renew: short enough that a look finds each late lease at
 least `RENEW_S` before the lease ends."""
 LATE_S = 8.0
-"""The seconds before the end of a lease (of 15 s) in which it is late: a process that responds renews sooner."""
+"""A lease (of 15 s) is late when fewer seconds than these are left: a process that responds renews sooner."""
 SILENT_S = 60.0
 """Seconds for which a silent process keeps an execution with a running effect after the lease has ended."""
 UNLIMITED_S = 600.0
@@ -54,7 +54,7 @@ class Peers(Protocol):
 
     @property
     def knows_tools(self) -> bool:
-        """Whether an execution that needs a tool that this process lacks is left to others, which may have the tool."""
+        """Whether to leave an execution to others, which may have its tools, if this process lacks one of them."""
         ...
 
     async def look_for(self, context: str | None) -> None:
@@ -176,7 +176,7 @@ class Adoption:
         """Continue an execution whose lease this process has just taken, or give the lease back."""
         execution_id = lease.execution_id
         if execution_id in self.cache.runs:
-            # In the meantime a command has started a run of the execution; the next look takes the execution over.
+            # A command has just started a run of the execution here; the next look takes the execution over.
             await self.store.release(lease)
             return
         is_mine = False
@@ -198,7 +198,7 @@ class Adoption:
     def next_look(self, late: Collection[str], looked_at: float) -> float:
         """Return when to look again at leases that others did not renew, in steady seconds.
 
-        `late` are executions whose leases the look at `looked_at` found late; a lease that ended since is due at once.
+        `late` has the executions whose leases were late at `looked_at`; if a lease ended since then, look at once.
         """
         self._late = {name: times for name, times in self._late.items() if name in late}
         due = (max(leased_until, seen_at + RENEW_S) for leased_until, seen_at in self._late.values())
@@ -207,8 +207,8 @@ class Adoption:
     def _is_still_late(self, header: Header) -> bool:
         """Look at a late lease. Return whether it was already late `RENEW_S` ago, and was not renewed since.
 
-        Only then is its owner replaced: after a sleep of the machine, all leases may have run out. The first look comes
-        before a late lease ends, so that the second one need not come long after the end.
+        Only then is a silent owner replaced: after a sleep of the machine, all leases may have ended. The first look
+        comes before a late lease ends, so that the second one need not come long after the end.
         """
         now = self.store.clock.steady()
         leased_until, seen_at = self._late.setdefault(header.execution_id, (header.leased_until, now))

@@ -76,7 +76,7 @@ async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress])
                 process = await anyio.run_process(command, input=content, stderr=subprocess.DEVNULL, check=False)
         if process.returncode != 0:
             raise OSError(f"it ended with code {process.returncode}")
-    # A process that ends before it has read everything breaks the pipe, which anyio reports as a group.
+    # If the process ends before it has read everything, the pipe breaks, and anyio raises a group of exceptions.
     except (OSError, TimeoutError, ExceptionGroup) as error:
         cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
         reason = str(cause) or type(cause).__name__

@@ -1,4 +1,4 @@
-"""Commands: what somebody wants of an execution, as functions from its state and the time to the events to append.
+"""Commands to an execution. Each is a function that takes the state and the time, and returns the events to append.
 
 A run calls the function inside its transaction, and again on a newer state when another writer was faster. If the
 function returns no events, nothing changes; if it raises `PlanwardenError`, it refuses the command.
@@ -22,7 +22,7 @@ from planwarden.agent.runtime.transaction_builder import BuildEvents, EventBatch
 logger = logging.getLogger(__name__)
 
 REPORT_CHARS = 200
-"""The most characters that a question quotes of a late result or failure; the log has the whole result."""
+"""The most characters of a late result or failure that a question quotes; the log has the whole result."""
 
 
 def start(
@@ -31,7 +31,7 @@ def start(
     request: StartRequest | None,
     inputs: Mapping[str, JsonValue] | None = None,
 ) -> BuildEvents:
-    """Start a planned execution, perhaps with `inputs` other than the defaults, or continue an incomplete one."""
+    """Start a planned execution, perhaps with other `inputs` than planned, or continue an incomplete one."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):
@@ -52,7 +52,7 @@ def start(
 def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
     """Ask for the cancellation of an execution that is not over, unless somebody has already asked for it.
 
-    With `if_undecided`, cancel only if the execution has asked questions, all of them open, none about a lost call.
+    With `if_undecided`, cancel only if it has asked questions, all are still open, and none is about a lost call.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:

@@ -256,7 +256,7 @@ def _prepare_unknown(request: CallRequest) -> PreparedCall:
         doubt = "The stored question is not the one that was answered."
         return PreparedCall((ask_what_happened(request, (doubt,)),))
     arguments = call.arguments or {}
-    # Judge it anew: a person said that the call did not happen, but a rule may deny it now; then it is not repeated.
+    # A person said that the call did not happen. Judge the call anew before it is repeated: a rule may deny it now.
     permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question)
     return _judge(request, arguments, permit)
 
@@ -294,7 +294,7 @@ def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Al
 
 
 def _fail(call: Call, code: str, message: str, rule: ev.MatchedRule | None = None) -> PreparedCall:
-    # A call with an unknown outcome fails only after a person said that it did not happen: what it took is given back.
+    # A call with an unknown outcome fails only after a person said that it did not happen: free its shares and key.
     is_lost = call.status == "outcome_unknown"
     failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost, rule=rule)
     return PreparedCall((failed,))

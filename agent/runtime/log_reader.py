@@ -42,7 +42,7 @@ async def find_log(store: Lookups, execution_id: str) -> Log:
 
 
 async def load_execution(store: Lookups, row: Header | SuspensionRow | ExecutionState) -> ExecutionState:
-    """Return the state of the stored execution to which `row` belongs, folded from its log.
+    """Return the state of the execution of `row`, folded from its stored log.
 
     Raises:
         LogUnreadable: the log has events that cannot follow each other, or that this version does not know.
@@ -51,7 +51,7 @@ async def load_execution(store: Lookups, row: Header | SuspensionRow | Execution
 
 
 def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev.Recorded]) -> ExecutionState:
-    """Return the state of the execution to which `row` belongs after these events, with which its log begins.
+    """Return the state of the execution of `row` after the `recorded` events, which must be the first of its log.
 
     Raises:
         LogUnreadable: as `load_execution`.

@@ -157,7 +157,7 @@ class LookupReader:
         return results
 
     async def _find_sources(self, headers: list[Header], step_ids: set[str]) -> Mapping[str, ExecutionState]:
-        """Return for each step the newest execution that completed it, else the newest one that has it at all."""
+        """Return for each step the newest execution that completed it, else the newest one that has the step."""
         sources: dict[str, ExecutionState] = {}
         remaining = set(step_ids)
         for header in reversed(headers[-MAX_EXECUTIONS:]):

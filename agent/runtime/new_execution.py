@@ -1,6 +1,6 @@
 """What a caller specifies in order to start an execution, and what the execution then begins with.
 
-An execution that continues an older one stores copies of the older one's artifacts, as that one may be pruned first.
+An execution that continues an older one stores copies of its artifacts, because the older one may be pruned first.
 """
 
 from collections.abc import Mapping

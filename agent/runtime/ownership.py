@@ -22,13 +22,13 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
 OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
-"""`acquired`: the store says that this process owns the execution. `released`: this process does not, or need not now.
-`denied`: this process cannot own it for now. `left`: another process does, or this one gave it up after an error.
+"""`acquired`: the store says that this process owns the execution. `released`: it is not owned here, or need not be.
+`denied`: this process cannot own it for now. `left`: another process owns it, or this one gave it up after an error.
 `advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
 """Seconds after its last renewal during which a lease is trusted without asking the store. Nobody may take a process
-for dead sooner: if it had only been paused, it would then send what another process has settled."""
+for dead sooner: if it had only been paused, it would then make calls that another process has settled."""
 
 TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     "unowned": {
@@ -49,7 +49,7 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
     "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
     # An append of the owner may have given the execution up. If nobody owns it, it must continue here, because
-    # nobody else would act on a command that sets it going.
+    # no other process would act on a command that starts it.
     "foreign": {"left": "foreign", "advanced": "unowned"},
     "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
 }
@@ -61,7 +61,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     appends: Literal["everything", "commands", "nothing"]
     """With `commands`, the outcomes of jobs are appended as late reports."""
     starts_jobs: bool = False
-    """Whether what follows from the facts is decided and performed here, once an append or claim has got the lease."""
+    """Whether this process decides and performs what follows from the facts, once an append or claim got the lease."""
     acquires: bool = False
     """Whether an append also takes the lease."""
     cancels_jobs: bool = False

@@ -125,7 +125,7 @@ class Performer:
         except PlanwardenError as error:
             return _fail(call, error.code, error.message)
         except asyncio.CancelledError:
-            # This raises if somebody cancelled the call, even if the tool ended only some time after that.
+            # This raises if somebody cancelled the call, even if the tool ended some time later.
             await anyio.lowlevel.checkpoint_if_cancelled()
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -203,7 +203,7 @@ class Performer:
                 reply = _make_storable(reply)
         except ModelError as error:
             return (_fail_prompt(prompt, error),)
-        # A model may be somebody else's code. Any exception fails the prompt; otherwise it would be repeated forever.
+        # A model may be somebody else's code. Any exception fails the prompt, which must not be repeated forever.
         except Exception as error:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
@@ -229,9 +229,9 @@ class Performer:
 
 
 def _make_storable(reply: object) -> Reply:
-    """Return the reply as plain JSON values. Raise `ModelError`, with its tokens, if a value has another type.
+    """Return the reply as plain JSON values. Raise `ModelError`, with the token counts, if a value has another type.
 
-    What is of the right type and still refused, such as NaN or deep nesting, is left to what reads plans and calls.
+    Values of the right type that are refused anyway, such as NaN or deep nesting, are left to later checks.
     """
     try:
         return msgspec.convert(msgspec.to_builtins(reply, enc_hook=plain_value, str_keys=True), Reply)

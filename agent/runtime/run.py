@@ -88,7 +88,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
     skip: Callable[[str], None]
-    """Called with the id of an execution that stopped on an internal error, which would soon stop it again."""
+    """Called with the id of an execution that an internal error stopped, and would soon stop again."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -276,7 +276,7 @@ class Run:
                 self._ownership.apply("released")
                 await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
-                # Repeating a call may append no event; the execution must be owned before that call is made.
+                # A repeated call may append no event, so this process must own the execution before it makes that call.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups)
@@ -317,7 +317,7 @@ class Run:
             self._ownership.settle(lease, confirmed_at)
 
     def _note_doubt(self, doubt: _Doubt) -> None:
-        """Remember a commit without an answer; if it recorded only commands for a foreign execution, reread the log."""
+        """Remember a commit without an answer, or, if it held only commands for a foreign execution, reread the log."""
         is_own = doubt.append.acquire or doubt.append.lease is not None
         if self.is_foreign and not is_own:
             self._is_stale = True
@@ -370,7 +370,7 @@ class Run:
         elif isinstance(refusal, BudgetSpent):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, KeyHeld):
-            # Not looked up again: by the clock of this process, the key may be free.
+            # Do not look it up again: by the clock of this process, the key may be free.
             once = {**lookups.approval.once, refusal.held_key.key: refusal.held_key}
             lookups.approval = replace(lookups.approval, once=once)
 
@@ -378,7 +378,7 @@ class Run:
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
     ) -> Transaction:
         """Build a transaction; whenever it lacks something, read that and build it again."""
-        # The loop ends: every turn adds values, and none is larger than the arguments that take it in.
+        # The loop ends: every turn adds what this transaction lacked, and it can lack only so much.
         while True:
             inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
             follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
@@ -455,7 +455,7 @@ class Run:
         return lease is not None
 
     async def _claim_if_owner_is_gone(self) -> None:
-        """Continue here after all if the process that seemed to own the execution does not."""
+        """Continue the execution here if the process that seemed to own it is gone."""
         try:
             if await self._claim_from_dead():
                 self.refresh()
@@ -502,7 +502,7 @@ class Run:
         self._end_jobs()
 
     async def confirm_lease(self, key: str) -> None:
-        """Return once it is certain that this process owns the execution; ask the store if the last proof is too old.
+        """Return once it is certain that this process owns the execution. If the last proof is too old, ask the store.
 
         Raises:
             LeaseLost: this process does not own it, so the job `key` must not act.

@@ -117,7 +117,7 @@ class Scheduler:
             running = [name for name, state in self.cache.idle.items() if state.status == "running"]
             await _for_each(self.adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
-        # If a question is still due after a turn, it failed; the next try comes at the usual pace.
+        # What is still due after a turn could not be handled; the next try comes at the usual pace.
         return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:

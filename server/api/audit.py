@@ -115,7 +115,7 @@ class Verification:
         self._problems.extend(self._signatures.check_row(row))
         self._problems.extend(self._grants.check_row(row))
         if head is not None and row.sequence == head[0] and row.hash.hex() != head[1]:
-            self._problems.append(f"row {row.sequence} is not the one of the head that was kept")
+            self._problems.append(f"row {row.sequence} does not have the hash in the head that was kept")
         self._last, self._hash, self._count = row.sequence, row.hash, self._count + 1
         self._note(entry)
         while self._pruned:

@@ -128,7 +128,7 @@ async def _look_again(
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
-    """Return, in a sentence, which process the execution waits for; None if none, or on a store of one machine."""
+    """Return, in a sentence, which process the execution waits for; None if it waits for none, or on a local store."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":
         return None

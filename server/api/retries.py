@@ -24,8 +24,8 @@ async def start_retry(
 ) -> ExecutionState:
     """Start an execution that continues the last one of the thread that `start` names, and return it.
 
-    Without inputs in `start`, those of the last execution stay. With some, the others keep their old values, unless
-    `start` has all or the plan takes other inputs than before. Without a `plan`, that of the last execution runs.
+    Without inputs in `start`, the last execution's inputs stay. Otherwise, inputs not in `start` keep their old values
+    if the plan takes the same inputs as before, unless `start.has_all_inputs`. Without a `plan`, the last plan runs.
 
     Raises:
         NotRetryable: a completed execution needs a `from_step`, something would be done twice, or the thread moved on.
@@ -61,7 +61,7 @@ async def start_retry(
 
 
 def build_moved_error(execution: ExecutionState) -> NotRetryable:
-    """Return the refusal to go on from an execution after which something else has begun."""
+    """Return the refusal to continue an execution after which another one has begun."""
     return NotRetryable(
         f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
         "was continued in the meantime; look at the thread with get_execution before anything is retried",
@@ -137,7 +137,7 @@ def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Ma
 
 
 def find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return `requester`; a missing starter, and for the same plan `is_operator`, are those of `source`.
+    """Return `requester`, with the starter of `source` if it has none. For the same plan, `source` sets `is_operator`.
 
     A plan that a model revised is no longer the operator's.
     """

@@ -1,4 +1,4 @@
-"""The rule that would have let through what a person approved again and again, as text to copy; nothing writes it.
+"""The rule that would have allowed what a person approved again and again, as text to copy; no code installs it.
 
 Only approvals of one tool by people and embedding programs, in the newest executions of one owner, are looked at, so
 the work is bounded however long the audit is. A rule is offered only if everything in which the calls differ can be

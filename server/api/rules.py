@@ -317,7 +317,7 @@ async def _list_calls(
 
 
 def _list_undone(recorded: Sequence[ev.Recorded]) -> set[str]:
-    """Return the ids of the calls at whose last attempt nothing happened."""
+    """Return the ids of the calls whose last attempt failed without an effect."""
     undone: set[str] = set()
     for event in (each.event for each in recorded):
         if isinstance(event, ev.ToolCallIntended):

@@ -42,7 +42,7 @@ async def list_open_suspensions(
     size = 0
     for index, row in enumerate(page.rows):
         if max_bytes is not None:
-            # A server answers other requests here. A command, which sets no limit, may have no event loop.
+            # Let the server answer other requests. A command sets no limit, and may have no event loop.
             await anyio.lowlevel.checkpoint()
         try:
             execution = await find(row.execution_id)

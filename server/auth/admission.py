@@ -1,7 +1,7 @@
-"""Lets requests in: at which addresses the server may listen, for which of its names, and with which tokens.
+"""Decides which requests get in: at which addresses, under which of the server's names, and with which tokens.
 
 A loopback address needs nothing. Any other address needs authentication and a list of the names under which clients
-reach the server; without both the server does not start. A proxy does TLS; bind to loopback behind it if possible.
+reach the server; without both the server does not start. TLS needs a proxy; listen on loopback behind it if possible.
 Requests for other names are refused (DNS rebinding, cross-site requests). While the server is open to all, a request
 needs no token; otherwise it passes for as long as its token is valid.
 
@@ -28,19 +28,19 @@ from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.settings import HttpSettings, is_loopback
 
 WATCH_S = 5.0
-"""Seconds between checks whether a token has ended while its request is still being answered."""
+"""Seconds between checks of a token, which may end while its request is still being answered."""
 logger = logging.getLogger(__name__)
 FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 METADATA = "/.well-known/"
-"""Public documents without effect, which browsers may read from any origin."""
+"""Below it are public, read-only documents, which web pages of any origin may read."""
 
 
 class AdmissionMiddleware:
     """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
 
-    An answer whose token ends while it is sent, such as an open stream, ends too. What the request started goes on.
+    If a token ends while an answer is sent, such as an open stream, the answer ends. What the request started goes on.
     While the store fails, no token can be checked, and the answer is 503 with an error of the protocol, without an id.
     """
 
@@ -220,7 +220,7 @@ def check_network(settings: HttpSettings, host: str, *, trusts_caller: bool, acc
 
 
 def needs_token(settings: HttpSettings, host: str, *, has_tokens: bool, may_use: bool) -> bool:
-    """Return whether requests need a token. Revoked tokens count, so revoking the last one opens nothing.
+    """Return whether requests need a token. Revoked tokens count: revoking the last one does not open the server.
 
     Raises:
         UsageError: requests need a token, and nobody can have one.

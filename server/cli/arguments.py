@@ -78,7 +78,7 @@ def split_pairs(pairs: Sequence[str], option: str = "--arg", *, is_unique: bool 
 
 
 def read_value(text: str) -> JsonValue:
-    """Return the text read as JSON, or the text itself if it is not JSON. Raises `LimitExceeded`: nested too deeply."""
+    """Return the text read as JSON, or unchanged if it is not JSON. Raises `LimitExceeded` if nested too deeply."""
     try:
         return read_json(text)
     except InvalidArguments:

@@ -2,7 +2,7 @@
 
 If a program reads standard output, only the protocol of `serve` or the one document of `--json` may go there. But tools
 are the operator's code: tools and what they import may print, write to descriptor 1, or start programs that do. After
-`keep`, all such output goes to standard error; `finish` restores `sys.stdout` only if that was not descriptor 1.
+`keep`, all such output goes to standard error; `finish` restores `sys.stdout` only if it was not descriptor 1.
 """
 
 import json

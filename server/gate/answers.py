@@ -1,4 +1,4 @@
-"""The answers to a gated call that the host reads: the server's own result, or a text as an error result.
+"""What the host reads in answer to a gated call: the server's own result, or a text as an error result.
 
 A tool with an output schema may return only a result that fits the schema, or an error. The text says what happens
 without the model, and what the model should do. A status in JSON would make a model poll instead.
@@ -49,8 +49,8 @@ def ask_to_wait(name: str, where: str) -> Result:
 
 def say_still_running(name: str) -> Result:
     return build_text(
-        f"{name} may run, and has not ended yet. It goes on by itself. To get the result, call it again with the same "
-        "arguments; that does not run it again."
+        f"{name} is allowed to run, and has not ended yet. It goes on by itself. To get the result, call it again with "
+        "the same arguments; that does not run it again."
     )
 
 

@@ -119,7 +119,7 @@ class Session:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the id of the request that the message names, or the newest call's; None for answers and new tools."""
+        """Return the id of the named request, else of the newest call; None for an answer or a change of the tools."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -141,7 +141,7 @@ class SharedHost:
         self._host: Host
         self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
-        """By id on the connection to the server: the request as the client sent it, and the stream of its messages."""
+        """Each request as the client sent it, and the stream of its messages, by its id on this server connection."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the connection to the server open until there has been no request for `SHARED_IDLE_S`."""

@@ -1,7 +1,7 @@
 """The servers in the files of hosts: which of them run behind the gate, and the change that puts them there.
 
 A change replaces the program of an entry and puts words before its arguments. The last of these words is the old
-program as it was written, so that the change can be undone byte for byte. The new text is read again before it counts.
+program as it was written, so that the change can be undone byte for byte. The new text is parsed again and compared.
 
 Sources: those of `planwarden.server.cli.hosts`, and https://code.claude.com/docs/en/mcp#mcp-installation-scopes.
 """
@@ -154,7 +154,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
             yield command.start, command.stop, gate[0]
         if args is not None:
             first = _skip(text, args)
-            # The space tells `remove` that the list was there before, and empty.
+            # The space tells `remove` that the list was there before and was empty.
             yield (args, args, f" {words}") if text[first : first + 1] == "]" else (first, first, f"{words}, ")
         elif command is not None:
             yield command.stop, command.stop, f"{self._begin_list(text)}{words}]"
@@ -273,14 +273,14 @@ def _read_entry(name: str, entry: object) -> HostServer:
     if any(members.get(key) for key in _ADDRESSES) and not members.get("command"):
         secret = any(members.get(key) for key in ("headers", "http_headers", "env_http_headers", "oauth"))
         secret = secret or any("token" in key or "auth" in key for key in members)
-        return HostServer(name=name, problem="it has an address" + (" and a login of its host" if secret else ""))
+        return HostServer(name=name, problem="it has an address" + (", and its host logs in there" if secret else ""))
     command, args = members.get("command"), members.get("args", [])
     first = cast("list[object]", command) if isinstance(command, list) else [command]
     items = cast("list[object]", args) if isinstance(args, list) else [None]
     items = [*first, *([] if isinstance(command, list) else items)]
     words = tuple(item for item in items if isinstance(item, str))
     if not words or len(words) != len(items) or not words[0]:
-        return HostServer(name=name, problem="it has no command that is a text with a list of arguments")
+        return HostServer(name=name, problem="it has no command, or an argument that is not text")
     own, problem = _count_own_words(words), ""
     if not own and (not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable() or not name.strip(" -")):
         problem = f"its name does not have 1 to {MAX_NAME_CHARS} printable characters"

@@ -66,7 +66,7 @@ async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerato
 
 
 async def _record_server(config: ServerConfig, warden: Warden) -> None:
-    """Store in the home how to reach the server. Raises `UsageError`: a gate to another server runs under its name."""
+    """Store in the home how to reach the server. Raises `UsageError`: another server's gate already has that name."""
     home = warden.settings.home
     other = await anyio.to_thread.run_sync(describe_other_server, home, config)
     living = await RunningGates(warden.service.store).list_living() if other is not None else ()
@@ -80,7 +80,7 @@ async def _record_server(config: ServerConfig, warden: Warden) -> None:
 
 @asynccontextmanager
 async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
-    """Announce the gate to other processes while the block runs. Empty `server`: all servers of planwarden.json."""
+    """Announce the gate to other processes while the block runs. An empty `server` means all of planwarden.json."""
     running = RunningGates(service.store)
     await running.open(service.owner, server)
     try:

@@ -140,7 +140,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
     async def write(line: bytes) -> None:
         async with write_lock:
             if not await anyio.to_thread.run_sync(_write, wire, line):
-                # The host is gone: never return, so that nothing counts as read. The end of the input ends the gate.
+                # The host is gone: never return, so that no line counts as written. The end of the input ends the gate.
                 await anyio.sleep_forever()
 
     async with anyio.create_task_group() as tasks:

@@ -107,7 +107,7 @@ def build_call(
     """Return the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
     if host_name not in GUARDED_HOSTS:
         names = ", ".join(GUARDED_HOSTS)
-        raise InvalidArguments(f"there is no guarded host {str(host_name)[:64]!r}; they are {names}")
+        raise InvalidArguments(f"there is no guarded host {str(host_name)[:64]!r}; the guarded hosts are {names}")
     if not isinstance(tool, str) or not _TOOL.fullmatch(tool):
         raise InvalidArguments(f"the host named a tool {str(tool)[:64]!r}, which is not a usable name")
     if isinstance(arguments, str):
@@ -121,7 +121,7 @@ def build_call(
     json_arguments = cast("dict[str, JsonValue]", arguments)
     _check_values(json_arguments)
     if not _is_text(json.dumps([json_arguments, folder], ensure_ascii=False)):
-        raise InvalidArguments("the call has half of a surrogate pair, which nobody can be shown")
+        raise InvalidArguments("the call has half of a surrogate pair, which cannot be shown to a person")
     session_id = session if isinstance(session, str) and _is_text(session) else ""
     call = GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, json_arguments, folder, session_id)
     if len(call.folder) > MAX_FOLDER_CHARS:

@@ -268,7 +268,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         is_background |= "backgroundTaskId" in response
         is_background |= "\nCommand moved to background" in str(response.get("llmContent", ""))[:200]
     executions = _EXECUTION.findall(str(response)) if call.tool.startswith(call.host.own_prefix) else []
-    # If there are different ids, one is in a text that a model wrote.
+    # If the ids differ, one comes from a text that a model wrote.
     execution = "" if not executions else executions[0] if len({*executions}) == 1 else "several"
     return RecordedCall(
         tool=call.name,
@@ -287,7 +287,7 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
 
 
 def _read_call(host: str, event: dict[str, JsonValue]) -> tuple[GuardedCall, bool]:
-    """Return the call, and whether it has all its arguments. If nobody could judge them, keep only plain values.
+    """Return the call, and whether it has all its arguments. If they cannot be judged, keep only plain values.
 
     Raises as `read_event` if it is unclear which tool was called, or where.
     """
@@ -431,7 +431,7 @@ def _list_reasons(owed: Sequence[OwedPromise]) -> str:
 
 
 def _build_question(session: HostSession, owed: Sequence[OwedPromise]) -> GuardedCall:
-    """Return the stop as a call, for a question. Stops of one session that lack the same promises are identical."""
+    """Return the stop as a call, for a question. Stops of one session that owe the same promises are identical."""
     missing = "; ".join(f"no `{describe_pattern(each.promise.requires)}` has succeeded" for each in owed)
     arguments: dict[str, JsonValue] = {
         "done_without": _list_names(owed),

@@ -119,7 +119,7 @@ class HostGuard:
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return the execution's verdict on the call; None if it has none, or if an earlier call used its release."""
+        """Return the execution's verdict on the call; None if it has none, or if an earlier call took its pass."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)

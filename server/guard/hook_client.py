@@ -89,7 +89,7 @@ def find_record(home: str, host: str, session: str) -> str:
 
 
 def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
-    """Write down what a host says about a call that it made, and return the answer to its hook, also after an error."""
+    """Write down what a host says about a call that it made, and return the answer to its hook, even after an error."""
     call = cast("dict[str, Any]", json.loads(event))
     session = call.get("session_id")
     if not isinstance(session, str) or not session:

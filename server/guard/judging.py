@@ -34,7 +34,7 @@ RELEASING: frozenset[ev.Assurance] = frozenset({"human", "signed", "second", "em
 
 
 class Judge(msgspec.Struct, frozen=True):
-    """Judges calls by the operator's policy and the places of files."""
+    """Judges calls by the operator's policy and by the paths that they name."""
 
     policy: Policy
     home: Path
@@ -65,7 +65,7 @@ class Judge(msgspec.Struct, frozen=True):
 
     def _is_plan(self, name: str) -> bool:
         plan = None if self.library is None else self.library.look_now().get(name)
-        # A model may write files in other folders than the home's. In some hosts a plan `other_run` has the name of
+        # A model may write files in folders other than the home's. In some hosts a plan `other_run` has the name of
         # the tool `run` of a server `planwarden_other`.
         return plan is not None and (plan.source == HOME or "_" not in name)
 

@@ -70,7 +70,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
         listener = await anyio.create_unix_listener(path, mode=0o600)
     # The path is too long, or the file system or the operating system has no such sockets.
     except (OSError, ValueError, NotImplementedError, AttributeError) as error:
-        logger.info("hooks start without a server: %s", error)
+        logger.info("hooks judge calls without this server: %s", error)
         yield
         return
 

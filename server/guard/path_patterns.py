@@ -111,7 +111,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return what the braces expand to. If too much, return a text with quotes (JSON) as is, else raise `TooMuch`."""
+    """Return what the braces expand to. Beyond the limit, return text with quotes (JSON) as is, or raise `TooMuch`."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

@@ -32,7 +32,7 @@ PORT = 8766
 NEXT_PORTS = range(PORT + 1, PORT + 20)
 """The ports to try in this order when the wanted port is taken; after them, any free port will do."""
 PATIENCE_S = 3.0
-"""How long a port may stay busy after its process has ended; later, another program must have taken the port."""
+"""How long a port may stay busy after its process has ended; after that, another program must have taken it."""
 MAX_RECORD_BYTES = 1_000
 HOSTS = ("localhost", "127.0.0.1")
 BACKLOG = 64

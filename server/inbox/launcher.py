@@ -1,4 +1,4 @@
-"""Lets all processes of a home that have no port of their own share one inbox.
+"""Lets the processes of a home share one inbox, except those that have a port of their own.
 
 Until a question first needs a person, no process of the home listens or imports the pages. From then on, even after a
 restart, one process serves the inbox (see `inbox_port.py`), and every other process checks once a second whether it has
@@ -57,7 +57,7 @@ class InboxLauncher:
         return self._service.inbox_url
 
     async def stand_by(self) -> None:
-        """Serve the inbox as soon as no other process does, if this process wants it or the home has had one."""
+        """Once this process needs the inbox, or the home has had one, serve it whenever no other process does."""
         while True:
             if self._is_wanted or self._place.is_known:
                 self._look()
@@ -136,7 +136,7 @@ class InboxLauncher:
             await pages.serve_inbox(self._settings, self._service, listening, self.record_activity)
         # Whatever fails here must not end the server.
         except Exception:
-            logger.exception("the inbox ended; another process opens it again, or this one")
+            logger.exception("the inbox ended; this process or another one opens it again")
         finally:
             self._is_serving = False
             self.leave()

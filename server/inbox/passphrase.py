@@ -1,8 +1,8 @@
 """The optional passphrase of the inbox: a secret that a person needs in addition to a one-time code.
 
-What is stored is one line, `PARAMETERS:SALT:HASH` with salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
+Only a hash is stored: one line `PARAMETERS:SALT:HASH`, salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
 With SQLite the line is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, and all
-inboxes ask for that passphrase, with or without the setting, which then only demands that a passphrase is stored.
+inboxes ask for the passphrase even without this setting, which then only demands that there is a hash.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Passphrase(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, data: bytes) -> "Passphrase | None":
-        """Read the stored line; None when the data is not such a line."""
+        """Return the hash that the stored line holds; None if the data is not such a line."""
         try:
             parameters, salt, derived = data.decode("ascii").strip().rsplit(":", 2)
             value = cls(bytes.fromhex(salt), bytes.fromhex(derived))
@@ -94,7 +94,7 @@ class InboxPassphrase:
         await self._secrets.replace(PASSPHRASE, line.encode())
 
     async def forget(self) -> bool:
-        """Ask for no passphrase from now on; False if nobody was asked for one before.
+        """Delete the stored hash, so that nobody is asked for a passphrase. Return False if there was none.
 
         Raises:
             UsageError: the settings demand a passphrase.

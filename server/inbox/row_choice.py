@@ -2,8 +2,8 @@
 
 A page shows some of the rows, each with its exact call, what became of the call, and inputs to edit it. The server
 keeps nothing between two pages: what was chosen on other pages travels in hidden fields of the form, and counts only
-when the form is sent with a decision. So choosing works without script, and nothing that was typed reaches an address
-or the log before somebody decides.
+when the form is sent with a decision. So the page works without JavaScript, and nothing that was typed reaches an
+address or the log before somebody decides.
 """
 
 import json
@@ -25,11 +25,11 @@ from planwarden.server.views.fields import Field, format_ranges, read_number, re
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
-"""The most fields on a page: browsers send each field, and perhaps another field that says to leave it out."""
+"""The most fields on a page. For some of them browsers also send a second field, which leaves the first out."""
 MAX_PAGE_CHARS = 96 * 1024
 """The limit for all arguments on a page as JSON; the form of the page sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
-"""The limit for all edited rows: encoded for a form, they and one page stay below the size limit of a body."""
+"""The limit for all edited rows, so that they and one page, encoded as a form, stay below the limit of a body."""
 MAX_FAULTS = 5
 MAX_COLUMNS = 12
 """The most columns of a table; rows with more arguments list them one below the other."""
@@ -48,7 +48,7 @@ class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
     opened: frozenset[int] = frozenset()
     """The pages that were shown so far."""
     filled: Mapping[int, FilledForm] = msgspec.field(default_factory=dict[int, FilledForm])
-    """What was typed into rows that do not fit their tools, with the faults of single fields."""
+    """What was typed into rows whose arguments do not fit their tools, with the faults of single fields."""
     faults: Mapping[int, str] = msgspec.field(default_factory=dict[int, str])
     """Why a row as a whole does not fit its tool, escaped."""
 
@@ -107,7 +107,7 @@ def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbo
 def read_choice(
     request: InboxRequest, rows: Sequence[CoveredCall], tools: Toolbox, pages: Sequence[range]
 ) -> RowChoice:
-    """Return what the form says, including its faults; raises `BadForm` for a form that no page of ours sends."""
+    """Return what the form says, including its faults. Raises `BadForm` if it is malformed or its edits too large."""
     page = read_page_number(request.form_value("shown"), len(pages))
     page_rows = pages[page]
     left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))
@@ -208,7 +208,7 @@ def read_page_number(text: str, count: int) -> int:
 
 
 def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequence[range]) -> Values:
-    """Return the current page of rows, counted from 1 as people count, and what was chosen on all pages."""
+    """Return the current page of rows, with numbers that start at 1, and what was chosen on all pages."""
     covers, page = card.question.covers, pages[choice.page]
     fields = list_row_fields(covers, page, tools) if card.decision is None else {}
     rows: list[Values] = []
@@ -246,7 +246,7 @@ def build_rows_view(card: Card, tools: Toolbox, choice: RowChoice, pages: Sequen
 def _list_columns(calls: Sequence[CardCall]) -> list[Values]:
     """Return each argument of the rows once, with the origins of its values if all rows have the same origins.
 
-    Empty if a table would be too wide.
+    Return an empty list if a table would be too wide.
     """
     cells: dict[str, list[Argument]] = {}
     for call in calls:

@@ -1,7 +1,7 @@
 """Access to the inbox: one-time codes that never pass through MCP, and the sessions that they open.
 
 A link holds 256 random bits. A typed code holds 60 bits, and a lockout protects it. Both expire within minutes, using
-either code voids both, and the store holds only hashes. Codes and sessions do not separate programs of one
+either code voids both, and the store holds only hashes. Codes and sessions do not keep out other programs of the same
 operating-system user, and cookies are not hidden from other servers on the same loopback address: browsers send cookies
 to every port of a host (https://www.rfc-editor.org/rfc/rfc6265#section-8.5).
 """
@@ -218,7 +218,7 @@ def _hash(use: str, text: str) -> str:
 
 
 def _normalize_code(text: str) -> str:
-    """Return a typed code without dashes and lookalikes; strip and cut other text, such as a link's code."""
+    """Return a typed code without dashes, its lookalikes replaced; strip and cut other text, such as a link's code."""
     code = text.strip()[:256]
     plain = code.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)

@@ -1,4 +1,4 @@
-"""Runs a web server with a health check; when its task is cancelled, the server shuts down in order, as on a signal."""
+"""Runs a web server with a health check; when its task is cancelled, it shuts down gracefully, as on a signal."""
 
 import socket
 from collections.abc import Generator, Sequence
@@ -36,7 +36,7 @@ async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socke
     stopped = anyio.Event()
     for listener in sockets:
         # Without this option the second part of an answer waits up to 40 ms for the client. Connections inherit it.
-        # asyncio sets it only on sockets that name their protocol, and those of `socket.create_server` do not.
+        # asyncio sets it only on sockets that name their protocol; `socket.create_server` makes none of these.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def run() -> None:

@@ -2,9 +2,9 @@
 
 Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
 cuts each line at the terminal's width minus six columns. So the facts must fit on `MAX_FACT_LINES` lines of
-`LINE_CELLS` columns. If they do not, there is no compact message and the question does not become a form. All further
-text is on one last line, so that there are never more than `MAX_LINES`. A line that continues the one before begins
-with a bar, so that text from outside never begins a line. The same question always has the same message.
+`LINE_CELLS` columns. If they do not, there is no compact message and the question does not become a form. The last
+line takes all text that is left, so that there are never more than `MAX_LINES`. A line that continues the one before
+begins with a bar, so that text from outside never begins a line. The same question always has the same message.
 """
 
 import unicodedata
@@ -33,8 +33,8 @@ def build_compact_message(card: Card) -> str | None:
     """Return facts and the agent's words on at most `MAX_LINES` lines; None when the facts do not fit.
 
     Words that repeat an argument are not written again, because the argument is a fact. When planwarden itself asks
-    whether calls may run, the words decide nothing: they may run past the visible end of the last line, and then their
-    length precedes them. In every other question the person decides about the words, so they must fit too.
+    whether calls may run, the decision is not about the words: they may run past the visible end of the last line,
+    and then their length precedes them. In any other question the person decides about the words, so they must fit.
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"
@@ -115,7 +115,7 @@ def _format_arguments(card: Card) -> list[str]:
 def _format_covered_calls(card: Card) -> list[str]:
     """Return every call that the decision releases, here or at another agent; the first entry begins with a count."""
     if card.plan is not None:
-        # A form cannot cover the calls of a plan; the page and the terminal can.
+        # A person can approve the calls together with the plan only on the page or in the terminal.
         return []
     covered = card.covered or card.rows
     calls = list(map(_format_call, covered or card.released))
@@ -183,6 +183,6 @@ def _find_line_end(text: str, cells: int, *, at_spaces: bool) -> int:
 
 def _count_cells(character: str) -> int:
     if unicodedata.category(character) == "Cf":
-        # All of this category are escaped except the marks that isolate right-to-left words; those have no width.
+        # Characters of this category are escaped, except the marks around right-to-left words, which have no width.
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -89,7 +89,7 @@ Elicitation = ElicitationForm | ElicitationLink
 
 
 class QuestionReference(msgspec.Struct, frozen=True, rename="camel"):
-    """What the sealed request state says of the question that the client showed."""
+    """What the sealed request state says about the question that the client showed."""
 
     suspension_id: str
     digest: str
@@ -295,7 +295,7 @@ def find_usable_modes(context: AnyContext) -> frozenset[Mode]:
 
 
 def read_reference(context: AnyContext) -> QuestionReference | None:
-    """Return the question that an earlier call asked, answered or not, as this call's request state says; or None."""
+    """Return the question that this call's request state names, whether answered or not; None if it names none."""
     try:
         return msgspec.json.decode(context.request_state or "", type=QuestionReference)
     except msgspec.DecodeError:
@@ -306,7 +306,7 @@ def read_reference(context: AnyContext) -> QuestionReference | None:
 def read_answer(context: AnyContext) -> Answer | None:
     """Return this call's answer to the question that an earlier call returned; None if it has none.
 
-    A client that does not declare the mode in the state cannot have shown the question: then also return None.
+    Also return None if the client does not declare the mode in the state: it cannot have shown the question.
     """
     reference, result = read_reference(context), (context.input_responses or {}).get(RESPONSE_KEY)
     if reference is None or not isinstance(result, ElicitResult):
@@ -317,8 +317,8 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Ask, and return the answer. Since protocol `INPUT_REQUIRED_SINCE`, return instead the result with which the call
-    asks. Return None when the client failed or another channel decided."""
+    """Ask, and return the answer. From protocol `INPUT_REQUIRED_SINCE` on, return instead a result that makes the
+    client ask. Return None when the client failed or another channel decided."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):
         request, state = ElicitRequest(params=elicitation), msgspec.json.encode(reference).decode()

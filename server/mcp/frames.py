@@ -1,4 +1,4 @@
-"""Limits the size of a message before it is parsed: its bytes and, because a value costs more than a byte, its values.
+"""Limits the size of a message before it is parsed, in bytes and, because a value costs more than a byte, in values.
 
 The answer to a request that exceeds a limit is an error with the request's id, and the connection stays open. The id is
 read without parsing, from the beginning or the end of the message, where clients write it.
@@ -70,7 +70,7 @@ def has_too_many_values(message: bytes) -> bool:
 
 
 class StandardInput:
-    """The lines of standard input. While it is open, descriptor 0 is empty for all others, even for child processes."""
+    """The lines of standard input. While it is open, all other code, even child processes, finds descriptor 0 empty."""
 
     def __init__(self) -> None:
         self.send: Callable[[SessionMessage], Awaitable[None]] | None = None
@@ -85,7 +85,7 @@ class StandardInput:
                 null = os.open(os.devnull, os.O_RDONLY)
                 os.dup2(null, 0)
                 os.close(null)
-                # Not closed with the stream, because a thread may still read from it when the server has ended.
+                # `closefd=False`, because a thread may still read the descriptor when the server has ended.
                 self._stream = open(self._own_descriptor, "rb", closefd=False)
         return self
 

@@ -142,7 +142,7 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Return the open question. Raises the same error if it is unknown or foreign (one query each) or answered."""
+    """Return the open question. Raises the same error for any other id; unknown and foreign ids cost one query each."""
     row = await service.store.find_suspension(name)
     if row is not None and row.principal == principal:
         view, is_open = await service.read_question(row.thread_id, name, principal=principal)

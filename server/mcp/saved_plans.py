@@ -33,7 +33,7 @@ MAX_ARGUMENT_DESCRIPTION_CHARS = 200
 
 
 def list_in_description(tool: Tool, plans: Sequence[SavedPlan]) -> Tool:
-    """Return the entry of `run_plan` in `tools/list`, with the saved plans as far as there is space for them."""
+    """Return the entry of `run_plan` in `tools/list`, with as many saved plans as there is space for."""
     entries = [_describe_plan(plan) for plan in plans]
     if not entries:
         return tool

@@ -1,7 +1,7 @@
 """Saved plans as Agent Skills, through the extension `io.modelcontextprotocol/skills`: one folder for each plan.
 
 `SKILL.md` says how to call `run_plan`, and `references/inputs.json` has the whole schema of the inputs, if there are
-any. No line of `SKILL.md` begins with a plan's own text. In the front matter it is JSON, so it cannot break out.
+any. No line of `SKILL.md` begins with a plan's own text. In the front matter such text is JSON, so it cannot break out.
 
 Source: https://github.com/modelcontextprotocol/ext-skills/blob/main/specification/stable/skills.mdx (SEP-2640).
 """

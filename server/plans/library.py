@@ -191,7 +191,7 @@ class _Search:
         try:
             stamp = stamp_of(path.stat())
         except OSError:
-            # The attempt to read the file, below, says what is wrong.
+            # `read_plan_file`, below, fails too and says what is wrong.
             stamp = None
         self._bytes_left -= 0 if stamp is None else min(stamp[2], MAX_FILE_BYTES)
         if self._bytes_left < 0:
@@ -240,7 +240,7 @@ def _list_files(folder: Path) -> tuple[dict[str, list[Path]], list[PlanFault]]:
 
 def _add_file(files: dict[str, list[Path]], faults: list[PlanFault], path: Path) -> None:
     if not is_plan_name(path.stem):
-        reason = f"a plan is called by letters, digits, - and _, at most {MAX_NAME_CHARS} of them"
+        reason = f"a plan's name has at most {MAX_NAME_CHARS} characters: letters, digits, - and _"
         faults.append(PlanFault(path.stem, path, reason))
     elif path.stem not in files and len(files) >= MAX_FILES:
         faults.append(PlanFault(path.stem, path, f"the folder has {MAX_FILES} plans already, which is the limit"))

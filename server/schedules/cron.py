@@ -87,7 +87,7 @@ def find_zone(timezone: str) -> tzinfo:
     try:
         if len(timezone) <= MAX_ZONE_CHARS:
             return ZoneInfo(timezone)
-    # A name may lead out of the database, to a folder of it, or to a file that is not a zone.
+    # A name may lead out of the database, to one of its folders, or to a file that is not a zone.
     except (ZoneInfoNotFoundError, ValueError, OSError):
         pass
     zones = available_timezones()

@@ -80,7 +80,7 @@ class ScheduleBook:
         if request.plan not in plans:
             hint = did_you_mean(request.plan, plans) or f"; there are {', '.join([*plans][:20]) or 'none'}"
             raise UnknownPlan(f"there is no saved plan {request.plan[:MAX_NAME_CHARS]!r}{hint}")
-        # Only to refuse inputs that no run could take; each run fills in the defaults that its plan has at that time.
+        # This is only a check; each run fills in the defaults that its plan has at that time.
         fill_inputs(plans[request.plan].inputs, request.inputs)
         schedule = copy_fields(
             PlanSchedule,

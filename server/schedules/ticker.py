@@ -5,8 +5,8 @@ of the execution, and the record of the start. The decision is conditional on th
 a key that only this tick has. So at most one execution is started, by the process that comes first. If that process is
 killed in between, another process goes on from the row.
 
-Pure functions compute the next state of a schedule, and so what becomes of a tick. `decide` lets it start
-(`starting_at`), wait (`queued`), or end without a run; `settle` records what the start led to. Each state is stored
+Pure functions compute the next state of a schedule and of its ticks. `decide` lets a tick start (`starting_at`), wait
+(`queued`), or end without a run; `settle` records what the start led to. Each state is stored
 before anybody acts on it. If the record of a start was lost, the key of the tick finds the run.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 JUMP_S = 1.0
-"""The step back between two looks beyond which the clock counts as set back."""
+"""If the clock goes back by more than this between two looks, it counts as set back."""
 PATIENCE_S = 5.0
 """How long a refused start is tried again, because another process may have the plan or the tools."""
 STARTS = 32
@@ -42,7 +42,7 @@ SHOWN_CHARS = 8
 LATE_S = 60.0
 """The delay beyond which a tick is missed even if a process ran: the clock jumped, or the process was suspended."""
 OTHERS_S = 10.0
-"""The time after a tick in which a process that began later lets others record that the tick was missed."""
+"""A process that began after a tick records a miss only this much later: another process may still start the tick."""
 MAX_QUEUED = 100
 
 
@@ -94,7 +94,7 @@ class ScheduleTicker:
             await self.look_with(tasks)
 
     async def look_with(self, tasks: TaskGroup) -> None:
-        """Look once, and do what is due in `tasks`; a schedule that is still being worked on is left out."""
+        """Look once, and let `tasks` do what is due; leave out each schedule that a task still works on."""
         now = self._store.clock.now()
         if self._present_since is None or now < self._last_look - JUMP_S:
             # A process that begins does not know whether the clock was set back while no process ran.

@@ -35,7 +35,7 @@ def is_timely(message_id: str, timestamp: str, now: float) -> bool:
 
 
 def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
-    """Return, in constant time, whether one of the first `MAX_SIGNATURES` blank-separated signatures is right."""
+    """Return, in constant time, whether one of the first `MAX_SIGNATURES` signatures, split at spaces, is right."""
     expected = sign_message(key, message_id, timestamp, body).encode()
     values = signatures.split(" ")[:MAX_SIGNATURES]
     return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0

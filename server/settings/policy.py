@@ -33,7 +33,7 @@ NOT_ALLOWED = "the operator does not allow it"
 
 FOLDER = "cwd"
 CHANGING_FOLDER = ("cd", "chdir", "pushd", "popd")
-"""Commands that change the folder, so that later commands run where a rule on `cwd` does not see."""
+"""Commands that change the folder, so that later commands run in a folder that a rule on `cwd` does not see."""
 PERSON = Requirement("dangerous", "human")
 UNREAD = "the call has something that a rule cannot see through, so a person is asked"
 OAUTH_CHANNEL = "oauth"
@@ -193,7 +193,7 @@ def _limit_host_call(
         return firmest
     if not spelled or not inner.is_whole:
         return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
-    # An asking rule applies to what a wrapper runs only if it comes before the rule that allows the wrapper.
+    # A rule that asks applies to what a wrapper runs only if it comes before the rule that allows the wrapper.
     last = max(each.rule.number if each.rule is not None else 0 for each in spelled)
     behind = (each for each in loose if each.needs is not None and each.rule is not None and each.rule.number < last)
     asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)

@@ -65,7 +65,7 @@ async def load_request_state_key(store: SecretStore) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise StoreError(
-            f"{store.locate(STATE_KEY)} is not a planwarden key; delete it, and open forms have to be asked again"
+            f"{store.locate(STATE_KEY)} is not a planwarden key; delete it, and forms that are open now are asked again"
         )
     return key
 

@@ -275,7 +275,7 @@ def _check_may_add(usable: tuple[SigningKey, ...], keys_here: tuple[SigningKey, 
         raise LimitExceeded(f"you have {len(usable)} keys, the limit is {MAX_KEYS}")
     if usable and not keys_here:
         raise UsageError(
-            f"to add a key, sign with one that you have, but yours work only at {usable[0].rp_id}; "
+            f"a new key needs a signature by a key of yours, but yours work only at {usable[0].rp_id}; "
             "`planwarden key revoke` in a terminal removes them"
         )
 

@@ -56,7 +56,7 @@ class ExecutionSpans:
     """Opens and ends the spans of executions and steps as events are committed, and opens the spans of jobs."""
 
     def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
-        """Take as `model` the name of the model in the settings."""
+        """`model` is the name of the model in the settings."""
         self._tracer = tracer
         self._model = build_model_attributes(model)
         self._records_arguments = record_arguments

@@ -2,9 +2,9 @@
 
 This module is imported only when the operator or an embedding program configures telemetry; otherwise the engine
 only makes one `is None` check per transaction and per call. The process that commits an event counts it, so each
-is counted once. Attributes of counters hold no ids or tool names, so no client or server can choose their values.
+event counts once. Attributes of counters hold no ids or tool names, so no client or server can choose their values.
 
-Of what people and models wrote, OTLP export sends only ids, names and, with `record_arguments`, arguments of calls.
+OTLP export sends nothing that people or models wrote, except ids, names and, with `record_arguments`, arguments.
 OpenTelemetry's SDK reads keys, time-outs, certificates, compression, samplers, limits and intervals from its variables:
 https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/.
 """

@@ -161,7 +161,7 @@ def build_own_call(
 def list_covered(execution: ExecutionState, question: Question, note: Callable[[str], ToolNote]) -> Iterator[CardCall]:
     """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan says.
 
-    Only rows of loops have ids of calls, and those calls may not exist yet, so each row is compared with planned calls.
+    Only a row of a loop has the id of its call, and that call may not exist yet: compare each row with planned calls.
     """
     for row in question.covers:
         state = execution.steps.get(row.step_id)

@@ -31,7 +31,7 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 
 def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
-    """Return a view as camelCase JSON without null fields or empty lists; `lists` keeps its own required lists."""
+    """Return a view as camelCase JSON without null fields or empty lists; `lists` keeps the view's required lists."""
     return cast("dict[str, JsonValue]", _encode(view, is_short=True, lists=lists))
 
 

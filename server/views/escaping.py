@@ -257,10 +257,10 @@ def shorten_id(text: str) -> str:
 
 
 def complete_id(beginning: str, ids: Collection[str], kind: str = "id") -> str:
-    """Return the id that begins with `beginning`; `beginning` itself if it is a whole id, or if no id begins so.
+    """Return the id that begins with `beginning`; `beginning` itself if it is a whole id, or if no id begins with it.
 
     Raises:
-        UsageError: several ids begin so.
+        UsageError: several ids begin with it.
     """
     matching = [name for name in ids if beginning and name.startswith(beginning)]
     if len(matching) > 1 and beginning not in matching:

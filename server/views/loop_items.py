@@ -1,4 +1,4 @@
-"""How far a loop is, and what became of its items, page by page, because a loop may have 10,000 items."""
+"""How far along a loop is, and what became of its items; they come in pages, as a loop may have 10,000 of them."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ MAX_PAGE_BYTES = 1024 * 1024
 
 
 class LoopItems(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a loop is, in numbers of items."""
+    """How far along a loop is, in numbers of items."""
 
     total: int
     """Items in the loop's list."""
@@ -45,7 +45,7 @@ class LoopItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_items(state: StepState, following: int | None) -> LoopItems:
-    """Return how far the loop is; `following` is the first item whose result is not in the same view."""
+    """Return how far along the loop is; `following` is the first item whose result the view leaves out."""
     ends = [{call.status for call in state.list_item_calls(index)} for index in range(len(state.items or ()))]
     return LoopItems(
         total=len(ends),

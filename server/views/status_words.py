@@ -93,7 +93,7 @@ WORDS: Mapping[Kind, Mapping[str, Words]] = {
     },
     "step": _STEPS,
     "call": _CALLS,
-    # A rejected row was left out of the answer to its question; nobody rejected that row by itself.
+    # A row is `rejected` if the answer to its question left it out; nobody rejected the row by itself.
     "row": {**_CALLS, "rejected": Words("left out", "rejected")},
     "item": {**_CALLS, "pending": _STEPS["pending"], "skipped": _STEPS["skipped"]},
     "question": {

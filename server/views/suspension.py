@@ -19,7 +19,7 @@ from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
 CardSource = tuple[ExecutionState, SuspensionState, Definitions | None]
 Program = Callable[[], str]
-"""Returns the beginning of a terminal command. A function, because comparing a home to the default takes an import."""
+"""Returns the beginning of a terminal command. A function, because comparing a home to the default needs an import."""
 
 
 def name_program() -> str:
@@ -176,7 +176,7 @@ def build_suspension_view(
 ) -> Suspension:
     """Return a suspension with everything needed to answer it. The command that answers begins with `program()`.
 
-    `tools` may be None if the view shows no tools. With `max_rows`, the view has at most so many of the question's
+    `tools` may be None if the view shows no tools. With `max_rows`, the view has at most that many of the question's
     rows; if there are more, it also has the count of all.
     """
     question = suspension.question

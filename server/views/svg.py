@@ -99,7 +99,7 @@ def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
 
 @cache
 def read_rules(name: str = "graph.css") -> str:
-    """Return a style sheet, by default the one of every graph. It sets no font or colours; `graph_alone.css` does."""
+    """Return a style sheet, by default that of every graph. It sets no font or colours; `graph_alone.css` does."""
     return files("planwarden.server.views").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ No commit can span two databases, so the target is marked as unfinished until th
     (end)              marked      is used
 
 During the move nobody else uses either store, and at no time can both be used. After a move that broke off, the same
-command starts again: it removes the marks, empties the target, and copies everything as it is by then.
+command starts again: it removes the marks, empties the target, and copies everything anew.
 """
 
 import hashlib
@@ -92,7 +92,7 @@ def _open_side(location: StoreLocation) -> Generator[StoreSide]:
 
 
 def _prepare(old: StoreSide, new: StoreSide) -> None:
-    """Undo what this move left when it was interrupted. Raises `StoreError` if another move marked a store, or the
+    """Undo what an interrupted run of this move left. Raises `StoreError` if another move marked a store, or the
     target holds anything else."""
     moved, unfinished = old.read_mark(), new.read_mark()
     if moved is not None:

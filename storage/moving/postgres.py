@@ -54,14 +54,14 @@ class PostgresSide(StoreSide):
         with self._translating():
             self._connection = connect(self._url)
             try:
-                # Before the lock of migrations: if both sides of the move are this database, the other side holds it.
+                # Do this before taking `MIGRATING`, which the other side holds if both sides are this database.
                 self._take_alone()
                 is_marked = read_mark(self._connection) is not None
                 self._connection.execute("COMMIT")
                 if not is_marked:
                     migrate(self._connection, self._url)
                 self._take_alone()
-                # A process that opens the store from now on waits here, and then finds the mark.
+                # A process that opens the store from now on waits for this lock, and then finds the mark.
                 self._connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATING,))
                 self._connection.execute(f"LOCK TABLE {', '.join(_NAMES)} IN SHARE ROW EXCLUSIVE MODE".encode())
                 if not is_marked:

@@ -40,7 +40,7 @@ OLDEST = 14
 CONNECT_S = 10
 """Seconds to connect, shared by all servers that a URL names; each gets at least 2."""
 SILENT_S = 30.0
-"""A server that owes an answer and sends nothing for so many seconds counts as gone."""
+"""A server that owes an answer and sends nothing for this many seconds counts as gone."""
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors of a connection that broke or could not be made; whether its last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
@@ -188,7 +188,7 @@ def migrate(connection: Connection, url: str) -> None:
 
     Raises:
         StoreError: the database is too old, read-only, another application's, a newer planwarden's, marked by
-            `planwarden move`, or has a log that can go on but does not replay. It is left as it was.
+            `planwarden move`, or has an execution that can go on but does not replay. It is left as it was.
     """
     version = connection.info.server_version // 10_000
     if version < OLDEST:

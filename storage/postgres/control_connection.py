@@ -42,9 +42,9 @@ MAX_SEALED = 5_000
 
 
 def seal(connection: Connection) -> None:
-    """Give the rows of the audit that were committed before the call their numbers and their hashes.
+    """Number and hash the rows of the audit that were committed before the call.
 
-    If several processes do so at once, only one of them seals each row. Transactions do not chain their own rows,
+    If several processes seal at once, only one of them seals each row. Transactions do not chain their own rows,
     because all commits of all processes would then queue. The price: for half a second, a row is not tamper-evident.
     Raises `StoreError` when a row is damaged; that row and those of the same batch then stay unsealed.
     """
@@ -222,7 +222,7 @@ class Control:
         self._try_locks(connection)
 
     def _try_locks(self, connection: Connection) -> None:
-        """Try each missing lock, never wait: a check of liveness takes it briefly, and another store may hold it."""
+        """Try each missing lock without waiting: a check of liveness may hold it briefly, or another store has it."""
         for owner in tuple(self._unlocked):
             if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
                 self._unlocked.discard(owner)
@@ -250,8 +250,8 @@ class Control:
         self._pause(PAUSE_S)
 
     def _pause(self, pause_s: float, *descriptors: int) -> None:
-        """Pause; return early if a descriptor has something to read, on `stop`, and on a new owner: even after a
-        failure, it does no harm to try again at once."""
+        """Pause, but return early on `stop`, for a new owner, or if a descriptor has something to read. Even after a
+        failure, trying again at once does no harm."""
         # `select.select` refuses descriptors from 1,024 on, which a process with many clients has.
         poll = select.poll()
         for descriptor in (self._wake_read, *descriptors):

@@ -1,4 +1,4 @@
-"""Which executions other processes committed to, by their hints; now and then all, because hints can be lost."""
+"""Collects hints about what other processes changed; now and then it names everything, because hints can be lost."""
 
 import asyncio
 import threading

@@ -43,7 +43,7 @@ class PostgresReader:
             return []
         return await self.use(lambda connection: run(connection, name, parameters).fetchall())
 
-    # Every read runs on a thread, so a long one needs nothing else.
+    # Every read runs on a thread, so a long one needs no other way.
     fetch_long = fetch
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:

@@ -37,7 +37,7 @@ from planwarden.storage.sql.store import COUNTED, SqlStore
 GONE_S = 1.5
 """A process counts as dead when its lock has been free for this many seconds."""
 RESTARTED_S = 12.0
-"""Replaces `GONE_S` if the database may have lost the lock: more than a living process needs to take it again."""
+"""Replaces `GONE_S` if the database may have lost the lock: a living process takes the lock again sooner than this."""
 
 
 class LockLiveness:

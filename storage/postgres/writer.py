@@ -53,7 +53,7 @@ Operation = Callable[[PostgresTransaction], Result]
 
 MAX_GROUP = 256
 MAX_GROUP_CHARS = 4 * 1024 * 1024
-"""A group whose appends have so many characters gets no more requests."""
+"""A group whose appends have this many characters gets no more requests."""
 PATIENCE_S = 20.0
 """Seconds during which a request is tried again while the database cannot be reached."""
 TRIES = 5

@@ -60,7 +60,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def locks(self) -> list[str]:
-        """The names to lock, for what may have no row to lock, so that other appends that want the same thing wait."""
+        """The names to lock where there may be no row to lock, so that other appends that want the same thing wait."""
         names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
         principal, start = self.append.execution.principal, self.append.start
         if start is not None and start.key is not None:
@@ -195,7 +195,7 @@ class _Inquiry:
 
 
 def _ask(transaction: SqlTransaction, prepared: PreparedAppend, now: float | None) -> list[Condition]:
-    """Return all conditions but those of the execution's own row, in the order in which they are checked."""
+    """Send the lookups; return all conditions except those of the execution's own row, in the order of their checks."""
     append, execute = prepared.append, transaction.execute
     execution, start = append.execution, append.start
     conditions: list[Condition] = [

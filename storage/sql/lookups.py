@@ -141,7 +141,7 @@ def _describe_foreign(cursor: str) -> InvalidArguments:
 
 
 def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
-    """Return the page; a row beyond `limit` means a further page. `totals` is empty if a parameter had a NUL."""
+    """Return the page; a row beyond `limit` means a further page. `totals` is empty if no row can hold a parameter."""
     suspensions = tuple(map(read_suspension, rows[:limit]))
     total = int(totals[0][0]) if totals else 0
     return SuspensionRowPage(suspensions, total, suspensions[-1].suspension_id if len(rows) > limit else None)

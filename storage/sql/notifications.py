@@ -85,7 +85,7 @@ class NotificationQueue:
         )
 
     async def sweep(self, channels: Collection[str], before: float) -> int:
-        """Give up due notifications from before `before` to channels not in `channels`; return their number."""
+        """Give up due notifications older than `before`, for channels not in `channels`; return their number."""
 
         def end(transaction: SqlTransaction) -> int:
             now = self._clock.now()

@@ -107,7 +107,7 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
 
 
 def read_audit_row(row: tuple[Any, ...], noun: str = "row") -> AuditRow:
-    """Return a row as stored, without checking its hash, which reveals whether the content was changed.
+    """Return a row as stored. Do not check its hash, which would reveal whether the content was changed.
 
     Raises `StoreError` when the row is damaged; the message calls it `noun`.
     """

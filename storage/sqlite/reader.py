@@ -185,7 +185,7 @@ class DirectReader:
 
     def close_now(self) -> None:
         """Close the connection, and refuse later reads."""
-        # The last connection to close moves the log, which is a write. If others hold the lock, ours is not the last.
+        # The last connection to close writes the log into the database. If others hold the lock, ours is not the last.
         path = self._path.with_name(self._path.name + ".lock")
         with suppress(StoreError), closing(WriteLock(path)) as lock, lock.held_if_free() as is_free:
             if is_free:

@@ -143,7 +143,7 @@ class Writer:
             self._wake(True)
         elif self._using.acquire(blocking=False):
             self._commit_here(loop)
-        # Otherwise, the user of the connection looks for requests when that use is over.
+        # Otherwise, the thread or loop that uses the connection looks for requests when it is done.
 
     def _commit_here(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit the waiting requests on the loop's thread, or leave them to the writer's own thread."""
@@ -222,7 +222,7 @@ class Writer:
                 if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection moves the log: a write. If the lock stays taken, the next opener moves the log.
+        # Closing the last connection writes the log into the database. If the lock stays taken, the next opener does.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -363,7 +363,7 @@ class MemoryWriter:
 
 
 def _estimate_pages(rows: int) -> int:
-    """Estimate how many pages of the log a transaction takes that changed `rows` rows; err on the high side.
+    """Estimate how many pages of the log a transaction that changed `rows` rows takes; err on the high side.
 
     A row alone takes up to three, with its indexes. Rows of a group share pages; indexes over random ids do not.
     """

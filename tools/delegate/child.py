@@ -45,7 +45,7 @@ class DelegatedGoal(BaseModel):
     is_whole: bool = True
     """Whether the question was shown in full; only then can it be approved here."""
     refused: bool = False
-    """Whether the agent did not accept an approval from here."""
+    """Whether the agent refused an approval from here."""
     failures: int = 0
     """How many times in a row the agent could not be reached."""
 

@@ -36,7 +36,7 @@ MAX_QUESTIONS = 16
 MAX_STATE_CHARS = 64 * 1024
 MAX_ERROR_CHARS = 1_000
 START_SHARE = 0.9
-"""The share of a call's time limit that the wait for the server's start may use. If the whole limit ended that wait, we
+"""The share of a call's time limit that the wait for the server's start may use. If that wait used the whole limit, we
 could not report that nothing was sent."""
 RETRY_PAUSE_S = 0.1
 """The pause before a call is sent again because its answer has no question, only a state to send back."""
@@ -127,7 +127,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         call = self.connection.calls.take(hold_id)
         if call is None:
             raise self._unknown_outcome(
-                "asked a question and waited; the process that held the call ended, or is another one"
+                "asked a question and waited; the process that held the call ended, or is not this one"
             )
         if call.elicitation is not None:
             call.reply(call.elicitation.answer(decision))

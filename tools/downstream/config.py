@@ -85,7 +85,7 @@ class ServerConfig:
     command: str | None = None
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables added to those that the server inherits: all of this process if it is gated, otherwise the few
+    """Variables added to those that the server inherits: all of this process's if `is_gated`, otherwise the few
     that every child process gets. They may hold keys, so `repr` leaves them out."""
     cwd: Path | None = None
     url: str | None = field(default=None, repr=False)

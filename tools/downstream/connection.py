@@ -38,7 +38,7 @@ DEBOUNCE_S = 0.2
 RELIST_S = 0.6
 """The shortest wait between listings, however often the server says that its tools changed."""
 STABLE_S = 30.0
-"""How long a connection must have lasted for the count of failures to start again after its loss."""
+"""After the loss of a connection that lasted longer than this, the count of failures starts again."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 60.0
 """The wait before a start after one failure, and after many in a row."""
 RESUBSCRIBE_S = 5.0
@@ -273,7 +273,7 @@ class ServerConnection:
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as subscription:
-                    # The server did not report changes before the subscription.
+                    # Before the subscription, the server reported no changes, even if there were some.
                     self.request_listing()
                     async for _ in subscription:
                         self.request_listing()

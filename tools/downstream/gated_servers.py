@@ -55,7 +55,7 @@ def choose_name(command: Sequence[str]) -> str:
         words = [each for each in words[1:] if not each.startswith("-") and Path(each).name not in passed_over] or words
     name = re.sub(r"@[^@/]*$", "", words[0]) if not words[0].startswith("@") else words[0].rsplit("@", 1)[0] or words[0]
     slug = build_slug(Path(name).stem or "server")[:MAX_NAME_CHARS]
-    # Tools of these sources are shown as planwarden's own, or as the operator's.
+    # Under such a name, its tools would be shown as planwarden's own, or as the operator's.
     return f"server-{slug}" if slug.lower() in RESERVED_SOURCES else slug
 
 

@@ -126,7 +126,7 @@ class InFlightCalls:
     def hold(self, name: str, call: InFlightCall) -> bool:
         """Hold a call that waits for an answer. Return False when `MAX_HELD` calls already wait."""
         if len(self._held) >= MAX_HELD:
-            # Calls of an earlier connection ended with it, and nobody may ever answer their questions.
+            # Calls of an earlier connection ended with it, and their questions may never be answered.
             waiting = {name: each for name, each in self._held.items() if not each.has_ended or each.result is not None}
             self._held = waiting
         if len(self._held) >= MAX_HELD:
@@ -139,7 +139,7 @@ class InFlightCalls:
         return self._held.pop(name, None)
 
     def cancel_held(self, execution_id: str) -> None:
-        """End the calls of an execution that wait for an answer."""
+        """End those of an execution's calls that wait for an answer."""
         for name in [name for name, call in self._held.items() if call.execution_id == execution_id]:
             self._held.pop(name).scope.cancel()
 

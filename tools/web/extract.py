@@ -105,7 +105,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
 
     def end_extraction(ended: asyncio.Future[tuple[str | None, str]]) -> None:
         free_threads.release()
-        # If nobody waits any more, asyncio must not report an error that nobody looked at.
+        # Look at the error, so that asyncio does not report it after the call stopped waiting.
         _ = ended.cancelled() or ended.exception()
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
@@ -117,7 +117,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
         max_chars = int(cast("float", arguments.get("max_chars", DEFAULT_MAX_CHARS)))
         reply = await fetch(str(arguments["url"]), access, accept=_check_page, headers={"Accept": _ACCEPT})
         await free_threads.acquire()
-        # A thread counts until it ends, whatever ends the wait for it.
+        # A thread counts as busy until it ends, even if the call stops waiting for it.
         extraction = asyncio.get_running_loop().run_in_executor(None, extract_text, reply)
         extraction.add_done_callback(end_extraction)
         ended, _ = await asyncio.wait([extraction], timeout=extraction_s)

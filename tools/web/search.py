@@ -245,7 +245,7 @@ def _check_status(provider: Provider, status: int) -> None:
             reason = f"has used up its plan (HTTP {status}); raise the limit at Tavily"
         case 400 | 422:
             # Brave answers 422 for an invalid key, too.
-            reason = f"refused the request (HTTP {status}); write the query shorter, or check the service's key"
+            reason = f"refused the request (HTTP {status}); shorten the query, or check the service's key"
         case 301 | 302 | 303 | 307 | 308:
             reason = f"answered with a redirect (HTTP {status}); set PLANWARDEN_SEARCH to its final address"
         case _ if status >= 500:

@@ -81,7 +81,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
-    """Yield a rejection of the step for each question about many of its calls that was answered with no."""
+    """Yield a rejection of the step for each question about many of its calls to which the answer was no."""
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:

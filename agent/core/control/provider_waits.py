@@ -25,7 +25,7 @@ def bound_asked_s(asked_s: float | None) -> float | None:
 def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
     """Return the seconds from the last failure to the next attempt; None when the patience is used up.
 
-    The wait is at least as long as the provider asked for, but is cut off when the patience ends, for a last attempt.
+    The wait is at least as long as the provider asked for, but ends with the patience, for one last attempt.
     """
     left_s = outage.since + patience_s - outage.failed_at
     if left_s <= 0:

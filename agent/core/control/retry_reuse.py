@@ -1,6 +1,6 @@
 """Retry and fork: what a new execution takes over from the log of the thread's last one, and what runs again.
 
-A step is taken over if proven complete. Of a step that did not complete, calls that succeeded are taken over. If
+A step is taken over if the log proves it complete. From other steps, the calls that succeeded are taken over. If
 nobody knows whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that
 are still to be made: the confirmation is asked again. If the caller names a step to go on from, that step and
 everything that depends on it runs again.

@@ -65,7 +65,7 @@ def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
 
     Raises:
         InvalidArguments, LimitExceeded: nobody can tell whether it holds.
-        PartsNeeded: as `begin_step`.
+        PartsNeeded: as in `begin_step`.
     """
     try:
         value = _find_bound(condition.value, sources)

@@ -1,5 +1,5 @@
 """The audit of a log: every question to a person, every decision, every call that a grant, a rule or a confirmation let
-through, every call that a rule denied, every run of a saved plan.
+through, every call that a rule denied, every call with a business key, every run of a saved plan.
 
 The rows hold ids, digests, names of tools, and who decided through which channel. They hold no results, and no
 arguments except the values that a rule of the operator looked at. So an operator can keep the rows and pass them on

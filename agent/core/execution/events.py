@@ -4,8 +4,8 @@ Names are past tense. An event says what happened and nothing that can be derive
 result of its calls, an execution's summary is computed from its steps.
 
 An event is stored as a JSON list: its tag, then its fields in the order below. The first letter of a tag says what the
-event is about: Execution, its eXit, Plan, Step, Validation, Model, Tool call, Question. From the first release on a tag
-never changes its meaning, and a new field goes to the end and has a default; a golden file in the tests holds this.
+event is about: Execution, its eXit, Plan, Step, Validation, Model, Tool call, Question. From the first release on,
+a tag keeps its meaning, and a new field goes to the end and has a default; a golden file in the tests checks this.
 
 Options, calls and other parts of events are here too, before the first event that holds them; the parts of a question
 are in `planwarden.agent.core.execution.question`.
@@ -43,7 +43,7 @@ class Event(StoredStruct):
 
 
 class Options(StoredStruct):
-    """How one execution runs. At its creation, a call's options override the thread's, and these the server's."""
+    """How one execution runs. At its creation, a call's options override the thread's, which override the server's."""
 
     max_iterations: int = 5
     """Model replies per step, enforcement not counted."""
@@ -110,7 +110,7 @@ class ThreadEffect(StoredStruct):
     summary: str
     """The beginning of its arguments as JSON."""
     is_unknown: bool = False
-    """Whether it is unknown if the call happened."""
+    """Whether nobody knows if the call happened."""
     is_approved: bool = False
     """Whether a person was asked and let the call run."""
 
@@ -326,7 +326,7 @@ class ModelFailed(Event, tag="MF"):
 
 
 class BudgetShare(StoredStruct):
-    """What a call takes of a rule's budget when the rule lets it pass."""
+    """What a call takes from a rule's budget when the rule lets it pass."""
 
     budget: str
     """Digest that identifies one budget of one rule."""
@@ -362,7 +362,7 @@ class ToolCallIntended(Event, tag="TI"):
     rule: MatchedRule | None = None
     """The rule that let it through."""
     shares: tuple[BudgetShare, ...] = ()
-    """What the call takes of the rule's budgets; the store counts it in the same transaction."""
+    """What the call takes from the rule's budgets; the store counts it in the same transaction."""
     once: OnceKey | None = None
     """The key that the store keeps for this call from the same transaction on."""
 
@@ -428,7 +428,7 @@ class CallReportedLate(Event, tag="TL"):
 
 
 class CallRehearsed(Event, tag="TH"):
-    """A rehearsal reached a call that it does not make. The event has exactly what would have run, and its needs.
+    """A rehearsal reached a call that it does not make. The event has the call exactly as it would have run.
 
     Nothing was dispatched, and nobody was asked.
     """

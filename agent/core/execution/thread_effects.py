@@ -19,9 +19,9 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
 MAX_EFFECTS = 1_000
-"""The most effects of its thread that an execution knows; those that a person let run are kept before all others."""
+"""The most effects that an execution knows of its thread; those that a person let run are kept before all others."""
 MAX_SUMMARIES = 100
-"""The most effects whose arguments can be shown, the newest; older effects keep only a digest of their arguments."""
+"""The number of newest effects whose arguments can be shown; older ones keep only a digest of their arguments."""
 MAX_SHOWN_CHARS = 80
 """The most characters of an effect's arguments to show."""
 MAX_TOLD = 5

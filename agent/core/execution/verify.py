@@ -1,4 +1,4 @@
-"""Finds the required tools of a step that no call has proven yet; `control/decide.py` uses this to complete steps.
+"""Finds the tools that a step requires and no call has proven yet; `control/decide.py` uses this to complete steps.
 
 Only recorded, successful results count, over the whole history of the step. A model's words about a tool do not count.
 Names and rules are those of the Tool-Aware Execution Framework (TAEF), described in docs/concepts.md.
@@ -40,7 +40,7 @@ def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool
 
 
 def find_missing_result(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the id of the first step whose result this step takes and only a real run can produce, or None."""
+    """Return the id of the first step whose result this step takes but only a real run can produce, or None."""
     unknown = (name for name in state.needs if is_unknown_in_rehearsal(execution, execution.steps[name]))
     return next((name for name in unknown if needs_result(state.step, name)), None)
 

@@ -39,8 +39,8 @@ def find_inputs_faults(schema: dict[str, JsonValue]) -> Iterator[str]:
 def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, JsonValue] | None) -> dict[str, JsonValue]:
     """Return the inputs of a run, with the schema's defaults filled in; empty for a plan that takes no inputs.
 
-    `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless its
-    `additionalProperties` allows it.
+    `parse_plan` has already checked `schema`. An input that the schema does not declare is refused, unless the
+    schema's `additionalProperties` allows it.
 
     Some clients send null for an absent input and JSON as text; both are undone where the input's schema refuses them.
 

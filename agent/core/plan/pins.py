@@ -1,4 +1,4 @@
-"""Pins: the tool definitions that a plan was accepted with, and the difference between two definitions in words.
+"""Pins, which identify the tool definitions that a plan was accepted with, and how two definitions differ, in words.
 
 When a tool changes after somebody relied on it, planwarden asks again and shows the difference. A pin is the beginning
 of a definition's digest. Pins are stored without tool names: names and whole digests would take ten times the space.

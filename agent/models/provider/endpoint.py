@@ -19,7 +19,7 @@ Keys come from the variables that the providers' own clients read (`ANTHROPIC_AP
 * `PLANWARDEN_MODEL_TIMEOUT_S`: seconds that one request may take; default 120.
 
 No `repr` and no message contains the key. Nothing here checks that the model exists: only the provider knows, and if
-it does not exist, the first prompt fails.
+the name is wrong, the first prompt fails.
 """
 
 from collections.abc import Mapping

@@ -35,7 +35,7 @@ class AttemptFailed(Exception):
         is_outage: bool | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        """A transient failure is an outage, unless `is_outage` says otherwise."""
+        """Count a transient failure as an outage, unless `is_outage` says otherwise."""
         super().__init__(sentence)
         self.sentence = sentence
         self.is_transient = is_transient

@@ -57,7 +57,7 @@ def _describe_change(grant: Grant, step: GrantedStep, versions: Mapping[str, str
 
 
 def list_notes(home: Home, book: RuleBook) -> list[str]:
-    """Return sentences about rules that may say something that the operator did not mean."""
+    """Return sentences about rules that the operator may not have meant as written."""
     tools = {definition.name: definition for definition in home.tools.definitions()}
     servers = tuple(f"{config.slug}_" for config in home.settings.servers.configs)
     return list(list_rule_notes(book, tools, servers))
@@ -83,7 +83,7 @@ def check_guard(settings: Settings) -> HealthCheck:
     ]
     facts: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
     if not statuses:
-        text = "no host is guarded; `planwarden guard install HOST` lets one ask before it acts itself"
+        text = "no host is guarded; `planwarden guard install HOST` makes one ask before it acts"
         return HealthCheck("guard", "off", text, facts)
     broken = [text for status in statuses for text in _list_problems(status)]
     names = ", ".join(GUARDED_HOSTS[status.host].label for status in statuses)

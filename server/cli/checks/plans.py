@@ -130,7 +130,7 @@ def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tup
 
 
 def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:
-    # Imported here, because this module imports the SDK, which most checks do not need.
+    # Imported here, because `saved_plans` imports the SDK, which most checks do not need.
     from planwarden.server.mcp.saved_plans import find_prompt_clash, find_skill_clash, find_tool_clash
 
     for plan in plans:

@@ -60,7 +60,7 @@ def _cancel(session: CliSession, arguments: Namespace) -> int:
         return DONE if execution.status == "cancelled" else FAILED
     effects = _find_effects(execution, session.home.tools)
     if effects and session.terminal.can_ask:
-        session.terminal.say(f"These steps have had an effect, and cancelling does not undo it: {join_names(effects)}.")
+        session.terminal.say(f"These steps may have acted, and cancelling does not undo it: {join_names(effects)}.")
         if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
             session.terminal.say("Nothing was cancelled.")
             return FAILED

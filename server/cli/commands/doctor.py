@@ -255,7 +255,7 @@ def _check_notify(settings: Settings) -> HealthCheck:
 
 
 def _check_stalls(settings: Settings) -> HealthCheck | None:
-    """Say whether the event loop of a server of this home has stalled; None if none has."""
+    """Return a check if the event loop of a server of this home has stalled; otherwise None."""
     stalls = read_stalls(settings.home)
     if stalls is None:
         return None

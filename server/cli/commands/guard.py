@@ -53,7 +53,7 @@ AFTERWARDS: dict[HostName, str] = {
     "codex": "Start Codex, open `/hooks` and trust the hook with `t`: until then Codex skips it without a word.",
     "gemini": "Start Gemini CLI again.",
     "opencode": "Start opencode again.",
-    "cursor": "Start Cursor again. It was never run with planwarden: check that a call is really blocked.",
+    "cursor": "Start Cursor again. It has never been run with planwarden: check that a call is really blocked.",
 }
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 The authorization server redirects the browser to an address of this machine. The command listens there while it runs.
 Each time it sends the browser to log in, it accepts one redirect, with the `state` that it sent. A login needs a
-terminal, so that a person starts it and not a plan.
+terminal, so that a person starts it, and never a plan.
 """
 
 import hmac

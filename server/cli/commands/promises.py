@@ -102,7 +102,7 @@ def trust_folder(arguments: Namespace) -> int:
     """Show the promises of the working directory, and store their text if the person at the terminal agrees."""
     terminal = build_terminal(arguments)
     if not terminal.can_ask:
-        raise UsageError("only a person at a terminal trusts a folder")
+        raise UsageError("only a person at a terminal can trust a folder")
     folder = str(Path.cwd())
     text = read_folder_file(folder)
     for promise in read_promises(text, PROMISES_FILE):

@@ -1,6 +1,6 @@
 """Tools of your own. Plans call them by name; the schema of the arguments comes from the signature.
 
-`planwarden tools` lists them. Programs that are running read this file when they start again.
+`planwarden tools` lists them. A running program sees changes to this file only after a restart.
 """
 
 import shutil

@@ -141,7 +141,7 @@ def edit_arguments(
 def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
     """Return the arguments as the person edited them; None if they typed nothing usable.
 
-    Without an editor, each argument has a prompt. The first prompt also takes all as JSON, unless it is for an object.
+    Without an editor, each argument has a prompt. Unless the first is for an object, it also takes all of them as JSON.
     """
     if _find_editor() is not None or not arguments:
         return edit_json(terminal, arguments)

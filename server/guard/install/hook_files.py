@@ -29,7 +29,7 @@ from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
 HOST_LIMIT_S = 60
-"""How long a host waits for a hook, where the host then blocks the call or the hook only reports what was done."""
+"""How long a host waits for a hook that only reports, or for one whose silence makes the host block the call."""
 ENDLESS_S = 86_400
 """How long Codex and Gemini CLI wait for a hook before they run the call anyway; the hook ends long before that."""
 SHELL_LIMIT_S = 30
@@ -37,7 +37,7 @@ SHELL_LIMIT_S = 30
 SERVER = "planwarden"
 PLUGIN_FILE = "planwarden-guard.js"
 FLOOR = ("bash", "edit", "webfetch")
-"""Permissions of opencode that are set to ask unless they have a setting, in case the plugin cannot be loaded."""
+"""Permissions of opencode that are set to `ask` if they are not set yet, in case the plugin cannot be loaded."""
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 _CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
 """The pattern of the line in planwarden.toml that the shell searches for."""
@@ -219,7 +219,7 @@ def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
 
 
 def build_done_entry(host: HostName, event: str, program: tuple[str, ...]) -> JsonValue:
-    """Return the entry of a hook that reports what the host did. A failure of planwarden blocks at most a stop, once,
+    """Return the entry of a hook that reports what the host did. A failure of planwarden can block only a stop, once,
     and only with `[guard] stop = "closed"`; the shell blocks the stop if planwarden was killed or took too long."""
     limit = ("timeout", "-s", "KILL", str(SHELL_LIMIT_S)) if shutil.which("timeout") else ()
     words = shlex.join((*limit, *program, "guard", "hook", host))
@@ -300,7 +300,7 @@ def _add_to_toml(text: str, program: tuple[str, ...]) -> str:
     added = {keys: hooks[keys[-1]].pop() for keys in entries}
     after["hooks"] = {event: items for event, items in hooks.items() if items}
     if added != entries or {**after, "hooks": after["hooks"] or None} != {**before, "hooks": before.get("hooks")}:
-        raise InvalidArguments("it is written in a way that nothing can be added to")
+        raise InvalidArguments("it is written in a way that planwarden cannot add to")
     return changed
 
 

@@ -69,7 +69,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
         raise InvalidArguments(f"{'.'.join(path)!r} is not what a host expects there")
     changed = _insert(text, node, remaining, [item] if remaining else item)
     if read_json_text(changed).value != _add_to_value(read_json_text(text).value, path, item):
-        raise InvalidArguments("it is written in a way that nothing can be added to")
+        raise InvalidArguments("it is written in a way that planwarden cannot add to")
     return changed
 
 
@@ -119,7 +119,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _is_from_before(container: JsonNode) -> bool:
-    """Return whether the container was there before `_insert`, as the missing blank before its first member shows."""
+    """Return whether the container was there before `_insert`: then no blank precedes its first member."""
     return container.children[0][1] == container.start + 1
 
 

@@ -47,8 +47,8 @@ READS: Mapping[HostName, str] = {
     "cursor": "Read",
 }
 UNKNOWN: Mapping[HostName, str] = {
-    "claude-code": "Claude Code before 2.1.295 ignores onFailure; `claude --version` says which one it is. "
-    "`claude --bare` skips it",
+    "claude-code": "Claude Code before 2.1.295 ignores onFailure; `claude --version` says which one you have. "
+    "`claude --bare` skips the hook",
     "codex": "whether Codex trusts the hook: until a person trusts it with `t` in `/hooks`, Codex skips it silently",
     "gemini": "whether the folder is trusted: in an untrusted one Gemini CLI skips the hooks of the project",
     "opencode": "whether opencode loads the plugin: it ignores one that it cannot load, and then only its own "
@@ -136,7 +136,7 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     of_folder_settings = (folder / ".claude" / name for name in ("settings.json", "settings.local.json"))
     for file in (settings / "settings.json", *of_folder_settings):
         if _read_value(file, "disableAllHooks") is True:
-            return f"{file} has disableAllHooks, so Claude Code asks nobody; a person removes that"
+            return f"{file} has disableAllHooks, so Claude Code asks nobody; a person has to remove it"
     own = (Path(config) if config else home) / ".claude.json"
     entry = _read_value(own, "mcpServers", SERVER)
     of_folder = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
@@ -172,7 +172,7 @@ def _find_switch(host: HostName, file: HookFile, environment: Mapping[str, str],
         switches = (_find_gemini_switch(folder / "settings.json") for folder in folders)
     else:
         return ""
-    return next((f"{switch}, so {host} asks nobody; a person removes that" for switch in switches if switch), "")
+    return next((f"{switch}, so {host} asks nobody; a person has to remove it" for switch in switches if switch), "")
 
 
 def _find_codex_switch(path: Path, file: HookFile) -> str:

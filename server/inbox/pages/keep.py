@@ -1,7 +1,7 @@
 """The page on which a person keeps the plan of a finished run as a saved plan, as `planwarden plans keep` does.
 
 It is the only page that writes a plan, and it writes exactly the file that it showed. If the choices in the form give
-another file, the page shows that file and writes nothing. A model has no session here.
+another file, the page shows that file and writes nothing. A model cannot use the page: it has no session.
 """
 
 import re
@@ -38,7 +38,7 @@ from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.escaping import ValueView, capitalize, escape_text
 
 OTHER_FILE = (
-    "You changed something since this page showed the file. It shows the file as it is now; nothing was written."
+    "You changed something since this page showed the file. It now shows the changed file; nothing was written."
 )
 
 
@@ -54,7 +54,7 @@ class _Draft(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def is_kept(self, catalogue: PlanCatalogue) -> bool:
-        """Return whether a saved plan has this name and content already, perhaps from the same form sent before."""
+        """Return whether a saved plan already has this name and content, perhaps because the form was sent twice."""
         saved_plan = catalogue.get(self.name)
         expected = {key: value for key, value in self.document.items() if key != "title"}
         return saved_plan is not None and saved_plan.document == expected and (saved_plan.title or "") == self.title
@@ -104,7 +104,7 @@ async def keep_plan(request: InboxRequest) -> Response:
 
 
 def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, title: str, mark: str) -> _Draft:
-    """Return the file with the inputs whose box has the value `mark`; without a form, each box has an empty value."""
+    """Return the file, with an input for each checkbox whose value is `mark`; without a form, all values are empty."""
     plan = check_keepable(execution)
     proposed = propose_inputs(plan, execution.goal)
     inputs = [entry for number, entry in enumerate(proposed) if request.form_value(f"input.{number}") == mark]
@@ -123,13 +123,13 @@ def _build_draft(request: InboxRequest, execution: ExecutionState, name: str, ti
 
 
 async def _find_keepable(request: InboxRequest) -> ExecutionState:
-    """Return the finished run of the address. Raises `UsageError` if its plan cannot be kept, or if this process cannot
-    write to the person's home."""
+    """Return the finished run that the address names. Raises `UsageError` if its plan cannot be kept, or this process
+    cannot write to the person's home."""
     execution = await find_execution(request)
     check_keepable(execution)
     if request.site.is_shared:
         raise UsageError(
-            "many processes share this database, and their homes are not yours to write to; run `planwarden plans keep "
+            "many processes share this database, and this one cannot write to your home; run `planwarden plans keep "
             f"{execution.thread_id} NAME` where your saved plans are"
         )
     return execution

@@ -27,7 +27,7 @@ from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 PAGE_SIZE = 25
 TITLE_CHARS = 160
 RESULT_CHARS = 200
-LARGE = "large; the page of the call has it"
+LARGE = "large; see the page of the call"
 MAX_OPTIONS = 500
 """The most values that a filter offers; a person can write any other value into the address."""
 MAX_NEXT_RUNS = 3
@@ -76,7 +76,7 @@ async def _show(request: InboxRequest, *, is_gated: bool) -> Response:
             "next_runs": next_runs,
             "wanted": selection,
             "plan": shorten_text(selection["plan"], TITLE_CHARS),
-            # The part of an address that selects the same filter again.
+            # The part of an address that keeps this filter.
             "query": f"{query}&" if query else "",
             "after": after,
             "choices": None if request.is_refresh else await _build_choices(request, selection),
@@ -151,7 +151,7 @@ async def _add_call(request: InboxRequest, row: Values) -> Values:
     return {
         **row,
         **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
-        # With the arguments that ran or will run.
+        # Show the arguments that ran or will run.
         "call": build_call(note_tool(request.service.tools, call.tool_name), call.arguments or call.proposed),
         "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
         "result": result if call.status == "succeeded" else "",

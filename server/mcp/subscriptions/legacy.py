@@ -1,5 +1,5 @@
-"""Notifies clients of older protocol revisions, over their connection, of changes to the resources that they subscribed
-to, and of changes to lists if they asked for a list.
+"""Tells clients of older protocol revisions, over their connection, when resources that they subscribed to change and,
+if they asked for a list, when lists change.
 
 Clients may also subscribe to resources that planwarden does not change, and get the SDK's events about these. Lists
 change when the file of a saved plan changes. No event announces such a change, so once a client has asked for a list
@@ -66,7 +66,7 @@ def _send_until_closed(ctx: ServiceContext, send: Callable[[], Awaitable[None]],
                     logger.error("%s", error.message)
                 # The outermost loop: a failure must end neither the server nor this client's subscriptions.
                 except Exception:
-                    logger.exception("sending a client's subscribed changes failed; trying again in %s s", RETRY_S)
+                    logger.exception("cannot send a client its subscribed changes; trying again in %s s", RETRY_S)
                 await anyio.sleep(RETRY_S)
 
     def stop() -> None:

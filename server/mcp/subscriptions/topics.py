@@ -199,7 +199,7 @@ class TopicWatcher:
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
-        """Return a fingerprint; None if the suspension is unknown, the engine's (`clock`) or another principal's."""
+        """Return a fingerprint; None for an unknown or foreign suspension, or one that only waits for the clock."""
         row = await self._service.store.find_suspension(suspension_id)
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None

@@ -2,8 +2,8 @@
 
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
-clients can read and cancel it. A task never asks the caller's own model, because such a prompt is neither a form nor
-sampling: if that model has to think, the call returns its ordinary result with the prompt. The same is true if the
+clients can read and cancel it. A task never asks the caller's own model, because the protocol has no request for such
+a prompt: if that model has to think, the call returns its ordinary result with the prompt. The same is true if the
 execution waits for a person whom this client cannot ask; `tasks.state` says what then happens to an open task.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).

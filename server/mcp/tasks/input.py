@@ -8,8 +8,8 @@ hosts close forms by themselves. A link decides nothing, opened or not: the pers
 The protocol allows each key only one answer, so a task never repeats a question that has been answered.
 
 Rows of the audit record which questions were answered without a decision, and for which clients a task is over. They
-are not events of the execution, which continues whatever its tasks said. In the audit they survive restarts, and every
-process with the same store sees them.
+are not events of the execution, because it continues however its task ends. In the audit they survive restarts, and
+every process with the same store sees them.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,9 +1,9 @@
 """The state of a task, which depends on the client that reads it: its capabilities say which questions it can show.
 
-A task belongs to a call, and ends when its execution runs no further. While this client can be asked a question, the
+A task belongs to a call, and ends when its execution cannot go on. While this client can be asked a question, the
 task is `input_required`. If the client cannot be asked the question, if its user left the question undecided, or if
 the question is for the calling model, polling would be in vain. Then the task is `completed`, with the result that the
-call would have without tasks: suspended, who is awaited, and where to answer. The execution stays as it is, and any
+call would have without tasks, which says who is awaited and where to answer. The execution stays suspended, and any
 decision continues it. A task also ends when the budget runs out, although a later call may give a larger budget.
 A task that is over stays over for all clients that can be asked in the same ways, in every process and after restarts;
 `get_execution`, and the calls that continue the execution, show how the execution goes on.
@@ -11,7 +11,7 @@ A task that is over stays over for all clients that can be asked in the same way
 A person who agreed to open the page of a question has `PAGE_S` to decide there; in that time the task is `working`.
 
 The execution is the task and has the same id. A task has fewer states than an execution: every execution that has ended
-or runs no further is `completed`, successful or not, with the result that the call would have returned. `failed` is
+or cannot go on is `completed`, successful or not, with the result that the call would have returned. `failed` is
 for protocol errors, with which our tools never end, and `cancelled` for cancelled executions. An `incomplete` execution
 is `completed` too. A later call can continue it, without a task, because a task that ended does not start again.
 

@@ -190,7 +190,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
 
 
 async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bool) -> CallToolResult:
-    """Count and refuse a call without the nonce, which the model could have made; record an approval as a claim.
+    """Count and refuse a call without the nonce: the model may have made it. Record an approval as a claim.
 
     For a question that is already decided, return the recorded outcome, as every other channel does.
     """
@@ -250,7 +250,7 @@ async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult
 async def _apply_proposal(request: ToolRequest) -> Execution:
     """Record what the model sent, and return the execution. A person's question stays open unless the model rejects it.
 
-    If the model sends no complete decision, do not tell the model how to decide: the person is asked.
+    If the decision is incomplete, do not tell the model what is missing: the person is asked.
     """
     fields: Mapping[str, Any] = request.arguments.get("decision", {})
     decision = Decision(

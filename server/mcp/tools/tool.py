@@ -116,7 +116,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     def wait_s(self) -> float | None:
         """The seconds that the caller waits for the execution; None for the wait in the execution's own options.
 
-        If an earlier call with this key started the execution, its options count, except a wait that this call names.
+        If an earlier call with this key started the execution, that call's wait counts unless this call names one.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))

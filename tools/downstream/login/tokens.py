@@ -108,7 +108,7 @@ class LoginTokenStorage:
     def check_pkce(self) -> None:
         """Raise `ToolError` unless the authorization server says that it supports PKCE with S256.
 
-        https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization: clients must stop otherwise.
+        Otherwise clients must stop (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization).
         Servers of revision 2025-03-26 may publish neither kind of metadata; even so, that revision requires PKCE.
         """
         assert self.provider is not None

@@ -195,7 +195,7 @@ class Child(msgspec.Struct, kw_only=True):
         if not await self._ends_within(GRACE_S):
             self._signal(signal.SIGTERM)
             await self._ends_within(GRACE_S)
-        # This also ends the children of a server that has ended itself.
+        # This also ends the children of a server that has already ended.
         self._signal(signal.SIGKILL)
         await self._ends_within(GRACE_S)
         # Its own children may keep its pipes open.

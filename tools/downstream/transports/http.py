@@ -98,7 +98,7 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
 async def _read_failure(response: httpx2.Response) -> httpx2.Response:
     """Return an answer that has a status of 500 or more: as it is if the server wrote it, or else our error.
 
-    A proxy that answers for the server may write JSON too. Then the server may have carried out the request.
+    A proxy that answers for the server may write JSON too; the server may still have carried out the request.
     """
     body, status = await response.aread(), response.status_code
     try:

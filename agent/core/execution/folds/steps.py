@@ -123,7 +123,7 @@ def apply_intended(execution: ExecutionState, event: ev.ToolCallIntended, at: fl
     )
     is_continued = suspension is not None and (suspension.question.asker or suspension.question.kind == "wait")
     if not (is_continued and call.status == "decided"):
-        # A call that continues, after an answer to its server or agent or after its tool's wait, is not counted again.
+        # A call that continues after an answer to its server or agent, or after its tool's wait, is not counted again.
         changes["usage"] = replace(execution.usage, tool_calls=execution.usage.tool_calls + 1)
     return changes
 

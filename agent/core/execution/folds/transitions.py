@@ -89,7 +89,7 @@ def check_is_reviewed(execution: ExecutionState, event: ev.Event) -> None:
 
 
 def check_is_rehearsal(execution: ExecutionState, event: ev.Event, *, is_rehearsal: bool) -> None:
-    """Raise `IllegalTransition` if the execution is not a rehearsal, or, with `is_rehearsal` False, if it is one."""
+    """Raise `IllegalTransition` unless the execution is a rehearsal or, with `is_rehearsal` False, a real run."""
     if execution.options.rehearse is not is_rehearsal:
         what = "is a rehearsal" if execution.options.rehearse else "is not a rehearsal"
         raise IllegalTransition(f"{type(event).__name__} cannot follow: execution {execution.execution_id!r} {what}")

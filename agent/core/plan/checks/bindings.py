@@ -1,4 +1,4 @@
-"""Finds bindings that can never lead to a value, and values that other languages write in place of a binding.
+"""Finds bindings that can never lead to a value, and expressions of other languages where a binding was meant.
 
 A binding is a fault here only if no run could resolve it. What depends on the run is checked during the run.
 """
@@ -35,7 +35,7 @@ _EXPRESSION = re.compile(
 )
 """Text that consists only of an expression of another language, such as `{{find.id}}`."""
 _BARE = re.compile(r"(steps?\.[\w-]+\.(?:results?|outputs?)\b\S*|[\w-]+\.[\w.-]+\[\d+\][\w.\[\]]*)")
-"""An expression without signs around it, such as `find.rows[0].id`; only a model's, a caller may mean the text."""
+"""An expression without signs around it, like `find.rows[0].id`; only a model's counts: a caller may mean the text."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
 _FIXED = "the value itself, or let a reasoning step compare the two"
 _RESULTS = ("result", "results", "output", "outputs")

@@ -1,4 +1,4 @@
-"""Limits on the faults of a plan that are reported, and checks of its ids, conditions, loops and item calls."""
+"""Limits on how many faults of a plan are reported, and checks of its ids, conditions, loops and item calls."""
 
 import json
 import unicodedata

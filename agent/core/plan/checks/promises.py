@@ -83,7 +83,7 @@ def find_open_confirmations(steps: Sequence[PlanStep], tools: Mapping[str, ToolF
 def _advise(
     by_id: Mapping[str, PlanStep], step: PlanStep, covered: PlanStep, before: set[str], asking: set[str]
 ) -> str | None:
-    """Return how to ask once about the calls of `asking` in the covered step; None if the confirmation already does."""
+    """Return how to ask once about the covered step's calls of tools in `asking`; None if the confirmation does so."""
     calls = tuple(call for call in covered.tool_calls if call.tool_name in asking)
     references = [binding.reference for binding in replace(covered, tool_calls=calls).list_bindings()]
     late = [

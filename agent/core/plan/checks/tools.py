@@ -63,7 +63,7 @@ def list_placeholders(calls: Iterable[WrittenCall], goal_and_inputs: JsonValue) 
 
 
 def describe_absent(name: str, names: Collection[str], unavailable: Mapping[str, str]) -> str:
-    """Return the quoted name of a tool that no plan can have now, and why, or which of `names` was meant."""
+    """Return the quoted name of a tool that plans cannot use now, with the reason or a similar name from `names`."""
     why = unavailable.get(name)
     return f"{name[:MAX_NAME_CHARS]!r}{did_you_mean(name, names) if why is None else f' (not available: {why})'}"
 
