@@ -203,9 +203,9 @@ class Schema:
         if isinstance(value, dict):
             required, properties = self._schema.get("required"), self._schema.get("properties")
             missing = [name for name in required if name not in value] if isinstance(required, list) else []
-            faults += [f"{str(name)[:100]!r} is missing" for name in missing]
+            faults += [f"{str(name)[:100]!r} is a required property" for name in missing]
             if self._schema.get("additionalProperties") is False and isinstance(properties, dict):
-                faults += [f"there is no property {name[:100]!r}" for name in value if name not in properties]
+                faults += [f"{name[:100]!r} was unexpected" for name in value if name not in properties]
         return tuple(faults[:MAX_FAULTS])
 
     def _measure_pattern(self, pattern: str) -> float:

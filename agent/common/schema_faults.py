@@ -70,11 +70,8 @@ def _describe(error: jsonschema_rs.ValidationError, unknown: UnknownParts, schem
         kinds = (branch[0].kind for branch in certain)
         types = dict.fromkeys(name for kind in kinds if isinstance(kind, Kind.Type) for name in kind.types)
         message = f"it is not of type {' or '.join(types)}"
-    elif isinstance(error.kind, Kind.Required):
-        message = f"{error.kind.property[:MAX_MESSAGE_CHARS]!r} is missing"
-    elif isinstance(error.kind, Kind.AdditionalProperties):
-        unexpected = [repr(name[:64]) for name in error.kind.unexpected[:_MAX_NAMES]]
-        message = f"there is no property {', '.join(unexpected)}{_name_properties(error, schema)}"
+    elif error.kind.name == "additionalProperties":
+        message += _name_properties(error, schema)
     elif isinstance(error.kind, Kind.Format):
         message += _FORMAT_EXAMPLES.get(error.kind.format, "")
     yield f"{where}: {message[:MAX_MESSAGE_CHARS]}" if where else message[:MAX_MESSAGE_CHARS]

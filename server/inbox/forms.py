@@ -192,4 +192,5 @@ def _place_faults(fields: Sequence[Field], problems: Sequence[str]) -> tuple[dic
 
 
 def _is_about(name: str, fault: str) -> bool:
-    return fault.startswith((f"/{name}: ", f"/{name}/")) or fault == f"{name!r} is missing"
+    missing = (f'"{name}" is a required property', f"{name!r} is a required property")
+    return fault.startswith((f"/{name}: ", f"/{name}/")) or fault in missing

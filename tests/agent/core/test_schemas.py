@@ -66,13 +66,13 @@ def test_every_fault_is_named_at_once_with_step_tool_path_and_what_is_wanted() -
         '/kind: "box" is not one of "letter" or "parcel"',
         '/lines/0/bold: "yes" is not of type "boolean"',
         '/to: 5 is not of type "string"',
-        f"there is no property 'subject'; it takes {names}",
+        f"Additional properties are not allowed ('subject' was unexpected); it takes {names}",
     ]
     second = [
         "/amount: 0 is less than the minimum of 1",
         '/box/width: "wide" is not of type "number"',
-        "'to' is missing",
-        "'lines' is missing",
+        '"to" is a required property',
+        '"lines" is a required property',
     ]
     expected = [f"step 'b{n}', send: {fault}" for n, faults in enumerate((first, second)) for fault in faults]
     assert sorted(found) == sorted(expected)
@@ -86,9 +86,9 @@ def test_every_fault_is_named_at_once_with_step_tool_path_and_what_is_wanted() -
         ({"to": BOUND, "lines": [{"text": BOUND}], "box": {"width": BOUND}, "kind": "parcel"}, None),
         ({"to": BOUND, "lines": []}, "/lines: [] has less than 1 item"),
         ({"to": BOUND, "lines": [{"text": BOUND, "bold": 1}]}, '/lines/0/bold: 1 is not of type "boolean"'),
-        ({"to": BOUND, "lines": BOUND, "subject": BOUND}, "there is no property 'subject'"),
+        ({"to": BOUND, "lines": BOUND, "subject": BOUND}, "'subject' was unexpected"),
         ({"to": BOUND, "lines": BOUND, "amount": None}, '/amount: null is not of type "integer"'),
-        ({"to": BOUND, "lines": BOUND, "box": {"label": BOUND}}, "/box: 'width' is missing"),
+        ({"to": BOUND, "lines": BOUND, "box": {"label": BOUND}}, '/box: "width" is a required property'),
         ({"to": BOUND, "lines": {"0": BOUND}}, '/lines: {"0":null} is not of type "array"'),
     ],
 )
@@ -205,7 +205,7 @@ def test_an_object_gets_the_defaults_of_its_schema_wherever_it_is(arguments: Jso
 def test_arguments_that_lack_something_have_every_default_and_those_that_lack_none_stay_as_they_are() -> None:
     bare: Json = {"list": [{}]}
     full: Json = {"list": [FULL_NODE]}
-    assert Schema({**KINDS, "required": ["to"]}).complete(bare) == (full, ("'to' is missing",))
+    assert Schema({**KINDS, "required": ["to"]}).complete(bare) == (full, ('"to" is a required property',))
     assert Schema(KINDS).complete(full)[0] is full
     # Arguments at a gate run as the host sent them.
     assert Schema(KINDS, has_defaults=False).complete(bare)[0] is bare
@@ -363,7 +363,7 @@ JUDGED: list[tuple[Json, JsonValue, str]] = [
     ({"anyOf": [{"maxLength": n} for n in range(1_000)]}, "x" * 200_000, TOO_LARGE),
     ({"items": {"enum": [f"a{n}" for n in range(5_000)]}}, repeat("b", 1_000), '/0: "b" is not one of'),
     # A large value has its first fault described, or which of its keys are missing and too much.
-    (WRITE, {"text": "x" * 2_000_000, "file": "a"}, "'path' is missing|there is no property 'file'"),
+    (WRITE, {"text": "x" * 2_000_000, "file": "a"}, "'path' is a required property|'file' was unexpected"),
     # Ordinary schemas take large values.
     (WRITE, {"path": "a/b.txt", "text": "x" * 2_000_000, "mode": "w"}, ""),
     ({"items": ROW}, repeat({f"column{n}": f"value {n}" for n in range(12)}, 1_000), ""),
@@ -374,7 +374,7 @@ JUDGED: list[tuple[Json, JsonValue, str]] = [
     ({"anyOf": [{"type": "object"}, {"minimum": 0}], "properties": {"a": {"$ref": "#/anyOf/1"}}}, {"a": -1}, "/a: -1"),
     ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, [], "it is not of type string or integer"),
     ({"allOf": [{"properties": {"a": {}}, "additionalProperties": False}]}, {"b": 1}, "; it takes 'a'"),
-    ({"patternProperties": {"^x": {}}, "additionalProperties": False}, {"b": 1}, "there is no property 'b'"),
+    ({"patternProperties": {"^x": {}}, "additionalProperties": False}, {"b": 1}, "('b' was unexpected)"),
     # A pattern that could backtrack is matched in steps of its text.
     ({"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}, {"text": "a" * 200_000 + "!"}, "t"),
 ]

@@ -69,7 +69,7 @@ def test_an_impossible_call_is_refused_and_not_recorded(cli: Cli, tmp_path: Path
         (["d_echo", "--arg", "text"], "is not NAME=VALUE"),
         (["d_echo", "--json-args", "[1]"], "is not a JSON object"),
         (["d_echo", "--json-args", "{"], "not valid JSON"),
-        (["d_echo", "--arg", "wrong=1"], "'text' is missing"),
+        (["d_echo", "--arg", "wrong=1"], '"text" is a required property'),
         (["d_echo", "--arg", f"deep={DEEP}"], "nested"),
         (["d_echo", "--json-args", f'{{"text": {DEEP}}}'], "nested"),
     ):

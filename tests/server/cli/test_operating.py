@@ -220,7 +220,7 @@ def test_plans_questions_and_the_audit_go_on_at_the_other_place_and_back(
     before = cli.main("audit", "verify", "--json").json
     moved = cli.main("move", "--to", url, "--json")
     assert moved.code == 0 and moved.json["auditHead"] == before["head"], moved.err
-    assert moved.json["rows"]["executions"] == 1 and moved.json["rows"]["records"] == 1
+    assert moved.json["rows"]["executions"] == 1 and moved.json["rows"]["records"] > 1
     assert "hidden" not in moved.out + moved.err
 
     assert cli.main("--store", url, "audit", "verify", "--head", before["head"], "--json").json == before

@@ -84,7 +84,7 @@ def test_plans_are_listed_and_shown_with_what_they_take_and_what_cannot_be_used(
 def test_a_saved_plan_runs_by_name_with_its_inputs_and_show_and_audit_say_which_version(cli: Cli) -> None:
     save(cli, "find-ids.yaml")
     refused = cli.main("run", "find-ids")
-    assert refused.code == 2 and "'topic' is missing" in refused.err
+    assert refused.code == 2 and '"topic" is a required property' in refused.err
     confused = cli.main("run", "find-ids", "--inputs", "topic=x")
     assert confused.code == 2 and "'topic=x': No such file or directory; --input takes NAME=VALUE" in confused.err
     inputs = cli.home / "inputs.yaml"

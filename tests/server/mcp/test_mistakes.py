@@ -174,7 +174,7 @@ def _list_steps(table: Table) -> None:
     table.step({**THOUGHT, "requiredTools": ["webSearch"], "colour": "red"}, f"there is no tool {why}")
     table.literals({"text": 5}, "nothing of this has run", "step 'a', note: /text: 5 is not of type \"string\"")
     many = {**STEP, "toolCalls": [{"toolName": "find", "arguments": {"topic": 5, "limits": 2}}]}
-    table.step(many, "/topic: 5 is not", "there is no property 'limits'", "it takes 'topic', 'limit'")
+    table.step(many, "/topic: 5 is not", "'limits' was unexpected", "it takes 'topic', 'limit'")
     table.call("execute_plan", {"steps": [STEP]}, "'steps' (write 'plan.steps')")
     table.call("execute_plan", {"goal": "x"}, "run_goal takes a goal alone")
     # A fence that never ends is not looked for in every way that its lines could be divided.
@@ -318,7 +318,7 @@ def _list_answers(table: Table) -> None:
     used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
     table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
     needs: Arguments = {**PLAN, "inputs": {"properties": {"to": {"type": "string"}}, "required": ["to"]}}
-    words = ("'to' is missing", "give each input a 'default'", "write the values into the steps")
+    words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
     table.answer("plan", needs, AskedAgain(words))
     table.answer("human", {"approved": True}, Refused(("addressed to a person", "planwarden approve")))
     table.call("submit_answer", {**IDS, "answer": note}, "'answer' (write 'content')", stage="step")

@@ -48,7 +48,7 @@ async def test_what_models_get_wrong_is_refused_with_what_is_right(desk: Desk) -
     assert unknown["code"] == "unknown_plan" and "did you mean 'letter'?" in unknown["message"]
     assert unknown["details"] == {"plans": ["letter"]}
     missing = await desk.refused("run_plan", name="letter", inputs={})
-    assert missing["code"] == "invalid_arguments" and "'to' is missing" in missing["message"]
+    assert missing["code"] == "invalid_arguments" and '"to" is a required property' in missing["message"]
     assert missing["details"]["inputs"] == INPUTS
     wrong = await desk.refused("run_plan", plan="letter")
     assert "write 'name'" in wrong["message"]

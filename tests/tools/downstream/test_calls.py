@@ -90,7 +90,7 @@ async def test_results_and_errors_of_tools_arrive_as_they_are_or_are_refused(pla
         with pytest.raises(InvalidPlan, match="/text: 3 is not of type"):
             await run_call(warden, "d_echo", {"text": 3})
         assert "reports an error: the \\u001b[31mdisk is full" in read_error(await run_call(warden, "d_fail"))
-        assert "'said' is missing" in read_error(await run_call(warden, "d_misfit"))
+        assert '"said" is a required property' in read_error(await run_call(warden, "d_misfit"))
         rich = (await run_call(warden, "d_rich")).steps[0].result
         assert isinstance(rich, dict) and isinstance(rich["content"], list)
         kinds = [block["type"] for block in rich["content"] if isinstance(block, dict)]
