@@ -150,8 +150,12 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def person(self, principal: str) -> str:
         return min(self.same_person) if principal in self.same_person else principal
 
-    @cached_property
+    @property
     def policy_digest(self) -> str:
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         facts: dict[str, JsonValue] = {
             "trustCaller": self.trust_caller,
             "critical": self.critical,
