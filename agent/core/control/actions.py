@@ -3,7 +3,7 @@
 An event is a fact that follows from the log, such as the start or the end of a step, and is recorded. `BeginStep`
 judges the conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher.
 `AskModel` sends a prompt to the model. `WaitForModel` waits before a prompt is sent again. `RevisePlan` checks the
-model's patch of the plan. `AskReview` asks a person to approve the plan. `AskReview` asks a person to approve the plan.
+model's patch of the plan. `AskReview` asks a person to approve the plan.
 """
 
 import msgspec
