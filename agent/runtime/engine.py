@@ -6,7 +6,6 @@ request: if a caller stops waiting, the execution continues.
 """
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -379,10 +378,8 @@ class Engine:
             raise UnknownSuspension(f"there is no suspension {suspension_id[:64]!r} in thread {thread_id[:64]!r}")
         return await self.find(row.execution_id)
 
-    async def wait(self, execution: ExecutionState, seconds: float, *, until_answer: bool = False) -> ExecutionState:
+    async def wait(self, execution: ExecutionState, seconds: float) -> ExecutionState:
         """Return the state when the execution stops running, or after `seconds`, whichever comes first.
-
-        With `until_answer`, go on waiting if it waits only for the clock and goes on by itself within these seconds.
 
         Raises:
             StoreError: nothing that the execution does can be stored; see `check_recording`.
@@ -391,15 +388,14 @@ class Engine:
             # Another process may have answered the question at which it stopped here.
             execution = await self.find(execution.execution_id)
         execution = await self._latest(execution)
-        until = self.store.clock.now() + seconds if until_answer else -math.inf
-        if not _goes_on(execution, until):
+        if execution.status != "running":
             return execution
         with anyio.move_on_after(seconds):
             while True:
                 # Watch before reading the state again, so that no commit is missed between the two.
                 watch = self._notifier.watch_stop(execution.execution_id)
                 execution = await self._latest(execution)
-                if not _goes_on(execution, until):
+                if execution.status != "running":
                     return execution
                 await watch.wait()
                 self.check_recording(execution)
@@ -546,11 +542,6 @@ class Engine:
     def _wake_watcher(self, run: Run) -> None:
         goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
         self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
-
-
-def _goes_on(execution: ExecutionState, until: float) -> bool:
-    """Return whether the execution runs, or waits only for the clock and goes on by itself at `until` at the latest."""
-    return execution.status == "running" or (execution.wakes_at is not None and execution.wakes_at <= until)
 
 
 def _was_just_decided(execution: ExecutionState) -> bool:

@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "form": "JSON Schema of the answer, an object; without it the person approves or rejects",
     "suspensionId": "The question",
     "content": "The answer, as the question's `answerSchema` says",
-    "waitSeconds": "How long the call waits, also past a `wait` that ends by then, before it answers `running`; 25",
+    "waitSeconds": "How long the call waits before it answers `running`; 25",
     "decision": "What a person decided, see [decision](#decision)",
     "digest": "The question's `digest` as shown; if it has another by now, nothing is decided (`stale_revision`)",
     "reason": "Why, in words",

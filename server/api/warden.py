@@ -153,7 +153,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Plan for a goal and run the plan; return the execution when it ends or asks, or after `wait_seconds`.
+        """Plan for a goal and run the plan; return the execution when it ends or waits, or after `wait_seconds`.
 
         `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options apply.
         With a `key` of 1 to 200 characters, only the first of the principal's calls starts something: each later one
@@ -433,12 +433,10 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """Return the view once the execution ends or needs an answer, or after `wait_seconds`, `options` or its own."""
+        """Return the view once the execution stops, or after `wait_seconds`, else what `options` say, else its own."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
-        if seconds:
-            execution = await self.service.wait(execution, seconds, until_answer=True)
-        return self.service.build_view(execution)
+        return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:
         """Stop the thread's execution; what was done stays done. Return a finished execution unchanged.

@@ -32,18 +32,16 @@ AnyContext = Context[Any, Any]
 async def wait_with_progress(
     service: Service, execution: ExecutionState, seconds: float | None, context: AnyContext
 ) -> ExecutionState:
-    """Return the execution when it ends or waits for an answer, or after `seconds` (None: its option `wait_seconds`).
-
-    Return it at once if it waits only for the clock, and for longer.
+    """Return the execution when it stops running, or after `seconds` (None: its option `wait_seconds`).
 
     Raises:
         PlanwardenError: the store failed.
     """
     limit_s = execution.options.wait_seconds if seconds is None else seconds
-    if not limit_s or execution.is_finished:
+    if execution.status != "running" or not limit_s:
         return execution
     async with run_beside(partial(_report_progress, service, execution.execution_id, context)):
-        return await service.wait(execution, limit_s, until_answer=True)
+        return await service.wait(execution, limit_s)
 
 
 async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
@@ -69,8 +67,8 @@ async def _report_progress(service: Service, execution_id: str, context: AnyCont
     """Report commits while the execution runs and, at most twice a second, text that a model streams."""
 
     def describe(execution: ExecutionState) -> str | None:
-        goes_on = execution.status == "running" or execution.wakes_at is not None
-        return format_progress(execution, service.streamed_text(execution_id)) if goes_on else None
+        is_running = execution.status == "running"
+        return format_progress(execution, service.streamed_text(execution_id)) if is_running else None
 
     with suppress(PlanwardenError):
         await _report_until(service, execution_id, context, describe)

@@ -57,7 +57,7 @@ class OptionsIn(LoopOptions):
     """`options` of run_goal, create_plan and execute_plan."""
 
     wait_seconds: Annotated[float, Field(ge=0, le=300)] | None = None
-    """How long this call waits, also past a `wait` that ends by then; 0 answers as soon as the execution is durable."""
+    """How long this call waits before it answers `running`; 0 answers as soon as the execution is durable."""
     synthesize: bool | None = None
     """Whether a model writes the final text; `run_goal` does so by default, `execute_plan` does not."""
     budgets: Budgets | None = None

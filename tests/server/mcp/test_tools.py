@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from anyio import fail_after
 from pydantic import JsonValue
 
 import planwarden
@@ -130,17 +129,6 @@ async def test_a_plan_runs_and_its_results_and_history_are_in_both_twins(desk: D
     after = history[2]["sequence"]
     later = await desk.ok("get_execution", threadId=document["threadId"], observationsAfter=after)
     assert [entry["type"] for entry in later["observations"]] == types[3:]
-
-
-async def test_a_call_waits_for_a_time_that_comes_within_its_seconds_and_answers_at_once_before_a_longer_one(
-    desk: Desk,
-) -> None:
-    short = plan(tool_step("rest", "wait", {"seconds": 0.2}), tool_step("say", "note", {"text": "rested"}))
-    done = await desk.ok("execute_plan", plan=short, options={"waitSeconds": 60})
-    assert (done["status"], desk.ledger.lines) == ("completed", ["note rested"])
-    with fail_after(20):
-        asleep = await desk.ok("execute_plan", plan=plan(tool_step("rest", "wait", {"seconds": 300})))
-    assert asleep["status"] == "suspended" and asleep["suspensions"] == []
 
 
 async def test_open_questions_are_listed_by_addressee_until_their_execution_is_cancelled(desk: Desk) -> None:
