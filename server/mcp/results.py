@@ -1,9 +1,8 @@
 """What an MCP tool returns: structured content and the same as text, because hosts show the model only one of them.
 
-Both have a limit. In a result of more than `MAX_WITH_VALUES` characters, `{"truncated": true, "sizeBytes", "preview"}`
-replaces each long `result` and `arguments`; `wholeAt` is where they can be read, up to `MAX_STRUCTURED`. If more than
-that is left, lists keep fewer entries, next to their full count (`stepsCount` for `steps`), and then long texts keep
-only their beginning. Errors are results with `isError`, so that
+Both have a limit. In a result of more than `MAX_STRUCTURED` characters, `{"truncated": true, "sizeBytes", "preview"}`
+replaces each long `result` and `arguments`. If that is not enough, lists keep fewer entries, next to their full count
+(`stepsCount` for `steps`), and then long texts keep only their beginning. Errors are results with `isError`, so that
 the model can read them and correct its call; the text and the structured content have the same message.
 """
 
@@ -18,7 +17,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.mcp.text import MAX_TEXT, cut, format_error, is_told, name_resource
+from planwarden.server.mcp.text import MAX_TEXT, cut, format_error, is_told
 from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
@@ -28,11 +27,6 @@ LIST_LENGTHS = (100, 20, 5, 1)
 """The most entries that each list keeps; tried in turn while the result is too large."""
 VALUE_LENGTHS = (2_000, 200)
 """The most characters of a value that stays whole; tried in turn while the result is too large."""
-MAX_WITH_VALUES = 80_000
-"""The most characters of a result with long values. Claude Code shows its model no result of more than 25,000 tokens:
-https://code.claude.com/docs/en/mcp#mcp-output-limits-and-warnings."""
-PREVIEW_LENGTHS = (20_000, 2_000)
-"""The most characters of a value that stays whole; tried in turn while the result has more than `MAX_WITH_VALUES`."""
 _LONG = frozenset({"result", "arguments"})
 _CUT = {"truncated", "sizeBytes", "preview"}
 INTERNAL_CODES = frozenset({"illegal_transition", "conflict"})
@@ -49,12 +43,6 @@ def build_view_result(view: object, text: Callable[[Document], str]) -> CallTool
 def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToolResult:
     """Return a document as a result; `text` renders it as text."""
     document = make_presentable(content)
-    whole = document
-    for limit in PREVIEW_LENGTHS:
-        if is_larger(document, MAX_WITH_VALUES):
-            document = cast("Document", _shorten(document, limit))
-    if document != whole and "threadId" in document and not is_larger(content, MAX_STRUCTURED):
-        document["wholeAt"] = name_resource(document)
     return CallToolResult(
         content=[TextContent(type="text", text=cut(text(document), MAX_TEXT))], structured_content=document
     )

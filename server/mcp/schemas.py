@@ -132,7 +132,6 @@ EXECUTION_OUT = _object(
     usage=OBJECT,
     observations=ANY_LIST,
     nextAction=STRING,
-    wholeAt=STRING,
     awaiting={"enum": ["human", "caller"]},
 )
 

@@ -170,17 +170,11 @@ def _format_rows(suspension: Document) -> Iterator[str]:
 
 def _format_steps(document: Document) -> list[str]:
     """Return the steps with their results; shorten the values if the steps would be too long."""
-    steps, resource = document["steps"], name_resource(document)
+    steps, resource = document["steps"], f"planwarden://executions/{quote(document.get('threadId', ''), safe='')}"
     lines = [line for step in steps for line in _format_step(step, MAX_VALUE, resource)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
         lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE, resource)]
-    is_cut = "wholeAt" in document
-    return [*lines, f"Values with `truncated` are whole at {resource}"] if is_cut else lines
-
-
-def name_resource(document: Document) -> str:
-    """Return the address at which the execution in the document can be read whole."""
-    return f"planwarden://executions/{quote(document.get('threadId', ''), safe='')}"
+    return lines
 
 
 def _format_step(step: Document, limit: int, resource: str) -> Iterator[str]:
