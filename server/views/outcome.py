@@ -132,8 +132,6 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
     questions = [item.question for item in execution.open_suspensions if item.question.step_id == state.step.step_id]
     if state.outage is not None and describe_outage(execution, state.outage) is not None:
         phrase, tone = "waits for the provider", "busy"
-    elif state.status == "suspended" and execution.is_finished:
-        phrase, tone = "was not completed", "dim"
     elif state.status == "suspended" and all(question.addressee == "clock" for question in questions):
         phrase = WAITS["clock"]
     elif state.status == "completed":
