@@ -173,18 +173,22 @@ def test_an_interrupt_at_the_question_leaves_it_open(cli: Cli, terminal: Open) -
     assert cli.ledger == [] and cli.main("list", "--json").json["total"] == 1
 
 
-@at_terminal
-def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
-    os.mkfifo(cli.home / "started")
-    path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
-    with subprocess.Popen(
+def begin_run(cli: Cli, path: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         forked_command_line("--home", str(cli.home), "run", path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=clean_environment(),
-    ) as process:
+    )
+
+
+@at_terminal
+def test_an_interrupted_run_exits_quietly_and_is_not_finished(cli: Cli) -> None:
+    os.mkfifo(cli.home / "started")
+    path = cli.write("plan.json", {"todoList": [step("hang", "hang"), FIND]})
+    with begin_run(cli, path) as process:
         assert (cli.home / "started").read_text() == "running"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -196,14 +200,7 @@ def test_a_run_whose_output_nobody_reads_any_more_goes_on_to_its_end(cli: Cli) -
     path = cli.write(
         "plan.json", {"todoList": [FIND, step("wait", "wait", {"seconds": 1}), step("again", "find", {"topic": "y"})]}
     )
-    with subprocess.Popen(
-        forked_command_line("--home", str(cli.home), "run", path),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(),
-    ) as process:
+    with begin_run(cli, path) as process:
         assert process.stdout is not None and process.stderr is not None
         assert "find" in process.stdout.readline()
         process.stdout.close()
