@@ -5,8 +5,9 @@ gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK limits t
 
 Since revision 2026-07-28 every result has a `resultType`. Some servers omit it, and clients must then assume `complete`
 (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses a result without it, which
-would give a successful call an unknown outcome. Each request of a server keeps a task of the SDK until it is answered,
-and a server could send any number of them. `IncomingMessages` prevents both, for local servers too.
+would give a successful call an unknown outcome. It also refuses a whole listing for one malformed tool. Each request of
+a server keeps a task of the SDK until it is answered, and a server could send any number of them. `IncomingMessages`
+prevents all three, for local servers too.
 """
 
 import math
@@ -19,8 +20,11 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types.methods import validate_server_result
+from pydantic import JsonValue, ValidationError
 
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.tools import MALFORMED
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventCounter, ValueCounter
 
 CONNECT_TIMEOUT_S = 10.0
@@ -142,7 +146,7 @@ class _Stream:
 
 
 class IncomingMessages(_Stream):
-    """The messages of the server, each result with a `resultType`, without requests that are too many."""
+    """The messages of the server, without requests that are too many, and with results that the SDK accepts."""
 
     def __aiter__(self) -> Self:
         return self
@@ -154,8 +158,31 @@ class IncomingMessages(_Stream):
                 return item
             if isinstance(item.message, JSONRPCResponse):
                 item.message.result.setdefault("resultType", "complete")
+                _replace_malformed_tools(item.message.result)
             if self.requests.admits(item.message):
                 return item
+
+
+def _replace_malformed_tools(result: dict[str, JsonValue]) -> None:
+    """Replace each malformed tool of a listing, in place, by one that says why it cannot be used."""
+    if not isinstance(tools := result.get("tools"), list):
+        return
+    try:
+        # Only listings since revision 2026-07-28 have a `ttlMs`, and all of them do.
+        validate_server_result("tools/list", "2026-07-28" if "ttlMs" in result else "2025-11-25", result)
+    except ValidationError as error:
+        for fault in error.errors(include_url=False, include_input=False):
+            match fault["loc"]:
+                case "tools", int(index), *where:
+                    tool = tools[index]
+                    name = tool.get("name") if isinstance(tool, dict) else None
+                    tools[index] = {
+                        "name": name if isinstance(name, str) else "",
+                        "inputSchema": {"type": "object"},
+                        "_meta": {MALFORMED: f"{'.'.join(map(str, where))}: {fault['msg']}".removeprefix(": ")},
+                    }
+                case _:
+                    pass
 
 
 class OutgoingMessages(_Stream):

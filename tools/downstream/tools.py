@@ -29,6 +29,8 @@ MAX_DESCRIPTION_CHARS = 2_000
 MAX_DEFINITION_BYTES = 128 * 1024
 RESERVED = (OWN_TOOLS - {"run_plan"}) | {DELEGATE}
 """Names that models know as tools of planwarden itself. No downstream tool gets one of them."""
+MALFORMED = "planwarden/malformed"
+"""The key in `_meta` of a tool that replaces a malformed one; its value says what was wrong with that."""
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -75,7 +77,9 @@ def build_tools(
         try:
             entry, whole = _read_entry(raw, is_gated=config.is_gated)
         except (ValidationError, ValueError, PlanwardenError) as error:
-            notes.append(f"a tool was left out: {_describe(error)}")
+            name = raw.get("name") if isinstance(raw, dict) else None
+            which = f"tool {one_line(name, 64)!r}" if name and isinstance(name, str) else "a tool"
+            notes.append(f"{which} was left out: {_describe(error)}")
             continue
         if entry.name in entries:
             notes.append(f"tool {one_line(entry.name, 64)!r} was listed twice; the first one counts")
@@ -115,6 +119,9 @@ def _read_entry(raw: JsonValue, *, is_gated: bool) -> tuple[_ListedTool, dict[st
     if not isinstance(raw, dict):
         raise InvalidArguments("it is not an object")
     check_depth(raw)
+    meta = raw.get("_meta")
+    if isinstance(meta, dict) and MALFORMED in meta:
+        raise InvalidArguments(str(meta[MALFORMED]))
     # No person and no model sees `_meta` and `icons`, and they may differ from one listing to the next.
     whole = {key: value for key, value in raw.items() if key not in ("_meta", "icons")}
     if len(canonical_json(whole)) > MAX_DEFINITION_BYTES:

@@ -252,7 +252,7 @@ def build_tool_list(params: Message) -> Message:
     if MANNER == "several":
         return {"tools": [build_tool(f"t{number}") for number in range(5_000)]}
     if MANNER == "half":
-        return {"tools": [build_tool("whole"), {"name": "half"}]}
+        return {"tools": [build_tool("whole"), {"name": "half"}, "none"]}
     if MANNER == "endless":
         page = int(params.get("cursor", "0")) + 1
         return {"tools": [build_tool(f"t{page}")], "nextCursor": str(page)}

@@ -72,7 +72,7 @@ MANNERS = (
     Manner("endless", "its listing has more than 100 pages", tools=100),
     Manner("vast", "down: its listing is larger than 6291456 bytes", tools=0),
     Manner("circle", "returns to a page", tools=2),
-    Manner("half", "tools.1.inputSchema: Field required", tools=0),
+    Manner("half", "ready: tool 'half' was left out: inputSchema: Field required (and 1 more)", tools=1),
     Manner("pattern", "following its references", "does not fit its output schema", "match", tools=1),
 )
 
