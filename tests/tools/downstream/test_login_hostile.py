@@ -252,7 +252,8 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
         busy = '{"error": "temporarily_unavailable"}'
-        for status, body in ((429, busy), (500, busy), (503, "[" * 50_000)):
+        # A network that wants a login of its own sends pages and redirects.
+        for status, body in ((429, busy), (500, busy), (503, "[" * 50_000), (200, "<h1>Welcome</h1>"), (302, "")):
             await expire(place)
             server.broken["/token"] = Response(body, status)
             said = read_error(await run_call(warden, "d_note"))

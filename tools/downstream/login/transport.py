@@ -16,6 +16,7 @@ import httpx2
 from mcp.client.auth import OAuthFlowError
 from pydantic import ValidationError
 
+from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.tools.downstream.config import LoginLocation
 from planwarden.tools.downstream.login.authorization import build_provider
@@ -135,9 +136,12 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             outgoing = await anext(flow)
             while outgoing is not request:
                 response = await self._issuer.send(outgoing)
-                if response.status_code == 429 or response.status_code >= 500:
-                    # The SDK would conclude from this answer that the login has ended.
-                    raise AccessError(f"its authorization server answered with {describe_refusal(response)}")
+                status = response.status_code
+                is_verdict = _is_object(response.content) if status == 200 else 400 <= status < 500 and status != 429
+                if not is_verdict:
+                    # The SDK would conclude from this answer, perhaps a proxy's, that the login has ended.
+                    why = f"its authorization server answered with {describe_refusal(response)} and no token"
+                    raise AccessError(why)
                 outgoing = await flow.asend(response)
 
     async def _check(self, response: httpx2.Response, *, has_token: bool) -> None:
@@ -160,6 +164,12 @@ class LoginTransport(httpx2.AsyncBaseTransport):
 
     def _advice(self, why: str) -> str:
         return f"{why}: run `{self._location.command}`"
+
+
+def _is_object(body: bytes) -> bool:
+    with suppress(PlanwardenError):
+        return isinstance(read_json(body), dict)
+    return False
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
