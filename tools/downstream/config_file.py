@@ -214,7 +214,7 @@ def _check_url(text: str) -> str:
 def _check_header(name: str, text: str) -> str:
     """Return the value without white space around it, such as the line break at the end of a file with a token."""
     value = text.strip()
-    if not _HEADER.fullmatch(name) or not (value.isascii() and value.isprintable()):
+    if not _HEADER.fullmatch(name) or not (value.isascii() and value.replace("\t", " ").isprintable()):
         raise _Unusable(f"headers.{name}: it has characters that a header cannot hold")
     return value
 

@@ -95,11 +95,11 @@ def test_an_address_or_a_header_that_cannot_be_sent_stops_its_server(
     assert found.problem is not None and found.problem.startswith(f"mcpServers.x.{why}") and "secr" not in found.problem
 
 
-def test_a_token_or_an_address_from_a_file_may_end_with_a_line_break(tmp_path: Path) -> None:
-    entry: JsonValue = {"url": "https://h\n", "headers": {"Authorization": "Bearer ${K}"}}
+def test_a_token_or_an_address_from_a_file_may_end_with_a_line_break_and_a_header_have_a_tab(tmp_path: Path) -> None:
+    entry: JsonValue = {"url": "https://h\n", "headers": {"Authorization": "Bearer ${K}", "X-Many": "a,\tb"}}
     settings = ServerSettings(login=LoginSettings(client_secret_env="K"))
     [found] = read_entries(tmp_path, {"x": entry}, {"K": "token\n"}, x=settings).configs
-    assert (found.headers, found.client_secret) == ({"Authorization": "Bearer token"}, "token")
+    assert found.headers == {"Authorization": "Bearer token", "X-Many": "a,\tb"} and found.client_secret == "token"
     assert found.url == "https://h"
 
 
