@@ -353,10 +353,12 @@ class Relay:
                 self._is_greeted = True
                 return
             except TimeoutError:
-                reason = f"it did not answer within {limit_s:g} s"
+                reason = f"cannot be reached: it did not answer within {limit_s:g} s"
             except ToolError as error:
-                reason = error.message.removeprefix(f"{name} ").removeprefix("cannot be reached: ")
-            self._failures, self._failure = failures + 1, f"{name} cannot be reached: {reason}"
+                was_sent = isinstance(error, OutcomeUnknown | RefusedRequest)
+                why = error.message.removeprefix(f"{name} cannot be reached: ").replace(name, "it", 1)
+                reason = f"cannot be {'used' if was_sent else 'reached'}: {why}"
+            self._failures, self._failure = failures + 1, f"{name} {reason}"
             raise ToolError(self._failure)
 
     async def request(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:

@@ -173,7 +173,7 @@ async def test_approved_call_that_was_never_sent_is_asked_about_again(home: Home
     home.kill_peer()
     [end] = await home.decide()
     failed = (await host.wait(call))["result"]
-    assert end.status == "failed" and "peer_write was not run: server 'peer' cannot be reached" in read_text(failed)
+    assert end.status == "failed" and "peer_write was not run: server 'peer' cannot be used: it" in read_text(failed)
     assert failed["_meta"][DISPOSITION] == "execution-error"
     (home.peer / "broken").unlink()
     call = await host.begin_call("write", {"text": "a"})

@@ -137,7 +137,7 @@ async def test_server_behind_an_address(home: Home) -> None:
             await use(home, lambda: run_gate(home, *words))
 
 
-@pytest.mark.parametrize("name", ["not_json", "ends_early"])
+@pytest.mark.parametrize("name", ["not_json", "ends_early", "bad_packing"])
 async def test_a_request_without_an_answer_names_the_server_and_an_effect_is_not_called_refused(
     home: Home, name: str
 ) -> None:
@@ -155,6 +155,10 @@ async def test_a_request_without_an_answer_names_the_server_and_an_effect_is_not
                 # Only a question about what became of a call takes this answer.
                 [end] = await home.decide(decision=Decision(approved=True, content={"happened": True}))
                 assert end.status == "completed" and double.calls == [name] * 2
+            double.handshake = name
+            async with Client(gates[0](), mode="legacy") as client:
+                with pytest.raises(MCPError, match="server 'read' cannot be used: it did not return a result"):
+                    await client.list_tools()
 
 
 async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None:
@@ -162,7 +166,7 @@ async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None
     with anyio.fail_after(120):
         await use(home, lambda: run_gate(home), "peer_")
         async with Client(run_gate(home), mode="legacy") as client:
-            with pytest.raises(MCPError, match="server 'gone' cannot be reached"):
+            with pytest.raises(MCPError, match="server 'gone' cannot be used: it "):
                 await client.call_tool("gone_tool", {})
 
 

@@ -223,7 +223,8 @@ async def test_server_that_cannot_start_is_named_and_tried_again(tmp_path: Path,
     async with home.host(tasks) as host:
         for method in ("tools/list", "resources/list"):
             error = (await host.ask(method, {}))["error"]
-            assert "server 'peer' cannot be reached" in error["message"]
+            why = "it ended before it answered: its process ended with exit code 1"
+            assert error["message"] == f"server 'peer' cannot be used: {why}"
         broken.unlink()
         assert len((await host.ask("tools/list", {}))["result"]["tools"]) == 6
         assert read_text(await host.call("look", {})) == "look {} []"

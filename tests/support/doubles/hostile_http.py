@@ -25,6 +25,8 @@ INFO: dict[str, Any] = {
 class HttpDouble:
     site: Site | None = None
     calls: list[str] = field(default_factory=list[str])
+    handshake: str = ""
+    """The name of the answer to a handshake; empty for a good one."""
 
     @property
     def url(self) -> str:
@@ -48,7 +50,8 @@ class HttpDouble:
         request_id = json.dumps(message.get("id"))
         match message.get("method"):
             case "initialize":
-                await stream.send(_reply(request_id, json.dumps(INFO)))
+                good = _reply(request_id, json.dumps(INFO))
+                await stream.send(ANSWERS[self.handshake](request_id) if self.handshake else good)
             case "tools/list":
                 await stream.send(_reply(request_id, json.dumps(LISTING)))
             case "tools/call":
@@ -100,6 +103,7 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
     "ends_early": lambda _: build_reply(": nothing follows\n\n", content_type="text/event-stream"),
     "gone": lambda _: b"",
     "packed": lambda request_id: _pack(_fine(request_id) + " " * 50_000_000, "gzip"),
+    "bad_packing": lambda _: build_reply("<h1>", content_type="application/json", content_encoding="gzip"),
     "odd_packing": lambda request_id: _pack(_fine(request_id), "gzip, gzip"),
     "small_packed": lambda request_id: _pack(_fine(request_id), "gzip"),
     "dense": lambda request_id: _reply(request_id, DENSE),

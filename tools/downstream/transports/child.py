@@ -106,7 +106,8 @@ def shorten_sdk_log() -> None:
 
 def _drop_traceback(record: logging.LogRecord) -> bool:
     """Remove the traceback from a record about an invalid message, because the fault is the server's."""
-    if record.exc_info and isinstance(record.exc_info[1], ValueError):
+    # The HTTP client's error for an answer beyond a limit is a `RuntimeError`.
+    if record.exc_info and isinstance(record.exc_info[1], ValueError | RuntimeError):
         record.exc_info = None
     return True
 
