@@ -133,7 +133,7 @@ class GatedCalls:
         tool = await self.tools.find(call.name)
         definition = None if tool is None else self._service.tools.get(tool.definition.name)
         if tool is None or definition is None:
-            raise InvalidArguments(f"Unknown tool: {call.name[:200]}")
+            raise InvalidArguments(self.tools.explain_missing(call.name))
         if faults := tool.input.find_faults(call.arguments):
             return build_text(f"Not run, because the arguments do not fit the tool's schema: {'; '.join(faults)}")
         properties = definition.input_schema.get("properties")

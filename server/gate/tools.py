@@ -101,6 +101,12 @@ class GatedTools:
             await self.read()
         return self._tools.get(remote_name)
 
+    def explain_missing(self, remote_name: str) -> str:
+        """Return why there is no tool of this name that can be called."""
+        entries = [entry for entry in self.listing if isinstance(entry, dict) and entry.get("name") == remote_name]
+        _, notes = build_tools(self._relay.config, entries[:1], other_tools=())
+        return notes[0] if notes else f"Unknown tool: {remote_name[:200]}"
+
     def list_tools(self) -> tuple[DownstreamTool, ...]:
         """Return the tools that can be used."""
         return tuple(self._tools.values())

@@ -27,12 +27,13 @@ def list_tools_of(folder: Path) -> list[dict[str, Any]]:
     """The tools with keys that no revision knows, nulls, and an order that is not that of an SDK."""
     words = " It also deletes." if (folder / "changed").exists() else ""
     write = {"zz": None, "inputSchema": SCHEMA, "description": f"Writes.{words}", "name": "write", "x-own": {"b": 1}}
+    odd = [{"name": "odd", "inputSchema": {"type": "no such type"}}] if (folder / "odd").exists() else []
     others = [
         {"name": name, "inputSchema": {"type": "object"}, "outputSchema": None} for name in ("die", "fail", "rich")
     ]
     hints = {"readOnlyHint": not (folder / "turned").exists(), "unheard": 1.0}
     look = {"name": "look", "inputSchema": {"type": "object"}, "annotations": hints, "_meta": {"k": None}}
-    return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}]
+    return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}, *odd]
 
 
 def misbehave(request_id: int, act: str) -> None:

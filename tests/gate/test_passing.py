@@ -84,6 +84,22 @@ async def test_answer_with_more_members_than_json_rpc_knows_is_an_answer(tmp_pat
         assert len(home.ledger) == 2
 
 
+@pytest.mark.parametrize("serves_all", [False, True])
+async def test_call_of_a_tool_that_cannot_be_used_says_why(
+    tmp_path: Path, tasks: TaskGroup, *, serves_all: bool
+) -> None:
+    home = Home(tmp_path)
+    (home.peer / "odd").touch()
+    async with home.host(tasks, serves_all=serves_all) as host:
+        for name, why in (
+            ("odd", "tool 'odd' was left out: one of its schemas is not usable"),
+            ("none", "Unknown tool: none"),
+        ):
+            name = f"peer_{name}" if serves_all else name
+            refused = await host.ask("tools/call", {"name": name, "arguments": {}})
+            assert why in refused["error"]["message"]
+
+
 async def test_resource_that_no_server_lists_is_read_only_from_the_server_whose_result_named_it(
     tmp_path: Path, tasks: TaskGroup
 ) -> None:
