@@ -61,7 +61,9 @@ class HostQuestions:
         except MCPError as error:
             raise InvalidArguments(error.error.message) from None
 
-    async def push(self, execution: ExecutionState, questions: Questions, waiting: anyio.CancelScope, s: float) -> None:
+    async def push(
+        self, execution: ExecutionState, client: Client, questions: Questions, waiting: anyio.CancelScope, s: float
+    ) -> None:
         """Send the questions to a host older than revision 2026-07-28. Then let the call wait at most `s` seconds."""
         try:
             for key, (suspension, elicitation) in questions.items():
@@ -69,7 +71,7 @@ class HostQuestions:
                 if not isinstance(elicitation, ElicitationForm):
                     params |= {"elicitationId": suspension.suspension_id}
                 answer = await self._relay.host.ask("elicitation/create", params)
-                await self.apply(execution, self._relay.host.client, {key: answer})
+                await self.apply(execution, client, {key: answer})
         except PlanwardenError:
             # An answer that is missing, unusable or not stored decides nothing and ends the asking; earlier ones count.
             pass

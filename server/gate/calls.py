@@ -470,7 +470,7 @@ class GatedCalls:
         if call.client.envelope:
             # The answer to the call asks the questions.
             return 0
-        asking.start_soon((await self._open_questions()).push, execution, questions, waiting, hold_s)
+        asking.start_soon((await self._open_questions()).push, execution, call.client, questions, waiting, hold_s)
         return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
 
     async def _find_questions(self, execution: ExecutionState, call: HostCall) -> "Questions":

@@ -110,6 +110,10 @@ async def test_form_decides_in_the_same_call_and_an_empty_one_does_not(
             call = await host.begin_call("write", arguments, **more)
         else:
             question = await host.wait_for_note("elicitation/create")
+            # Another client on its connection, which cannot be asked.
+            host.capabilities = {}
+            await host.ask("ping", {})
+            host.capabilities = None
             await host.send({"id": question["id"], "result": answer})
         assert text in read_text((await host.wait(call))["result"])
         # The same call asks in no second form.
