@@ -342,7 +342,8 @@ class GatedCalls:
         options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
         after = None if newest is None else newest.execution_id
         # If a person is asked, the gate itself reports progress, because the host may be gone when the call runs.
-        self.tools.claim(thread_id, {key: call.meta[key] for key in call.meta if key != "progressToken" or not asks})
+        meta = {**call.meta, **call.client.envelope}
+        self.tools.claim(thread_id, {key: meta[key] for key in meta if key != "progressToken" or not asks})
         return await self._service.create(
             NewExecution(
                 # No model reads the context; it says whose server process makes the call.

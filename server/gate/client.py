@@ -25,7 +25,8 @@ class Client(msgspec.Struct, frozen=True):
     info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     capabilities: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     envelope: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """The protocol's keys in `_meta` of the request, from revision 2026-07-28 on; otherwise empty."""
+    """The protocol's keys in `_meta` of the request, from revision 2026-07-28 on; otherwise empty. The capabilities in
+    it are those that planwarden has too, because it uses the envelope in its own requests."""
 
     @property
     def name(self) -> str:
@@ -52,7 +53,10 @@ def read_client(frame: Frame, earlier: Client) -> Client:
     if f"{ENVELOPE}protocolVersion" not in keys:
         return earlier
     info, capabilities = keys.get(f"{ENVELOPE}clientInfo"), keys.get(f"{ENVELOPE}clientCapabilities")
-    return Client(_as_object(info), _as_object(capabilities), keys)
+    offered = {key: value for key, value in _as_object(capabilities).items() if key not in ("sampling", "roots")}
+    if isinstance(extensions := offered.get("extensions"), dict):
+        offered["extensions"] = {key: value for key, value in extensions.items() if key != TASKS}
+    return Client(_as_object(info), _as_object(capabilities), {**keys, f"{ENVELOPE}clientCapabilities": offered})
 
 
 def _read_object(raw: Raw | None) -> dict[str, JsonValue]:

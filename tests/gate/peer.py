@@ -27,13 +27,12 @@ def list_tools_of(folder: Path) -> list[dict[str, Any]]:
     """The tools with keys that no revision knows, nulls, and an order that is not that of an SDK."""
     words = " It also deletes." if (folder / "changed").exists() else ""
     write = {"zz": None, "inputSchema": SCHEMA, "description": f"Writes.{words}", "name": "write", "x-own": {"b": 1}}
-    odd = [{"name": "odd", "inputSchema": {"type": "no such type"}}] if (folder / "odd").exists() else []
     others = [
         {"name": name, "inputSchema": {"type": "object"}, "outputSchema": None} for name in ("die", "fail", "rich")
     ]
     hints = {"readOnlyHint": not (folder / "turned").exists(), "unheard": 1.0}
     look = {"name": "look", "inputSchema": {"type": "object"}, "annotations": hints, "_meta": {"k": None}}
-    return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}, *odd]
+    return [write, look, *others, {"name": "ask", "inputSchema": {"type": "object"}}]
 
 
 def misbehave(request_id: int, act: str) -> None:
@@ -111,7 +110,8 @@ def answer(message: dict[str, Any]) -> Any:
             about = {"serverInfo": {"name": "peer", "version": "7", "own": 1}, "instructions": "Peer's own words."}
             return {"protocolVersion": message["params"]["protocolVersion"], "capabilities": capabilities, **about}
         case "tools/list":
-            more: list[Any] = [{"name": []}] if (FOLDER / "odd").exists() else []
+            odd = {"name": "odd", "inputSchema": {"type": "no such type"}}
+            more: list[Any] = [{"name": []}, odd] if (FOLDER / "odd").exists() else []
             more += [{"name": "two_write", "inputSchema": SCHEMA}] if (FOLDER / "two").exists() else []
             return {"tools": [*list_tools_of(FOLDER), *more], "unknown": [1, None]}
         case "tools/call" if "link" in (message["params"].get("arguments") or ()):
@@ -128,7 +128,8 @@ def answer(message: dict[str, Any]) -> Any:
             params = message["params"]
             if "reports" in (params.get("arguments") or {}):
                 meta = params.get("_meta", {})
-                about = {"progressToken": meta.get("progressToken"), "message": meta.get("traceparent")}
+                offered = meta.get("io.modelcontextprotocol/clientCapabilities")
+                about = {"progressToken": meta.get("progressToken"), "message": meta.get("traceparent", offered)}
                 note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {**about, "progress": 1}}
                 print(json.dumps(note), flush=True)
             return call(params["name"], params.get("arguments") or {}, params.get("inputResponses"))

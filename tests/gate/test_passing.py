@@ -312,7 +312,7 @@ async def test_gate_outlives_its_server_and_its_host(tmp_path: Path, tasks: Task
     home, name = Home(tmp_path, more=START), "peer_look" if serves_all else "look"
     (home.peer / "odd").touch()
     async with home.host(tasks, serves_all=serves_all) as host:
-        assert len((await host.ask("tools/list", {}))["result"]["tools"]) == (6 if serves_all else 7)
+        assert len((await host.ask("tools/list", {}))["result"]["tools"]) == (6 if serves_all else 8)
         for act, outcome in ACTS.items():
             answer = await host.ask("tools/call", {"name": name, "arguments": {"act": act}})
             assert outcome in str(answer)

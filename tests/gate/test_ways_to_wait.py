@@ -134,6 +134,14 @@ async def test_client_is_not_asked_because_another_one_on_its_connection_can_be(
         assert [result["resultType"] for result in results] == ["complete", "input_required", "task"]
 
 
+async def test_server_of_a_gated_call_is_offered_only_what_planwarden_answers(tmp_path: Path, tasks: TaskGroup) -> None:
+    offered = {"extensions": {"a/b": {}}, **FORMS}
+    everything = {"extensions": {**TASKS["extensions"], "a/b": {}}, "sampling": {}, "roots": {}, **FORMS}
+    async with Home(tmp_path).host(tasks, newer=everything) as host:
+        await host.call("write", {"text": "free", "reports": 1})
+        assert host.notes[-1]["params"]["message"] == offered
+
+
 async def test_address_is_sent_where_a_form_may_not_decide(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks, capabilities=ADDRESSES) as host:
