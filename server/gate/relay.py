@@ -466,7 +466,7 @@ def _read_result(frame: Frame) -> dict[str, JsonValue]:
     if frame.error is not UNSET:
         error = frames.read_value(frame.error)
         message = error.get("message") if isinstance(error, dict) else None
-        raise RefusedRequest(str(message)[:1_000])
+        raise RefusedRequest(str(message)[:1_000] if message else "it gave no reason")
     if isinstance(frame.result, Raw) and (size := len(bytes(frame.result))) > MAX_ARTIFACT_BYTES:
         raise LargeResult(f"the result has {size} bytes; {MAX_ARTIFACT_BYTES} can be kept", frame.result)
     result = frames.read_value(frame.result)

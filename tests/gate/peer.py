@@ -51,6 +51,8 @@ def misbehave(request_id: int, act: str) -> None:
             for _ in range(500):
                 print(json.dumps(note))
             print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": 500}}))
+        case "an error without words":
+            print(json.dumps({"jsonrpc": "2.0", "id": request_id, "error": "boom"}))
         case "two answers":
             for number in (1, 2):
                 print(json.dumps({"jsonrpc": "2.0", "id": request_id, "result": {"number": number}}))

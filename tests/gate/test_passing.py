@@ -82,6 +82,8 @@ async def test_answer_with_more_members_than_json_rpc_knows_is_an_answer(tmp_pat
             answer = await host.ask("tools/call", {"name": name, "arguments": arguments})
             assert read_text(answer["result"]).startswith(name) and "error" not in answer
         assert len(home.ledger) == 2
+        refused = await host.call("write", {"text": "free", "act": "an error without words"})
+        assert "refused by its server: it gave no reason" in read_text(refused)
 
 
 @pytest.mark.parametrize("serves_all", [False, True])
