@@ -135,8 +135,13 @@ async def test_client_is_not_asked_because_another_one_on_its_connection_can_be(
 
 
 async def test_server_of_a_gated_call_is_offered_only_what_planwarden_answers(tmp_path: Path, tasks: TaskGroup) -> None:
-    offered = {"extensions": {"a/b": {}}, **FORMS}
-    everything = {"extensions": {**TASKS["extensions"], "a/b": {}}, "sampling": {}, "roots": {}, **FORMS}
+    offered: dict[str, Any] = {"extensions": {"a/b": {}}, **FORMS}
+    everything: dict[str, Any] = {
+        "extensions": {**TASKS["extensions"], "a/b": {}},
+        "sampling": {},
+        "roots": {},
+        **FORMS,
+    }
     async with Home(tmp_path).host(tasks, newer=everything) as host:
         await host.call("write", {"text": "free", "reports": 1})
         assert host.notes[-1]["params"]["message"] == offered
