@@ -238,7 +238,12 @@ class Engine:
         plan, warnings = new.parsed.plan, new.parsed.warnings
         pins = build_pins(plan, self.tool_facts()) if new.pins is None else new.pins
         accepted = ev.PlanAccepted(
-            plan=plan, warnings=warnings, pins=pins, earlier=new.parsed.earlier, inputs=new.inputs or {}
+            plan=plan,
+            warnings=warnings,
+            pins=pins,
+            earlier=new.parsed.earlier,
+            inputs=new.inputs or {},
+            agreed=new.agreed,
         )
         if retry is not None and retry.reuse is not None:
             return await self._create(state, created, accepted, retry.reuse, start=start, artifacts=retry.artifacts)

@@ -77,6 +77,8 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | None = None
     parsed: ParsedPlan | None = None
     """The plan; None if a model has to make it."""
+    agreed: Plan | None = None
+    """The plan before a model revised it, if `parsed` is the plan of an earlier execution."""
     pins: tuple[str, ...] | None = None
     """Pins of the tool definitions that somebody relied on before; if None, the current definitions are pinned."""
     inputs: dict[str, JsonValue] | None = None

@@ -46,6 +46,7 @@ async def start_retry(
         plan_only=execution.plan_only,
         start=replace(request, after=execution.execution_id, after_version=execution.version),
         retry=Retry(execution_id=execution.execution_id),
+        agreed=None if plan is not None or execution.agreed_plan is execution.plan else execution.agreed_plan,
     )
     try:
         if document is not None:

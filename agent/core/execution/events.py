@@ -160,6 +160,8 @@ class PlanAccepted(Event, tag="PA"):
     """What the plan takes from earlier executions of the thread, as it was when the plan was accepted."""
     inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """What the run was given, with defaults filled in."""
+    agreed: Plan | None = None
+    """In a retry of a plan that a model revised: the plan before that. It limits further revisions."""
 
 
 class CallFacts(StoredStruct):

@@ -246,6 +246,22 @@ async def test_no_series_of_revisions_takes_an_effect_from_behind_a_step_that_ma
     assert len(revised) == len(refused) == 1 and "wait for 'gate'" in str(refused[0].data["message"])
 
 
+async def test_a_retry_compares_further_revisions_with_the_plan_before_the_first_one() -> None:
+    ask: dict[str, JsonValue] = {**confirm("ask"), "dependencies": ["think"]}
+    again: dict[str, JsonValue] = {**BEFORE_GATE, "dependencies": ["ask"]}
+    gate = tool_step("gate", "erase", {"ids": [1]}, dependencies=["ask"])
+    last, ledger = tool_step("c", "note", {"text": "c"}, dependencies=["gate"]), Ledger()
+    removals: list[JsonValue] = [{"op": "remove", "id": "c"}, {"op": "remove", "id": "gate"}]
+    async with warden(ledger, script=[revising(*removals), revising(ADD_Z), THOUGHT]) as w:
+        rejected = await decide(w, await w.execute_plan(plan(THINK, ask, again, gate, last)), NO)
+        rejected = await decide(w, await w.retry(rejected.thread_id), NO)
+        retried = await decide(w, await w.retry(rejected.thread_id), YES)
+        retried = await w.get_execution(retried.thread_id, observations_after=0)
+    assert (rejected.status, retried.status, ledger.lines) == ("rejected", "completed", [])
+    [refused] = [o for o in retried.observations or () if o.type == "VALIDATION_FAILED"]
+    assert "must wait for 'gate'" in str(refused.data["message"])
+
+
 BACKUP = tool_step("backup", "note", {"text": "backup"}, dependencies=["think"])
 
 

@@ -23,7 +23,7 @@ def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float)
     steps = {step.step_id: _begin_state(step) for step in event.plan.steps}
     return {
         "plan": event.plan,
-        "agreed_plan": event.plan,
+        "agreed_plan": event.agreed or event.plan,
         "warnings": execution.warnings + event.warnings,
         "pins": map_pins(event.plan, event.pins),
         "earlier": {result.reference: result for result in event.earlier},
