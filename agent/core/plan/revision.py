@@ -3,7 +3,7 @@
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
 (one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
 whose calls may need approval, goes on waiting for it. A new call that does more than read waits for every confirmation
-that is not completed or passed over, and for every step that an effect awaits because its calls may need approval.
+that is not over as it was agreed, and for every such step that an effect awaits because its calls may need approval.
 All of this is compared with the plan before the first patch, too, so no series of patches frees an effect.
 Once a confirmation has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
 """
@@ -201,13 +201,15 @@ def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts
     """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person."""
     earlier_steps = {step.step_id: step for step in before.steps}
     asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
-    holding, waits, waits_after = _find_gates(before, tools) - {*finished}, _find_waits(before), _find_waits(after)
+    waits, waits_after = _find_waits(before), _find_waits(after)
     same = {
         step.step_id
         for step in after.steps
         if step.step_id in asking_now & asking
         and _write(step, *_GATE_KEYS) == _write(earlier_steps[step.step_id], *_GATE_KEYS)
     }
+    # A finished step that no longer asked as before has let nothing pass.
+    holding = _find_gates(before, tools) - same.intersection(finished)
     for step in after.steps:
         earlier, calls = earlier_steps.get(step.step_id), _count_effects(step, tools)
         waits_now, awaited = waits_after[step.step_id], set[str]()

@@ -246,6 +246,16 @@ async def test_no_series_of_revisions_takes_an_effect_from_behind_a_step_that_ma
     assert len(revised) == len(refused) == 1 and "wait for 'gate'" in str(refused[0].data["message"])
 
 
+async def test_a_step_that_would_have_asked_holds_new_effects_although_it_ran_without_asking() -> None:
+    gate = tool_step("gate", "erase", {"ids": [1]}, dependencies=["think"])
+    again: dict[str, JsonValue] = {**BEFORE_GATE, "dependencies": ["gate"]}
+    last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
+    first: list[JsonValue] = [{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}]
+    execution, lines = await run(THINK, gate, again, last, script=[revising(*first), revising(ADD_Z), THOUGHT])
+    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
+    assert "must wait for 'gate'" in str(refused.data["message"]) and (execution.status, lines) == ("completed", [])
+
+
 async def test_a_retry_compares_further_revisions_with_the_plan_before_the_first_one() -> None:
     ask: dict[str, JsonValue] = {**confirm("ask"), "dependencies": ["think"]}
     again: dict[str, JsonValue] = {**BEFORE_GATE, "dependencies": ["ask"]}
