@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import cast
 
-from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
 from planwarden.agent.common.schema import MAX_FAULTS, MAX_WORK, Schema
@@ -19,7 +18,6 @@ from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import describe_unknown_keys
 
-MAX_SCHEMA_BYTES = 64 * 1024
 MAX_LOOKS = 200
 """The most parts of a value that are looked at to say why the value does not match."""
 MAX_QUOTED = 80
@@ -69,9 +67,6 @@ _MATCHES: Verdict = (True, "")
 
 def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
     """Yield what is wrong with the schema of a condition, whatever the value will be."""
-    if is_larger(matches, MAX_SCHEMA_BYTES):
-        yield f"'matches' is larger than {MAX_SCHEMA_BYTES} bytes"
-        return
     faults = list(islice(_find_keyword_faults(matches, "'matches'"), MAX_FAULTS))
     yield from faults
     try:
@@ -190,11 +185,12 @@ class Matcher:
             LimitExceeded: the value is too large for the schema.
         """
         # An older version of planwarden may have accepted a faulty condition.
-        if (fault := next(find_matches_faults(self._matches), None)) is not None:
+        if (fault := next(_find_keyword_faults(self._matches, "'matches'"), None)) is not None:
             return fault
         try:
-            measure_value(value)
             matches, _ = Schema(_build_strict_schema(self._matches)).fits(value, MAX_WORK)
+            if matches is None:
+                measure_value(value)
         except ValueError as error:
             raise LimitExceeded(f"a condition could not be judged: {error}") from None
         if matches is None:
@@ -243,7 +239,7 @@ class Matcher:
                 return self._judge_not(part, value, path)
 
     def _judge_entries(self, node: JsonValue, value: JsonValue, path: str) -> list[Verdict]:
-        entries = enumerate(cast("list[JsonValue]", value))
+        entries = enumerate(islice(cast("list[JsonValue]", value), MAX_LOOKS + 1))
         return [self._judge(cast("JsonSchema", node), entry, f"{path}/{index}") for index, entry in entries]
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:

@@ -69,6 +69,9 @@ from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInpu
 
 MAX_NAMED = 100_000
 """The most steps of an unchecked plan in which to look for the names of tools."""
+MAX_CONDITION_VALUES, VALUES_PER_STEP, CHARS_PER_VALUE = 2_000, 10, 64
+"""The most values in the conditions of a plan, or for each of its steps: steps that begin together are judged at once.
+Judging 1,000 values takes about 50 ms."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
 """The largest plan, in values and characters, that is parsed without a thread; parsing it takes about 10 ms."""
 
@@ -162,6 +165,12 @@ def _parse_steps(
     except ValidationError as error:
         problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
         parsed = [step for entry in entries if (step := _read_step(entry)) is not None]
+    most = max(MAX_CONDITION_VALUES, VALUES_PER_STEP * len(parsed))
+    if exceeds([condition.matches for entry in parsed for condition in entry.when], most, CHARS_PER_VALUE * most):
+        problems.append(
+            f"'matches' of all conditions together has more than {most} values or {CHARS_PER_VALUE * most} characters"
+        )
+        return parsed, problems, warnings
     problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
     problems.extend(
         f"step {entry.id!r} is a tool step without tools; name them in requiredTools, or make their calls in toolCalls"
