@@ -170,17 +170,16 @@ def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
 
 
 def update_covered_call(
-    context: ApprovalContext, covered: ev.CoveredCall, execution: ExecutionState | None = None
+    context: ApprovalContext, execution: ExecutionState, covered: ev.CoveredCall
 ) -> tuple[ev.CoveredCall, Risk]:
     """Return the covered call with the digest of its tool as it is now, and its risk: dangerous if the tool is gone.
 
-    No rule was written for a tool that changed, in an `execution` since its plan was accepted.
+    No rule was written for a tool that changed since then, or since the plan was accepted.
     """
     definition = context.tools.get(covered.tool_name)
     if definition is None:
         return covered, "dangerous"
-    has_changed = definition.digest != covered.definition_digest
-    has_changed = has_changed or (execution is not None and has_changed_since_plan(execution, definition))
+    has_changed = definition.digest != covered.definition_digest or has_changed_since_plan(execution, definition)
     find_requirement = context.find_full_requirement if has_changed else context.find_requirement
     risk = find_requirement(definition, covered.arguments).effective_risk
     return replace(covered, definition_digest=definition.digest), risk

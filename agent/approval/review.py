@@ -167,9 +167,9 @@ def read_review(answer: Decision) -> tuple[dict[str, JsonValue] | None, bool]:
     return plan, covers
 
 
-def find_cover_needs(context: ApprovalContext, question: ev.Question) -> ev.Needs | None:
+def find_cover_needs(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Needs | None:
     """Return the assurance that an answer must have to cover the question's calls, under the policy as it is now."""
-    risks: list[Risk] = [update_covered_call(context, covered)[1] for covered in question.covers]
+    risks: list[Risk] = [update_covered_call(context, execution, covered)[1] for covered in question.covers]
     return context.policy.for_risk(highest_risk("confirm", *risks)).needs
 
 

@@ -46,7 +46,7 @@ def revise_stale_question(
     definition = context.tools.get(question.tool_name or "") if question.call_id is not None else None
     if definition is None and not question.rows:
         return None
-    covers = tuple(update_covered_call(context, covered, execution) for covered in question.covers)
+    covers = tuple(update_covered_call(context, execution, covered) for covered in question.covers)
     changed = replace(question, covers=tuple(covered for covered, _ in covers))
     other = None if definition is None or definition.digest == question.definition_digest else definition
     takes_arguments = other is None or not context.tools.complete(other.name, question.arguments or {})[1]

@@ -159,7 +159,7 @@ class _Approval(NamedTuple):
         worth = can_decide(policy, execution, question.needs, authority.principal, authority.assurance)
         if worth is None or question.kind != "review" or not read_review(self.answer)[1]:
             return worth
-        needs = find_cover_needs(self.context, question)
+        needs = find_cover_needs(self.context, execution, question)
         return can_decide(policy, execution, needs, authority.principal, authority.assurance)
 
     def _edit(self, question: ev.Question) -> tuple[ev.Question, tuple[ev.Event, ...]]:

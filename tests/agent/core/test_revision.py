@@ -36,6 +36,11 @@ async def run_doubled(
         return await w.get_execution(execution.thread_id, observations_after=0), ledger, double
 
 
+def find_refusals(execution: planwarden.Execution) -> list[str]:
+    """The messages of the revisions that were refused."""
+    return [str(o.data["message"]) for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
+
+
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_call_of_the_revision_is_a_patch_and_no_call_of_the_plan(wire: str) -> None:
     execution, ledger, double = await run_doubled(REVISES, wire=wire)
@@ -122,8 +127,8 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
         script=[revising(operation), THOUGHT],
     )
     assert list(statuses(execution).values()) == ["completed", "suspended", "pending", "pending"] and lines == []
-    refused = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert len(refused) == 1 and why in str(refused[0].data["message"])
+    refused = find_refusals(execution)
+    assert len(refused) == 1 and why in refused[0]
 
 
 def calling(*calls: tuple[str, dict[str, JsonValue]]) -> JsonValue:
@@ -165,8 +170,8 @@ async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonV
     between, last = tool_step("b", "find", {"topic": "b"}), tool_step("c", "note", {"text": "c"})
     execution, lines = await run(THINK, gate, between, last, script=[revising(*patch), THOUGHT])
     assert (execution.status, lines, len(execution.steps)) == ("suspended", [], 4)
-    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert any(why in str(refused.data["message"]) for why in ("must still wait for 'gate'", "and cannot be revised"))
+    [refused] = find_refusals(execution)
+    assert any(why in refused for why in ("must still wait for 'gate'", "and cannot be revised"))
 
 
 @pytest.mark.parametrize("gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"])
@@ -204,9 +209,8 @@ async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
     gated: dict[str, JsonValue] = {**gate, "dependencies": ["think"]}
     execution, lines = await run(THINK, free, gated, last, note, script=[revising(*patch), THOUGHT])
     assert (execution.status, lines, len(execution.steps)) == ("suspended", ["note old"], 5)
-    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    message = str(refused.data["message"])
-    assert any(why in message for why in ("must wait for 'gate'", "must still wait for 'gate'", "cannot be revised"))
+    [refused] = find_refusals(execution)
+    assert any(why in refused for why in ("must wait for 'gate'", "must still wait for 'gate'", "cannot be revised"))
 
 
 READER = tool_step("r", "find", {"topic": "r"}, dependencies=["gate"])
@@ -242,8 +246,8 @@ async def test_no_series_of_revisions_takes_an_effect_from_behind_a_step_that_ma
     execution, lines = await run(THINK, BEFORE_GATE, gate, READER, last, script=script)
     assert lines == []
     revised = [o for o in execution.observations or () if o.type == "PLAN_REVISED"]
-    refused = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert len(revised) == len(refused) == 1 and "wait for 'gate'" in str(refused[0].data["message"])
+    refused = find_refusals(execution)
+    assert len(revised) == len(refused) == 1 and "wait for 'gate'" in refused[0]
 
 
 async def test_a_step_that_would_have_asked_holds_new_effects_although_it_ran_without_asking() -> None:
@@ -252,8 +256,8 @@ async def test_a_step_that_would_have_asked_holds_new_effects_although_it_ran_wi
     last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
     first: list[JsonValue] = [{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}]
     execution, lines = await run(THINK, gate, again, last, script=[revising(*first), revising(ADD_Z), THOUGHT])
-    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert "must wait for 'gate'" in str(refused.data["message"]) and (execution.status, lines) == ("completed", [])
+    [refused] = find_refusals(execution)
+    assert "must wait for 'gate'" in refused and (execution.status, lines) == ("completed", [])
 
 
 async def test_a_retry_compares_further_revisions_with_the_plan_before_the_first_one() -> None:
@@ -268,8 +272,8 @@ async def test_a_retry_compares_further_revisions_with_the_plan_before_the_first
         retried = await decide(w, await w.retry(rejected.thread_id), YES)
         retried = await w.get_execution(retried.thread_id, observations_after=0)
     assert (rejected.status, retried.status, ledger.lines) == ("rejected", "completed", [])
-    [refused] = [o for o in retried.observations or () if o.type == "VALIDATION_FAILED"]
-    assert "must wait for 'gate'" in str(refused.data["message"])
+    [refused] = find_refusals(retried)
+    assert "must wait for 'gate'" in refused
 
 
 BACKUP = tool_step("backup", "note", {"text": "backup"}, dependencies=["think"])
@@ -323,8 +327,8 @@ async def test_a_model_does_not_change_what_decides_whether_a_person_is_asked(as
     patch = revising({"op": "change", "id": "look", "set": {"toolCalls": call}})
     execution, lines = await run(THINK, look, gate, behind, script=[patch, THOUGHT])
     assert (statuses(execution)["gate"], lines) == ("suspended", [])
-    [refused] = [o for o in execution.observations or () if o.type == "VALIDATION_FAILED"]
-    assert "a person is asked about step 'gate'" in str(refused.data["message"])
+    [refused] = find_refusals(execution)
+    assert "a person is asked about step 'gate'" in refused
 
 
 async def test_a_model_adds_reads_before_an_open_question_and_effects_behind_it() -> None:
