@@ -243,6 +243,24 @@ async def test_an_item_of_a_loop_that_is_equal_only_in_python_is_another_item() 
     assert ledger.lines == ["mend 1", "mend 2", "mend true", 'mend "last"']
 
 
+@requirement("retry:calls")
+@pytest.mark.parametrize(("text", "again"), [("{it}", ["new", "last"]), ("{it}{at}", ["new0", "a1", "b2", "last3"])])
+async def test_an_item_that_succeeded_is_done_again_at_another_place_only_if_its_calls_take_the_place(
+    text: str, again: list[str]
+) -> None:
+    ledger, faults = Ledger(), {'"last"': BROKEN, '"last3"': BROKEN}
+    parts: dict[str, JsonValue] = {"it": ITEM, "at": {"$from": "itemIndex"}}
+    taken: dict[str, JsonValue] = {name: part for name, part in parts.items() if name in text}
+    mend: JsonValue = {"toolName": "mend", "arguments": {"value": {"$text": text, "with": taken}}}
+    each = loop("each", mend, forEach={"$from": "inputs", "pointer": "/items"})
+    inputs: JsonValue = {"type": "object", "properties": {"items": {"type": "array"}}}
+    async with warden(tools=[acting("mend", ledger, faults)]) as made:
+        failed = await made.execute_plan({**plan(each), "inputs": inputs}, inputs={"items": ["a", "b", "a", "last"]})
+        faults.clear()
+        done = await made.retry(failed.thread_id, inputs={"items": ["new", "a", "b", "last"]})
+    assert ledger.lines[3:] == [f'mend "{item}"' for item in again] and done.status == "completed"
+
+
 @requirement("retry:calls", "retry:gated")
 async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empty_one_too() -> None:
     ledger = Ledger()

@@ -1,14 +1,16 @@
 """What events about the plan change: it was accepted, refused or revised, or goes on from an earlier execution."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import zip_longest
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue, copy_fields
+from planwarden.agent.core.binding.bindings import ITEM_INDEX
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.folds.transitions import FieldChanges, find_step, pass_over_items, put_step
 from planwarden.agent.core.execution.state import Call, ExecutionState, ModelTurn, StepState
@@ -159,18 +161,32 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     """Return the step with the calls of all items; a call in `reuse` that was made for the same item is taken over."""
     step, size = state.step, len(state.step.tool_calls)
     calls_by_id = {call.call_id: call for call in state.reuse.calls} if state.reuse is not None else {}
-    earlier_items = state.reuse.items or () if state.reuse is not None else ()
+    places = _find_earlier_places(step, items, state.reuse.items or ()) if state.reuse is not None else {}
     calls: list[Call] = []
-    for index, item in enumerate(items):
-        is_known = index < len(earlier_items) and is_same_json(earlier_items[index], item)
-        for number, planned in enumerate(step.tool_calls, index * size + 1):
-            reused = calls_by_id.get(f"{step.step_id}:{number}") if is_known else None
+    for index in range(len(items)):
+        for number, planned in enumerate(step.tool_calls, 1):
+            new = make_call(step, index * size + number, planned.tool_name, planned.arguments)
+            reused = calls_by_id.get(f"{step.step_id}:{places[index] * size + number}") if index in places else None
             if reused is not None and _is_call_of(reused, planned):
-                calls.append(take_over_call(step.step_id, reused))
-            else:
-                calls.append(make_call(step, number, planned.tool_name, planned.arguments))
+                new = replace(take_over_call(step.step_id, reused), call_id=new.call_id)
+            calls.append(new)
     order = find_item_order(step.tool_calls)
     return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
+
+
+def _find_earlier_places(
+    step: PlanStep, items: Sequence[JsonValue], earlier_items: Sequence[JsonValue]
+) -> dict[int, int]:
+    """Map the place of each item that the earlier loop had to its place there: the same one if a call takes it."""
+    takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
+
+    def name(place: int, item: JsonValue) -> str:
+        return canonical_json([place, item] if takes_place else item)
+
+    free: dict[str, deque[int]] = {}
+    for place, item in enumerate(earlier_items):
+        free.setdefault(name(place, item), deque()).append(place)
+    return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
 
 
 def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
