@@ -19,7 +19,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.execution.synopsis import describe_rejecter
 from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, find_item_order
+from planwarden.agent.core.plan.plan import Plan, PlanStep, find_item_order
 
 MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of results that one execution takes over, artifacts not counted."""
@@ -229,9 +229,12 @@ def _take_step(
 def _take_calls(
     source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
-    """Yield calls of a step that is not kept: planned calls keep their ids, and the model's get the next ids."""
+    """Yield calls of a step that is not kept: planned calls have the ids of the plan, and the model's the next ids."""
     number = len(step.tool_calls)
-    planned = {f"{step.step_id}:{nth}": call for nth, call in enumerate(step.tool_calls, 1)}
+    planned: dict[str, list[str]] = {}
+    for nth, call in enumerate(step.tool_calls, 1):
+        if not _take_changed(find_bindings(call.arguments), changed):
+            planned.setdefault(canonical_json([call.tool_name, call.arguments]), []).append(f"{step.step_id}:{nth}")
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)
         # A loop that never began still has the calls that it took over; one that began has calls of its own.
@@ -248,8 +251,8 @@ def _take_calls(
         if call.by_model and _is_same_step(earlier.step, step):
             number += 1
             yield _take_call(source, call, f"{step.step_id}:{number}", False)
-        elif not call.by_model and _is_unchanged_call(planned.get(call.call_id), call, changed):
-            yield _take_call(source, call, call.call_id, False)
+        elif not call.by_model and (same := planned.get(canonical_json([call.tool_name, call.proposed]))):
+            yield _take_call(source, call, same.pop(0), False)
 
 
 def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
@@ -259,15 +262,6 @@ def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)
         unchanged.append(not takes_changed and all(unchanged[other] for other in sources))
     return unchanged
-
-
-def _is_unchanged_call(planned: PlannedCall | None, call: Call, changed: Collection[str]) -> bool:
-    return (
-        planned is not None
-        and planned.tool_name == call.tool_name
-        and is_same_json(planned.arguments, call.proposed)
-        and not _take_changed(find_bindings(planned.arguments), changed)
-    )
 
 
 def _take_call(source: ExecutionState, call: Call, call_id: str, is_confirmation: bool) -> ev.TakenCall:

@@ -261,6 +261,21 @@ async def test_an_item_that_succeeded_is_done_again_at_another_place_only_if_its
     assert ledger.lines[3:] == [f'mend "{item}"' for item in again] and done.status == "completed"
 
 
+@requirement("retry:calls")
+async def test_a_call_that_succeeded_is_not_made_again_when_another_plan_has_calls_before_it() -> None:
+    ledger, faults = Ledger(), {"2": BROKEN}
+
+    def steps(*values: JsonValue) -> dict[str, JsonValue]:
+        calls: list[JsonValue] = [{"toolName": "mend", "arguments": {"value": value}} for value in values]
+        return plan({**tool_step("a", "mend", {}), "toolCalls": calls})
+
+    async with warden(tools=[acting("mend", ledger, faults)]) as made:
+        failed = await made.execute_plan(steps(1, 1, 2))
+        faults.clear()
+        done = await made.retry(failed.thread_id, plan=steps(0, 1, 1, 1.0, 2))
+    assert ledger.lines == ["mend 1", "mend 1", "mend 0", "mend 1.0", "mend 2"] and done.status == "completed"
+
+
 @requirement("retry:calls", "retry:gated")
 async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empty_one_too() -> None:
     ledger = Ledger()
