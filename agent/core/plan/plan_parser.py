@@ -70,8 +70,7 @@ from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInpu
 MAX_NAMED = 100_000
 """The most steps of an unchecked plan in which to look for the names of tools."""
 MAX_CONDITION_VALUES, VALUES_PER_STEP, CHARS_PER_VALUE = 2_000, 10, 64
-"""The most values in the conditions of a plan, or for each of its steps: steps that begin together are judged at once.
-Judging 1,000 values takes about 50 ms."""
+"""The most values in the conditions of a plan, or for each step: judging 1,000 without a break takes up to 50 ms."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
 """The largest plan, in values and characters, that is parsed without a thread; parsing it takes about 10 ms."""
 

@@ -174,19 +174,14 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
 
 
-def _find_earlier_places(
-    step: PlanStep, items: Sequence[JsonValue], earlier_items: Sequence[JsonValue]
-) -> dict[int, int]:
-    """Map the place of each item that the earlier loop had to its place there: the same one if a call takes it."""
+def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], before: Sequence[JsonValue]) -> dict[int, int]:
+    """Map the place of each item that the loop had `before` to its place there: the same one if a call takes it."""
     takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
-
-    def name(place: int, item: JsonValue) -> str:
-        return canonical_json([place, item] if takes_place else item)
-
     free: dict[str, deque[int]] = {}
-    for place, item in enumerate(earlier_items):
-        free.setdefault(name(place, item), deque()).append(place)
-    return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
+    for place, item in enumerate(before):
+        free.setdefault(canonical_json([item, takes_place and place]), deque()).append(place)
+    names = (canonical_json([item, takes_place and place]) for place, item in enumerate(items))
+    return {place: same.popleft() for place, name in enumerate(names) if (same := free.get(name))}
 
 
 def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
