@@ -27,7 +27,7 @@ from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.approval.calls import describe_change, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest, DecidedBatch
 from planwarden.agent.approval.questions import compute_approval_digest, is_of_policy
-from planwarden.agent.common.canonical import canonical_json, is_same_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
@@ -83,7 +83,7 @@ def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) ->
         for covered in suspension.covered:
             is_meant = covered.call_id == call_id and names_call(covered, call, digest, arguments)
             if is_meant and not (_is_used_up(state, call, question, arguments) or _was_edited(request, suspension)):
-                yield Permit(source="confirmation", suspension=suspension, arguments=arguments, since=question)
+                yield Permit(source="confirmation", suspension=suspension, arguments=covered.arguments, since=question)
                 break
 
 
@@ -101,12 +101,11 @@ def names_call(
 def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: dict[str, JsonValue]) -> bool:
     if state.step.loop is not None:
         return question.suspension_id in call.consumed
-    text = canonical_json(arguments)
     used = sum(
-        question.suspension_id in other.consumed and canonical_json(other.arguments) == text for other in state.calls
+        question.suspension_id in other.consumed and is_same_json(other.arguments, arguments) for other in state.calls
     )
     limit = sum(
-        covered.step_id == call.step_id and canonical_json(covered.arguments) == text for covered in question.covers
+        covered.step_id == call.step_id and is_same_json(covered.arguments, arguments) for covered in question.covers
     )
     return used >= limit
 

@@ -8,10 +8,9 @@ import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from math import isfinite
 
 from planwarden.agent.approval.context import ApprovalContext
-from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.canonical import canonical_json, digest, normalize_numbers
 from planwarden.agent.common.errors import Needed
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import Reference
@@ -50,8 +49,7 @@ def build_once_key(rule: OnceRule, tool_name: str, arguments: Mapping[str, JsonV
 
 def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:
     """Return the digest that names the key; the order of the pointers does not matter."""
-    parts: list[JsonValue] = [tool_name, {pointer: _normalize(value) for pointer, value in values.items()}]
-    return digest(parts, context="once/v1")[:KEY_CHARS]
+    return digest(normalize_numbers([tool_name, dict(values)]), context="once/v1")[:KEY_CHARS]
 
 
 def _read_value(pointer: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
@@ -61,17 +59,6 @@ def _read_value(pointer: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
         value = None
     if value is None:
         raise MissingKey(pointer)
-    return value
-
-
-def _normalize(value: JsonValue) -> JsonValue:
-    """Return the value with each whole float in it as an integer: 1.0 as 1."""
-    if isinstance(value, float) and isfinite(value) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_normalize(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _normalize(item) for name, item in value.items()}
     return value
 
 

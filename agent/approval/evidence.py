@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import msgspec
 
 from planwarden.agent.approval.questions import compute_approval_digest
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry, build_audit_entries
 from planwarden.agent.core.execution.fold import apply
@@ -81,10 +81,10 @@ def _was_named(suspension: SuspensionState, call: Call, event: ev.ToolCallIntend
     question = suspension.question
     if event.arguments is None:
         return question.call_id == call.call_id
-    text = canonical_json(event.arguments)
     if question.call_id == call.call_id:
-        return canonical_json(question.arguments) == text
+        return is_same_json(question.arguments, event.arguments)
     return any(
-        covered.is_about(call.step_id, call.tool_name, call.call_id) and canonical_json(covered.arguments) == text
+        covered.is_about(call.step_id, call.tool_name, call.call_id)
+        and is_same_json(covered.arguments, event.arguments)
         for covered in suspension.covered
     )

@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 
 from planwarden.agent.approval.answers import can_decide
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
@@ -148,10 +148,7 @@ def has_terms_for(grant: Grant, definition: ToolDefinition, arguments: Mapping[s
         grant.tool_name == definition.name
         and grant.definition_digest == definition.digest
         and grant.owner in (None, owner)
-        and all(
-            name in arguments and canonical_json(arguments[name]) == canonical_json(value)
-            for name, value in grant.arguments.items()
-        )
+        and all(name in arguments and is_same_json(arguments[name], value) for name, value in grant.arguments.items())
         and arguments.keys() <= {*grant.arguments, *grant.free}
     )
 

@@ -18,7 +18,7 @@ from planwarden.agent.approval.grants import (
     MAX_USES,
     list_properties,
 )
-from planwarden.agent.common.canonical import canonical_json, check_depth, digest, is_larger
+from planwarden.agent.common.canonical import check_depth, digest, is_larger, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, StaleDefinition, UnknownGrant, UnknownTool
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
@@ -340,7 +340,7 @@ def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -
     """Raise `InvalidArguments` when one of the wanted values can never occur in any call of the step."""
     for name, value in terms.items():
         values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
-        if len(values) == len(calls) and all(canonical_json(other) != canonical_json(value) for other in values):
+        if len(values) == len(calls) and not any(is_same_json(other, value) for other in values):
             raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}; it has another")
 
 

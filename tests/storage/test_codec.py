@@ -149,7 +149,28 @@ def test_digests_differ_exactly_when_the_texts_do_and_contexts_keep_uses_apart(o
     assert (canonical.digest(one) == canonical.digest(two)) == is_same and canonical.digest(
         one, context="a"
     ) != canonical.digest(one, context="b")
-    assert canonical.digest(one) == canonical.digest(shuffled(one)) and canonical.is_same_json(one, two) == is_same
+    assert canonical.digest(one) == canonical.digest(shuffled(one)) and canonical.is_same_json(one, shuffled(one))
+
+
+@requirement("canonical:one-text")
+@pytest.mark.parametrize(
+    ("one", "two", "is_same"),
+    [
+        ({"a": [1]}, {"a": [1.0]}, True),
+        (0, -0.0, True),
+        (10**22, 1e22, True),
+        (2**53 + 1, float(2**53), False),
+        ([1], [True], False),
+        ([1.0], [True], False),
+        (0, False, False),
+        (1, "1", False),
+        ({"a": None}, {}, False),
+    ],
+)
+def test_numbers_are_the_same_by_their_value_and_nothing_else_is_a_number(
+    one: JsonValue, two: JsonValue, is_same: bool
+) -> None:
+    assert canonical.is_same_json(one, two) == canonical.is_same_json(two, one) == is_same
 
 
 @requirement("canonical:one-text")

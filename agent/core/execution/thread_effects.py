@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json, digest
+from planwarden.agent.common.canonical import canonical_json, digest, normalize_numbers
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.question import Question
@@ -77,7 +77,7 @@ def _remember(call: Call, *, is_approved: bool) -> ev.ThreadEffect:
 
 
 def _compute_key(arguments: JsonValue) -> str:
-    return digest(arguments)[:DIGEST_CHARS]
+    return digest(normalize_numbers(arguments))[:DIGEST_CHARS]
 
 
 def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[str]:

@@ -318,6 +318,24 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
 
 
 @kit.requirement("approval:grants")
+@pytest.mark.parametrize(("allowed", "passed"), [(5, 2), (5.0, 2), ("5", 0), (True, 0)])
+async def test_a_number_that_was_allowed_is_the_same_number_however_it_is_written(
+    allowed: JsonValue, passed: int
+) -> None:
+    async def call(arguments: Json, context: CallContext) -> str:
+        return "paid"
+
+    definition = ToolDefinition(
+        name="pay", description="Pay.", input_schema={"type": "object", "properties": {"n": {}}}
+    )
+    async with kit.warden(tools=[Tool(define(definition), call)]) as w:
+        await allow(w, tool="pay", n=allowed)
+        calls = [kit.plan(kit.tool_step("a", "pay", {"n": number})) for number in (5, 5.0)]
+        ended = [(await w.execute_plan(call)).status for call in calls]
+    assert ended == ["completed"] * passed + ["suspended"] * (2 - passed)
+
+
+@kit.requirement("approval:grants")
 async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
     async def call(arguments: Json, context: CallContext) -> str:
         return "sent"
