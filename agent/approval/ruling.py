@@ -17,7 +17,7 @@ from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.review import edit_plan, find_cover_needs, read_review, revise_stale_review
 from planwarden.agent.approval.revisions import revise_arguments, revise_stale_question
-from planwarden.agent.common.canonical import canonical_json, digest, is_same_json
+from planwarden.agent.common.canonical import digest, is_same_json
 from planwarden.agent.common.errors import (
     AlreadyAnswered,
     AlreadyDecided,
@@ -180,8 +180,8 @@ class _Approval(NamedTuple):
 
     def _find_voters(self) -> set[str]:
         """Return the people who have given exactly this answer."""
-        content = canonical_json(self.answer.content)
-        votes = (vote for vote in self.suspension.endorsements if canonical_json(vote.content) == content)
+        question, content = self.suspension.question, self.answer.content
+        votes = (vote for vote in self.suspension.endorsements if _is_same_content(question, vote.content, content))
         return {self.context.policy.person(vote.principal) for vote in votes}
 
 
@@ -289,7 +289,7 @@ def _is_same(context: ApprovalContext, question: ev.Question, decision: ev.Recor
         return True
     if question.addressee == "caller":
         return digest(answer.content) == decision.content
-    if not is_same_json(answer.content, decision.content):
+    if not _is_same_content(question, answer.content, decision.content):
         return False
     edits, recorded = answer.modified_args, decision.modified_args
     if edits is None:
@@ -304,6 +304,12 @@ def _is_same(context: ApprovalContext, question: ev.Question, decision: ev.Recor
     return _is_completed_to(
         context, question.tool_name or "", edits, question.arguments if recorded is None else recorded
     )
+
+
+def _is_same_content(question: ev.Question, one: JsonValue, other: JsonValue) -> bool:
+    """Return whether both contents are equal or choose the same rows of the question, in any order."""
+    rows, other_rows = (sorted(question.choose_rows(content)) for content in (one, other))
+    return rows == other_rows if question.rows else is_same_json(one, other)
 
 
 def _is_completed_to(context: ApprovalContext, tool_name: str, edits: JsonValue, recorded: JsonValue) -> bool:

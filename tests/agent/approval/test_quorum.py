@@ -220,6 +220,28 @@ async def test_people_who_answer_differently_do_not_count_together() -> None:
     assert changed.status == "completed" and ledger.lines == ["pay 7", "pay 7"]
 
 
+@kit.requirement("approval:quorum")
+@pytest.mark.parametrize(
+    ("first", "second", "runs"),
+    [
+        ([0, 1], [1, 0], ["old", "new"]),
+        ([0, 1, 2], None, ["old", "new", "odd"]),
+        ([0, 1], [0, 2], []),
+    ],
+)
+async def test_people_who_choose_the_same_rows_count_together_in_whatever_order_they_name_them(
+    first: list[JsonValue], second: list[JsonValue] | None, runs: list[str]
+) -> None:
+    ledger = kit.Ledger()
+    step = kit.tool_step("a", "wipe", {"target": {"$from": "item"}}, forEach=["old", "new", "odd"])
+    async with kit.warden(tools=[wipe(ledger)], settings=kit.governed(critical="second", quorum=2)) as w:
+        [question] = (await w.execute_plan(kit.plan(step))).suspensions
+        for who, rows in (("bob", first), ("carol", second), *((("bob", [*reversed(first)]),) if runs else ())):
+            answer = kit.Decision(approved=True, content=None if rows is None else {"items": rows})
+            await kit.decide(w, question, answer, kit.by(who))
+    assert sorted(ledger.lines) == sorted(f"wipe {target}" for target in runs)
+
+
 @kit.requirement("approval:reconcile")
 @pytest.mark.parametrize("kind", ["approval", "reconcile"])
 @pytest.mark.parametrize("change", ["policy", "tool", "both"])
