@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, RateLimited
 from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Store, SystemKey
 from planwarden.storage.sql.records import Columns, ExpiringRecord, HasRecords, RecordStore, RecordTransaction
 
@@ -35,6 +36,8 @@ class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
 
     attempts_id: str
     times: tuple[float, ...] = ()
+    is_limit_told: bool = False
+    """Whether the audit says that these were too many."""
 
 
 class AttemptLimiter:
@@ -50,35 +53,47 @@ class AttemptLimiter:
         self._here: dict[str, DecisionAttempts] = {}
         """The attempts in this process, by id, where a program's own store keeps no records."""
 
-    async def count(self, suspension_id: str, kind: AttemptKind = "approval") -> None:
-        """Count one attempt; count each kind apart, because asking a person once can use up attempts of two kinds.
+    async def count(
+        self, suspension_id: str, kind: AttemptKind = "approval", *, entry: AuditEntry | None = None
+    ) -> None:
+        """Count one attempt, and audit `entry`; of the attempts that are too many, only the first has a row, which says
+        so. Count each kind apart, because asking a person once can use up attempts of two kinds.
 
         Raises:
             RateLimited: there were `ATTEMPTS` attempts of this kind within `ATTEMPTS_S` seconds.
         """
         now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
 
-        def add(transaction: RecordTransaction | None) -> float | None:
-            """Return the time of the attempt that has to expire before another one; None if this one counts."""
+        def add(transaction: RecordTransaction | None) -> tuple[float | None, bool]:
+            """Return the time of the attempt that has to expire before another one, None if this one counts; and
+            whether the attempt gets a row in the audit."""
             here = self._here.get(attempts_id)
             stored = here if transaction is None else transaction.find(DecisionAttempts, attempts_id)
             record = stored or DecisionAttempts(attempts_id=attempts_id, expires_at=now)
             times = [at for at in record.times if now - at < ATTEMPTS_S]
-            if len(times) >= ATTEMPTS:
-                return times[0]
-            record = replace(record, times=(*times, now), expires_at=now + ATTEMPTS_S)
+            first = times[0] if len(times) >= ATTEMPTS else None
+            has_row = entry is not None and (first is None or not record.is_limit_told)
+            if first is not None and not has_row:
+                return first, False
+            times = [*times, now] if first is None else times
+            is_told = first is not None
+            record = replace(record, times=tuple(times), is_limit_told=is_told, expires_at=times[-1] + ATTEMPTS_S)
             if transaction is None:
                 self._here = {key: other for key, other in self._here.items() if other.expires_at > now}
                 self._here[attempts_id] = record
             else:
                 transaction.delete_due(DecisionAttempts, now)
                 transaction.put(record)
-            return None
+            return first, has_row
 
         if isinstance(self._store, HasRecords):
-            first = await RecordStore(self._store, DecisionAttempts).write(add, lock=f"attempts {attempts_id}")
+            records = RecordStore(self._store, DecisionAttempts)
+            first, has_row = await records.write(add, lock=f"attempts {attempts_id}")
         else:
-            first = add(None)
+            first, has_row = add(None)
+        if entry is not None and has_row:
+            ends = {} if first is None else {"noMoreRowsUntil": first + ATTEMPTS_S}
+            await self._store.audit((replace(entry, facts={**entry.facts, **ends}),))
         if first is not None:
             raise RateLimited(
                 f"suspension {suspension_id!r} was {_WHAT[kind]} {ATTEMPTS} times; a person must decide: "

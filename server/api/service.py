@@ -490,18 +490,17 @@ class Service:
                 "calling model; use resume_execution, which asks the person"
             )
         if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
-            await self._attempts.count(suspension_id)
-            if not self.settings.policy.trust_caller:
-                # The calling model tries to decide for a person, even if its answer turns out to be faulty.
-                facts: dict[str, JsonValue] = {
-                    "assurance": "claimed",
-                    "channel": authority.channel,
-                    "principal": authority.principal,
-                    # The store may also serve a program's other warden, which has another policy.
-                    "policy": self.settings.policy.policy_digest[:POLICY_CHARS],
-                }
-                ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
-                await self.store.audit((AuditEntry(kind="refused", facts=facts, **ids),))
+            # The calling model tries to decide for a person, even if its answer turns out to be faulty.
+            facts: dict[str, JsonValue] = {
+                "assurance": "claimed",
+                "channel": authority.channel,
+                "principal": authority.principal,
+                # The store may also serve a program's other warden, which has another policy.
+                "policy": self.settings.policy.policy_digest[:POLICY_CHARS],
+            }
+            ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}
+            entry = AuditEntry(kind="refused", facts=facts, **ids)
+            await self._attempts.count(suspension_id, entry=None if self.settings.policy.trust_caller else entry)
         await self.wait_for_tools(execution.pins)
         return await self._engine.answer(execution, suspension_id, decision, authority, then=then)
 

@@ -14,16 +14,31 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.common.errors import PlanwardenError, RateLimited, StoreError
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, hash_row
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.server.api.audit import read_audit_page, verify_audit
 from planwarden.server.api.grants import GrantRequest
+from planwarden.server.api.limits import ATTEMPTS, ATTEMPTS_S
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.tokens import TokenStore
-from tests.kit import Authority, Cli, Ledger, by, confirm, decide, plan, requirement, start_as, tool_step, warden
+from tests.kit import (
+    Authority,
+    Cli,
+    Ledger,
+    ManualClock,
+    MemoryStore,
+    by,
+    confirm,
+    decide,
+    plan,
+    requirement,
+    start_as,
+    tool_step,
+    warden,
+)
 from tests.support.fakes import StoreCall, WatchedStore
 
 YES = planwarden.Decision(approved=True, reason="checked")
@@ -223,6 +238,26 @@ async def test_each_attempt_of_a_model_to_approve_is_a_row_even_if_its_answer_is
             await decide(w.service, asked, decision, by("local", "claimed", "mcp"), principal="local", wait_seconds=0)
         *_, last = await w.service.store.audit_rows()
     assert (last.entry.kind, last.entry.suspension_id) == ("refused", asked.suspensions[0].suspension_id)
+
+
+@requirement("store:audit")
+@pytest.mark.parametrize("keeps_records", [True, False])
+async def test_the_first_attempt_of_a_model_that_is_too_many_has_a_row_that_says_until_when_no_other_has(
+    keeps_records: bool,
+) -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with warden(Ledger(), store=store if keeps_records else WatchedStore(store)) as w:
+        asked, began = await w.execute_plan(ERASE), clock.now()
+        for _ in range(2):
+            for number in range(20):
+                with pytest.raises(RateLimited) if number >= ATTEMPTS else nullcontext():
+                    claim = by("local", "claimed", "mcp")
+                    await decide(w.service, asked, YES, claim, principal="local", wait_seconds=0)
+            clock.advance(ATTEMPTS_S)
+        rows = [row.entry.facts for row in await store.audit_rows() if row.entry.kind == "refused"]
+    told = [facts.get("noMoreRowsUntil") for facts in rows]
+    assert told == [*[None] * ATTEMPTS, began + ATTEMPTS_S, *[None] * ATTEMPTS, began + 2 * ATTEMPTS_S]
 
 
 @requirement("audit:names-the-row")
