@@ -82,7 +82,8 @@ def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) ->
         question = suspension.question
         for covered in suspension.covered:
             is_meant = covered.call_id == call_id and names_call(covered, call, digest, arguments)
-            if is_meant and not (_is_used_up(state, call, question, arguments) or _was_edited(request, suspension)):
+            is_free = is_meant and not _is_used_up(state, call, question, arguments)
+            if is_free and _read_batch(request.context, request.execution, suspension).is_intact:
                 yield Permit(source="confirmation", suspension=suspension, arguments=covered.arguments, since=question)
                 break
 
@@ -110,25 +111,14 @@ def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: 
     return used >= limit
 
 
-def _was_edited(request: CallRequest, suspension: SuspensionState) -> bool:
-    """Return whether the stored question is known not to be the one that was approved.
-
-    That is not known under another policy, nor of a review, whose digest covers the plan as it was then.
-    """
-    context, question = request.context, suspension.question
-    if question.kind == "review" or not is_of_policy(question, context.policy):
-        return False
-    return not _read_batch(context, request.execution, suspension).is_intact
-
-
 def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
     question = suspension.question
     cached = context.batches.get(question.suspension_id)
-    if cached is not None and cached.suspension is suspension:
+    if cached is not None and cached.suspension is suspension and cached.plan is execution.plan:
         return cached
     rows = {covered.call_id: covered for covered in question.covers}
     approved = frozenset(covered.call_id for covered in suspension.covered)
-    batch = DecidedBatch(suspension, rows, approved, is_intact(context, execution, suspension))
+    batch = DecidedBatch(suspension, execution.plan, rows, approved, is_intact(context, execution, suspension))
     if len(context.batches) >= MAX_CACHED:
         context.batches.clear()
     context.batches[question.suspension_id] = batch

@@ -13,6 +13,7 @@ from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.events import CoveredCall
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.budgets_and_keys import ROUNDING, HeldKey
 from planwarden.agent.ports.environment import Clock, Ids
@@ -68,6 +69,8 @@ class DecidedBatch(msgspec.Struct, frozen=True):
     """A question about several calls, with its answer."""
 
     suspension: SuspensionState
+    plan: Plan | None
+    """The plan of the execution, which the digest of a review covers."""
     rows: Mapping[str, CoveredCall]
     """By the ids of their calls, which only calls of loops have."""
     approved: frozenset[str]

@@ -208,6 +208,20 @@ async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
     assert (done.status, ledger.lines) == ("completed", ["note a", "note b"])
 
 
+async def test_what_an_answer_about_an_earlier_plan_covered_is_listed_again_when_a_model_revised_the_plan() -> None:
+    ledger = kit.Ledger()
+    patch: JsonValue = [{"op": "add", "step": kit.tool_step("b", "note", {"text": "b"})}]
+    called: JsonValue = [{"toolName": "note", "arguments": {"text": "a"}}]
+    script: list[JsonValue] = [{"when": {"purpose": "step"}, "reply": {"toolCalls": called, "revise": patch}}]
+    first, last = (kit.tool_step(name, "erase", {"ids": [number]}) for name, number in (("z", 0), ("c", 1)))
+    async with kit.warden(ledger, script=script) as w:
+        asked = await reviewed(w, first, kit.model_step("a", "note"), last, synthesize=False)
+        again = await answer(w, asked, COVER)
+        assert [covered.step_id for covered in again.suspensions[0].confirms] == ["c"]
+        done = await answer(w, again, COVER)
+    assert (done.status, sorted(ledger.lines)) == ("completed", ["erase [0]", "erase [1]", "note a", "note b"])
+
+
 async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_without_one() -> None:
     async with kit.warden(kit.Ledger()) as w:
         asked = await reviewed(w)

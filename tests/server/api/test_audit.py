@@ -359,14 +359,23 @@ async def test_a_question_edited_while_it_is_open_is_named_and_halts_instead_of_
 
 
 @requirement("approval:tampered")
-async def test_a_confirmation_edited_after_its_answer_covers_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [{}, {(1, 19): "00000000"}], ids=["calls", "calls and policy"])
+@pytest.mark.parametrize("is_review", [False, True], ids=["confirmation", "review"])
+async def test_a_confirmation_edited_after_its_answer_covers_nothing(
+    tmp_path: Path, policy: Mapping[tuple[int, ...], JsonValue], is_review: bool
+) -> None:
     stored, ledger = Stored(tmp_path), Ledger()
-    steps = plan(confirm("a", confirms=["c"]), confirm("b"), tool_step("c", "erase", {"ids": [1]}))
+    first = tool_step("a", "note", {"text": "x"}) if is_review else confirm("a", confirms=["c"])
+    steps = plan(first, confirm("b"), tool_step("c", "erase", {"ids": [1]}))
+    options: dict[str, JsonValue] = {"review": "person"} if is_review else {}
     async with stored.open() as store, warden(ledger, store=store) as w:
-        waiting = await decide(w, await w.execute_plan(steps))
-    stored.execution_id = waiting.execution_id
+        asked = await w.execute_plan(steps, options=options)
+        waiting = await decide(
+            w, asked, planwarden.Decision(approved=True, content={"cover": True} if is_review else None)
+        )
+    stored.execution_id, ledger.lines[:] = waiting.execution_id, []
     stored.forge("PA", {(1, 0, 2, 7, 0, 1): {"ids": [2]}})
-    stored.forge("QA", {(1, 18, 0, 2): {"ids": [2]}})
+    stored.forge("QA", {(1, 18, 0, 2): {"ids": [2]}, **policy})
     async with stored.open() as store, warden(ledger, store=store) as w:
         [question] = (await decide(w, waiting)).suspensions
     assert (question.kind, question.step_id, ledger.lines) == ("approval", "c", [])
