@@ -7,7 +7,7 @@ step: a page that shows the difference, and names the rows that were not opened.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -93,7 +93,10 @@ async def decide(request: InboxRequest) -> Response:
 
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
     """Approve the call or the plan as it was shown, or with edits that a page has shown to the person."""
-    plan = record.card.plan
+    plan, edited = record.card.plan, request.form_value("edited")
+    if edited and not record.card.is_open:
+        # After a second click the question may hold these edits, so they are compared with the recorded answer.
+        return await record_answer(request, record, _approve_edit(plan, read_json(edited)))
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
     show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
     if edit.fault:
@@ -117,12 +120,16 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
             can_sign=plan is None and can_sign(request, record),
         ),
     )
-    edits = Decision(modified_args=edit.draft) if plan is None else Decision(content={"plan": edit.draft})
-    decision = replace(edits, approved=True)
     try:
-        return page or await record_answer(request, record, decision)
+        return page or await record_answer(request, record, _approve_edit(plan, edit.draft))
     except (InvalidPlan, InvalidArguments, LimitExceeded) as error:
         return await show(replace(describe_refusal(error), status=422))
+
+
+def _approve_edit(plan: JsonValue, draft: JsonValue) -> Decision:
+    """Return the approval of a call with edited arguments or, if there is a `plan`, of its edited plan."""
+    edits: Mapping[str, Any] = {"modified_args": draft} if plan is None else {"content": {"plan": draft}}
+    return Decision(approved=True, **edits)
 
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:

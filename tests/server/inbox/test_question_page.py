@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import pytest
 from pydantic import JsonValue
 
 import planwarden
@@ -13,12 +14,13 @@ from tests import kit
 from tests.kit import plan
 from tests.server.inbox.support import open_inbox, visit
 
+Json = dict[str, JsonValue]
 LOOK = kit.tool_step("look", "find", {"topic": "old"})
 LOOP = kit.tool_step("wipe", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])
 
 
-def _key(page_text: str, label: str) -> str:
-    found = re.search(rf'<label for="([^"]+)">{label}[ <]', page_text)
+def _key(page_text: str, label: str, row: str = "") -> str:
+    found = re.search(rf'<label for="({row}[^"]+)">{label}[ <]', page_text)
     assert found is not None, label
     return found[1]
 
@@ -76,6 +78,39 @@ async def test_edited_arguments_run_only_after_their_difference_was_shown_howeve
         shown = (await browser.open(done.headers["location"])).words
         assert "with edited arguments" in shown
         assert "ann (a person, in the inbox) edited after it was asked: ids" in shown
+
+
+EDITED = json.dumps(plan(kit.tool_step("note", "note", {"text": "instead"})))
+
+
+@kit.requirement("inbox:edited-seen")
+@pytest.mark.parametrize(
+    ("steps", "options", "typed", "ran"),
+    [
+        ((kit.tool_step("a", "erase", {"ids": [1]}),), {}, {"ids": "[2]"}, ["erase [2]"]),
+        ((LOOP,), {}, {"row1.ids": "[2]"}, ["erase [7]", "erase [2]", "erase [9]"]),
+        ((LOOP,), {}, {"row1.ids": "[2]", "row": ["1", "2"]}, ["erase [2]", "erase [9]"]),
+        ((LOOP,), {"review": "person"}, {"plan": EDITED}, ["note instead"]),
+    ],
+    ids=["call", "rows", "some rows", "plan"],
+)
+async def test_a_second_click_on_approve_with_changes_is_the_same_answer_and_another_edit_is_not(
+    steps: tuple[Json, ...], options: Json, typed: dict[str, str | list[str]], ran: list[str]
+) -> None:
+    async with visit() as (found, browser):
+        [asked] = (await found.warden.execute_plan(plan(*steps), options=options)).suspensions
+        page = await browser.open_question(asked)
+        names = {name: name if name in ("plan", "row") else _key(page.text, "ids", name[:-3]) for name in typed}
+        typed = {names[name]: value for name, value in typed.items()}
+        difference = await browser.submit(page.form("/decision"), press="approve", **typed)
+        assert difference.status == 200 and found.ledger.lines == []
+        clicks = [await browser.submit(difference.form("/decision"), press="approve") for _ in range(3)]
+        assert [click.status for click in clicks] == [303] * 3
+        assert {click.headers["location"] for click in clicks} == {f"/inbox/suspensions/{asked.suspension_id}"}
+        sent = difference.form("/decision").fields["edited"][0]
+        changed = sent.replace("2", "3").replace("instead", "again")
+        other = await browser.submit(difference.form("/decision"), press="approve", edited=changed)
+        assert other.status == 409 and found.ledger.lines == ran
 
 
 LONG = "w" * 1_500 + "END"
