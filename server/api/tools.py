@@ -23,6 +23,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.server.api.limits import MAX_QUERY_CHARS, check_limit, check_text, parse_offset
 from planwarden.server.views.tools import ToolPage, build_tool_line
 from planwarden.storage.sql.records import Columns, HasRecords, Record, RecordStore, RecordTransaction
+from planwarden.tools.base import define
 from planwarden.tools.registry import Registry
 
 MAX_EXECUTIONS = 3
@@ -59,17 +60,22 @@ async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool
     records = RecordStore(store, KnownDefinition)
     own = {tool.digest: tool for tool in tools.definitions() if tool.source != "builtin"}
     try:
-        stored = {record.digest: record.definition for record in await records.all()}
+        # Of a row that was edited, the digest says so: no text of it may pass for what somebody relied on.
+        intact = [record for record in await records.intact() if define(record.definition) == record.definition]
+        stored = {record.digest: record.definition for record in intact if record.definition.digest == record.digest}
         former = [digest for digest in stored if digest not in own]
         tools.keep_former(map(stored.__getitem__, former))
-        new = [KnownDefinition(digest=digest, definition=tool) for digest, tool in own.items() if digest not in stored]
+        new = [
+            KnownDefinition(digest=digest, definition=tool)
+            for digest, tool in own.items()
+            if digest not in stored and measure_encoded(msgspec.to_builtins(tool)) <= MAX_DEFINITION_BYTES
+        ]
 
         def write(transaction: RecordTransaction) -> None:
             for digest in former[:-MAX_DEFINITIONS]:
                 transaction.delete(KnownDefinition, digest)
             for record in new:
-                if measure_encoded(msgspec.to_builtins(record.definition)) <= MAX_DEFINITION_BYTES:
-                    transaction.insert(record)
+                transaction.put(record)
 
         if new and adds:
             await records.write(write)

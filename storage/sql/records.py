@@ -6,6 +6,7 @@ raises `StoreError` and never becomes a half-built value.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -128,16 +129,21 @@ class RecordStore(Generic[R]):
         rows = await self._database.fetch(*_select_all(self._kind, owner))
         return tuple([_read_record(self._kind, row) for row in rows])
 
-    async def due(self, now: float) -> tuple[R, ...]:
+    async def due(self, now: float) -> list[R]:
         """Return the records that are due, earliest first; damaged rows are left out."""
+        return self._read_intact(await self._fetch("due_records", now))
+
+    async def intact(self) -> list[R]:
+        """Return all records, oldest first; damaged rows are left out."""
+        return self._read_intact(await self._database.fetch(*_select_all(self._kind, None)))
+
+    def _read_intact(self, rows: Rows) -> list[R]:
         records: list[R] = []
-        for row in await self._fetch("due_records", now):
-            try:
+        for row in rows:
+            # `all` reports a damaged row, which must not hinder the others.
+            with suppress(StoreError):
                 records.append(_read_record(self._kind, row))
-            except StoreError:
-                # `all` reports it, and it must not stand in the way of the others.
-                continue
-        return tuple(records)
+        return records
 
     async def write(
         self, operation: Callable[[RecordTransaction], Result], entry: AuditEntry | None = None, *, lock: str = ""
@@ -180,7 +186,7 @@ def _read_record(kind: type[R], row: tuple[Any, ...]) -> R:
     columns = {id_field: record_id, "version": version, **({owner_field: owner} if owner_field else {})}
     try:
         return msgspec.convert({**read_object(body), **columns}, kind)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UsageError) as error:
         raise StoreError(f"the {name} {record_id[:64]!r} is damaged: {error}; {remedy}") from error
 
 

@@ -184,8 +184,21 @@ async def test_a_store_keeps_a_bounded_number_of_definitions_and_a_damaged_one_h
     with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection, connection:
         bodies = [row[0] for row in connection.execute("SELECT body FROM records WHERE kind = 'definition'")]
         assert [body.count("Text ") for body in bodies] == [1, 1, 1]
-        connection.execute("UPDATE records SET body = '{}' WHERE kind = 'definition'")
+        changes = ("'{}'", "replace(body, '60.0', '-1')", "replace(body, 'Text 4', 'Text 5')")
+        for body, change in zip(bodies, changes, strict=True):
+            statement = f"UPDATE records SET body = {change} WHERE kind = 'definition' AND body = ?"
+            assert connection.execute(statement, (body,)).rowcount == 1
     execution = await home.asked()
+    home.tool(says="Another text.")
+    assert 'description "Text 4." is now "Another text."' in (await revised(home, execution.thread_id)).found[0]
+    assert (await home.decided(execution.thread_id)).status == "completed"
+
+
+@requirement("docs:changes")
+async def test_a_definition_that_was_edited_in_the_store_is_not_told_as_what_somebody_relied_on(home: Home) -> None:
+    execution = await home.asked()
+    with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection, connection:
+        connection.execute("UPDATE records SET body = replace(body, 'Send', 'Post') WHERE kind = 'definition'")
     home.tool(says="Another text.")
     assert says("the earlier definition is no longer known here") in (await revised(home, execution.thread_id)).found[0]
     assert (await home.decided(execution.thread_id)).status == "completed"
