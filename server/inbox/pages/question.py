@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.canonical import canonical_json, read_json
+from planwarden.agent.approval.answers import Decision, has_voted
+from planwarden.agent.common.canonical import canonical_json, is_same_json, read_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,
@@ -74,6 +74,8 @@ async def decide(request: InboxRequest) -> Response:
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
         return await render_question(request, record, Remark("This question is no longer open.", 409))
     if record.card.is_open and digest != record.question.digest:
+        if verdict in APPROVING and _has_approved_edit(request, record):
+            return request.redirect(f"/suspensions/{record.row.suspension_id}")
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text, 409))
     if verdict == "reject":
@@ -89,6 +91,13 @@ async def decide(request: InboxRequest) -> Response:
             return await _approve(request, record, verdict)
         case _:
             assert_never(record.card.answer_kind)
+
+
+def _has_approved_edit(request: InboxRequest, record: QuestionRecord) -> bool:
+    """Return whether the person has approved the question with exactly these edited arguments; others must approve."""
+    edited, principal = request.form_value("edited"), request.session.principal
+    is_same = bool(edited) and is_same_json(read_json(edited), record.question.arguments)
+    return is_same and has_voted(request.service.policy, record.suspension, principal)
 
 
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:

@@ -113,6 +113,30 @@ async def test_a_second_click_on_approve_with_changes_is_the_same_answer_and_ano
         assert other.status == 409 and found.ledger.lines == ran
 
 
+@kit.requirement("inbox:edited-seen", "approval:quorum")
+async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_and_another_edit_is_not() -> None:
+    ledger = kit.Ledger()
+
+    @planwarden.tool(risk="critical")
+    async def wipe(n: int) -> str:
+        """Wipe."""
+        ledger.lines.append(f"wipe {n}")
+        return "wiped"
+
+    settings = kit.governed(critical="second", quorum=2)
+    async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
+        asked = await found.ask(kit.tool_step("a", "wipe", {"n": 1}))
+        page = await ann.open_question(asked)
+        shown = await ann.submit(page.form("/decision"), press="approve", **{_key(page.text, "n"): "2"})
+        clicks = [await ann.submit(shown.form("/decision"), press="approve") for _ in range(2)]
+        other = await ann.submit(shown.form("/decision"), press="approve", edited='{"n":3}')
+        assert [click.status for click in (*clicks, other)] == [303, 303, 409] and "was revised" in other.words
+        bob = await found.log_in("bob")
+        assert ledger.lines == []
+        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
+    assert ledger.lines == ["wipe 2"]
+
+
 LONG = "w" * 1_500 + "END"
 FORM: dict[str, JsonValue] = {
     "type": "object",
