@@ -72,10 +72,10 @@ class AttemptLimiter:
             record = stored or DecisionAttempts(attempts_id=attempts_id, expires_at=now)
             times = [at for at in record.times if now - at < ATTEMPTS_S]
             first = times[0] if len(times) >= ATTEMPTS else None
-            has_row = entry is not None and (first is None or not record.is_limit_told)
-            if first is not None and not has_row:
+            if first is None:
+                times.append(now)
+            elif entry is None or record.is_limit_told:
                 return first, False
-            times = [*times, now] if first is None else times
             is_told = first is not None
             record = replace(record, times=tuple(times), is_limit_told=is_told, expires_at=times[-1] + ATTEMPTS_S)
             if transaction is None:
@@ -84,7 +84,7 @@ class AttemptLimiter:
             else:
                 transaction.delete_due(DecisionAttempts, now)
                 transaction.put(record)
-            return first, has_row
+            return first, True
 
         if isinstance(self._store, HasRecords):
             records = RecordStore(self._store, DecisionAttempts)

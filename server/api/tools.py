@@ -60,22 +60,25 @@ async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool
     records = RecordStore(store, KnownDefinition)
     own = {tool.digest: tool for tool in tools.definitions() if tool.source != "builtin"}
     try:
-        # Of a row that was edited, the digest says so: no text of it may pass for what somebody relied on.
-        intact = [record for record in await records.intact() if define(record.definition) == record.definition]
-        stored = {record.digest: record.definition for record in intact if record.definition.digest == record.digest}
-        former = [digest for digest in stored if digest not in own]
-        tools.keep_former(map(stored.__getitem__, former))
+        # By its digest, a row that was edited does not pass for what somebody relied on.
+        rows = [(record.digest, define(record.definition)) for record in await records.intact()]
+        stored = {digest: tool for digest, tool in rows if tool.digest == digest}
         new = [
-            KnownDefinition(digest=digest, definition=tool)
+            tool
             for digest, tool in own.items()
             if digest not in stored and measure_encoded(msgspec.to_builtins(tool)) <= MAX_DEFINITION_BYTES
         ]
+        names = {tool.name for tool in new}
+        # The first are forgotten first, so those that are replaced only now come last.
+        former = sorted((digest for digest in stored if digest not in own), key=lambda name: stored[name].name in names)
+        tools.keep_former(map(stored.__getitem__, former))
 
         def write(transaction: RecordTransaction) -> None:
-            for digest in former[:-MAX_DEFINITIONS]:
+            replaced = [digest for digest in former[-MAX_DEFINITIONS:] if stored[digest].name in names]
+            for digest in (*former[:-MAX_DEFINITIONS], *replaced):
                 transaction.delete(KnownDefinition, digest)
-            for record in new:
-                transaction.put(record)
+            for tool in (*map(stored.__getitem__, replaced), *new):
+                transaction.put(KnownDefinition(digest=tool.digest, definition=tool))
 
         if new and adds:
             await records.write(write)

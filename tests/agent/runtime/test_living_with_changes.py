@@ -22,6 +22,7 @@ from planwarden.agent.common.errors import StaleDefinition
 from planwarden.agent.core.plan.pins import DIFFERENCE_CHARS, describe_difference
 from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.server.api import tools
+from planwarden.storage.sql.records import RecordStore
 from planwarden.tools.base import Tool, define
 from tests.kit import NO, NOWHERE, YES, MemoryStore, Settings, confirm, load_settings, plan, requirement, tool_step
 from tests.support.paths import DOCS
@@ -192,6 +193,23 @@ async def test_a_store_keeps_a_bounded_number_of_definitions_and_a_damaged_one_h
     home.tool(says="Another text.")
     assert 'description "Text 4." is now "Another text."' in (await revised(home, execution.thread_id)).found[0]
     assert (await home.decided(execution.thread_id)).status == "completed"
+
+
+@requirement("docs:changes")
+async def test_the_definitions_that_were_replaced_first_are_forgotten_first(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "MAX_DEFINITIONS", 2)
+    texts = [("Send 1.", "Post 1."), *(("Send 1.", f"Post {number}.") for number in (2, 3)), ("Send 2.", "Post 3.")]
+    for send, post in texts:
+        home.tool(says=send)
+        both = (home.folder / "tools.py").read_text() + TOOL.format(name="post", parameters="", says=post, mark="x")
+        (home.folder / "tools.py").write_text(both)
+        async with home.opened():
+            pass
+    async with home.opened() as warden:
+        stored = await RecordStore(warden.service.store, tools.KnownDefinition).all()
+    assert [record.definition.description for record in stored] == ["Post 2.", "Post 3.", "Send 1.", "Send 2."]
 
 
 @requirement("docs:changes")
