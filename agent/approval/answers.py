@@ -71,8 +71,8 @@ def can_decide(
 
 
 def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
-    """Return whether the person has endorsed the question; False if it has a form, as answers can then differ."""
-    votes = suspension.endorsements if suspension.question.form is None else ()
+    """Return whether the person has endorsed the question; False if it has a form or rows, as answers then differ."""
+    votes = () if suspension.question.form is not None or suspension.question.rows else suspension.endorsements
     return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 
 

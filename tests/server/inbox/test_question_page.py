@@ -113,6 +113,28 @@ async def test_a_second_click_on_approve_with_changes_is_the_same_answer_and_ano
         assert other.status == 409 and found.ledger.lines == ran
 
 
+@kit.requirement("approval:quorum")
+async def test_two_approvers_who_ticked_different_rows_can_agree_on_the_page() -> None:
+    ledger = kit.Ledger()
+
+    @planwarden.tool(risk="critical")
+    async def wipe(n: int) -> str:
+        """Wipe."""
+        ledger.lines.append(f"wipe {n}")
+        return "wiped"
+
+    settings = kit.governed(critical="second", quorum=2)
+    async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
+        asked = await found.ask(kit.tool_step("a", "wipe", {"n": {"$from": "item"}}, forEach=[7, 8, 9]))
+        bob = await found.log_in("bob")
+        for browser, rows in ((ann, ["0", "1"]), (bob, ["0", "2"]), (ann, ["0", "2"])):
+            page = await browser.open_question(asked)
+            assert '<button class="approve" type="submit" name="decision" value="approve">' in page.text
+            assert ledger.lines == []
+            assert (await browser.decide(asked.suspension_id, "approve", row=rows)).status == 303
+    assert ledger.lines == ["wipe 7", "wipe 9"]
+
+
 @kit.requirement("inbox:edited-seen", "approval:quorum")
 async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_and_another_edit_is_not() -> None:
     ledger = kit.Ledger()
