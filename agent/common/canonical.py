@@ -40,8 +40,12 @@ def digest(value: JsonValue, *, context: str = "") -> str:
 def is_same_json(one: object, other: object) -> bool:
     """Return whether two JSON values, or structs, are equal: 1 equals 1.0, but not `true`."""
     # Python's comparison finds most differences cheaply, but calls `true` and 1 equal.
-    texts = (canonical_json(normalize_numbers(msgspec.to_builtins(value))) for value in (one, other))
-    return one == other and next(texts) == next(texts)
+    if one != other:
+        return False
+    plain, others = msgspec.to_builtins(one), msgspec.to_builtins(other)
+    # Most equal values have equal text, and writing them is cheaper than going through them.
+    is_same_text = canonical_json(plain) == canonical_json(others)
+    return is_same_text or canonical_json(normalize_numbers(plain)) == canonical_json(normalize_numbers(others))
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:
