@@ -162,7 +162,7 @@ def _find_object_faults(value: dict[str, JsonValue], schema: FormSchema, where: 
         yield describe_unknown_keys(where, unknown, list(parts))
     for missing in schema.get("required", ()):
         if missing not in value:
-            yield f"{where} has no {missing!r}{_suggest(missing, missing)}"
+            yield f"{where} needs {missing!r}{_suggest(missing, missing)}"
     for name, part in value.items():
         if name in parts:
             yield from find_form_faults(part, parts[name], f"{where}.{name}")
@@ -192,7 +192,7 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys |
     limits, value = fault.get("ctx", {}), fault["input"]
     match fault["type"]:
         case "missing":
-            return f"{parent} has no {str(last)!r}{_suggest(str(last), where)}"
+            return f"{parent} needs {str(last)!r}{_suggest(str(last), where)}"
         case "extra_forbidden":
             return describe_unknown_keys(parent, [str(last)], (keys or {}).get(parent, ()))
         case "literal_error":

@@ -239,7 +239,7 @@ def _list_other_languages(table: Table) -> None:
 
 
 def _list_arguments(table: Table) -> None:
-    table.call("get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "has no 'threadId'")
+    table.call("get_execution", {"thread_id": "x"}, "'thread_id' (write 'threadId')", "get_execution needs 'threadId'")
     table.call("run_goal", {"goal": "x", "mode": None, "thread_id": "y"}, "'mode', 'thread_id'", "threadId")
     table.call("run_goal", {"goal": "  "}, "'goal' is empty")
     for limit in (0, 10**400):

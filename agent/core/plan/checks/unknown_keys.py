@@ -25,7 +25,7 @@ from planwarden.agent.core.plan.plan_input import (
 _USE = "use"
 _USE_HINT = "; a step cannot contain a saved plan: write its steps here, or start it by itself with run_plan"
 
-_MISSING = re.compile(r"(\S+) has no ('\w+')")
+_MISSING = re.compile(r"(\S+) needs ('\w+')")
 
 
 def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) -> tuple[list[str], list[str]]:
