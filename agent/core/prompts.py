@@ -16,7 +16,7 @@ from planwarden.agent.common.form import EXAMPLES
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, StepState
-from planwarden.agent.core.execution.synopsis import describe_edits
+from planwarden.agent.core.execution.synopsis import describe_edits, list_shown_steps
 from planwarden.agent.core.execution.thread_effects import list_effects
 from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import find_steps_before
@@ -297,10 +297,9 @@ def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
 def summarize(execution: ExecutionState) -> str:
     """Return the engine's own account of what the log proves, one line for each step."""
     lines: list[str] = []
-    for state in execution.steps.values():
-        calls = [
-            f"{call.tool_name} {call.status}" for call in state.calls if call.status not in ("proposed", "decided")
-        ]
+    for state in list_shown_steps(execution):
+        hidden = ("proposed", "decided", "suspended") if state.status == "skipped" else ("proposed", "decided")
+        calls = [f"{call.tool_name} {call.status}" for call in state.calls if call.status not in hidden]
         proof = f" ({', '.join(calls)})" if calls else ""
         lines.append(f"{describe_end(execution, state, proof)} - {cut(state.step.description, 120)}")
     return "\n".join(lines)

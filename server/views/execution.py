@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, Usage
-from planwarden.agent.core.execution.synopsis import describe_edits
+from planwarden.agent.core.execution.synopsis import describe_edits, list_shown_steps
 from planwarden.agent.core.execution.thread_effects import count_older
 from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
@@ -34,7 +34,6 @@ from planwarden.server.views.status_text import (
     describe_next_attempt,
     describe_proof,
     describe_state,
-    list_shown_steps,
 )
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call

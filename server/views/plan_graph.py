@@ -15,10 +15,11 @@ import msgspec
 
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.execution.state import ExecutionState, StepState
+from planwarden.agent.core.execution.synopsis import list_shown_steps
 from planwarden.agent.core.plan.plan import Plan, PlanStep, list_step_tools
 from planwarden.server.views.decisions import describe_shortfall
 from planwarden.server.views.escaping import name_some, shorten_text
-from planwarden.server.views.status_text import describe_wait, list_shown_steps
+from planwarden.server.views.status_text import describe_wait
 from planwarden.server.views.status_words import SIGNS, WORDS, Mark
 
 MAX_ROWS = 500

@@ -7,7 +7,6 @@ quoted here as values, which cannot be taken for words of planwarden.
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.control.provider_waits import list_outages
@@ -65,14 +64,6 @@ def describe_state(execution: ExecutionState) -> str:
 def describe_wait(addressees: Collection[str]) -> str:
     """Return in words who is waited for: a person before the assistant, and both before the clock."""
     return next((words for addressee, words in WAITS.items() if addressee in addressees), WAITS["clock"])
-
-
-def list_shown_steps(execution: ExecutionState) -> Iterator[StepState]:
-    """Yield the steps; those that had called nothing when the execution was cancelled or rejected are `skipped`."""
-    is_given_up = execution.status in ("cancelled", "rejected")
-    for state in execution.steps.values():
-        is_left = state.status in ("pending", "suspended") and all(call.intended_at is None for call in state.calls)
-        yield replace(state, status="skipped") if is_given_up and is_left else state
 
 
 def describe_progress(execution: ExecutionState) -> str:

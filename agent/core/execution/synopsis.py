@@ -11,10 +11,12 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.struct import FrozenStruct, JsonValue
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
+from planwarden.agent.core.execution.state import ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.pins import list_tool_names
 
 TITLE_CHARS = 300
@@ -124,6 +126,14 @@ def describe_edits(execution: ExecutionState) -> str:
         return ""
     more = f"; and {len(edits) - MAX_EDITS} more before these" if len(edits) > MAX_EDITS else ""
     return f"Changed before it was approved: {'; '.join(edits[-MAX_EDITS:])}{more}."
+
+
+def list_shown_steps(execution: ExecutionState) -> Iterator[StepState]:
+    """Yield the steps; those that had called nothing when the execution was cancelled or rejected are `skipped`."""
+    is_given_up = execution.status in ("cancelled", "rejected")
+    for state in execution.steps.values():
+        is_left = state.status in ("pending", "suspended") and all(call.intended_at is None for call in state.calls)
+        yield replace(state, status="skipped") if is_given_up and is_left else state
 
 
 def describe_rejecter(assurance: ev.Assurance | None) -> str:

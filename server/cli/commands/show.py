@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from planwarden.agent.common.errors import InvalidArguments, UnknownThread, UsageError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.execution.synopsis import list_shown_steps
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import tools
@@ -37,7 +38,7 @@ from planwarden.server.views.instants import format_age, format_instant, to_utc
 from planwarden.server.views.loop_items import MAX_PAGE_ITEMS, LoopItem
 from planwarden.server.views.observations import build_observations
 from planwarden.server.views.plan_graph import build_graph, write_mermaid, write_outline
-from planwarden.server.views.status_text import list_lineage_facts, list_shown_steps
+from planwarden.server.views.status_text import list_lineage_facts
 from planwarden.server.views.status_words import WORDS
 from planwarden.server.views.suspension import HowToAnswer
 from planwarden.server.views.svg import draw_svg

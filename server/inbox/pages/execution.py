@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
+from planwarden.agent.core.execution.synopsis import list_shown_steps
 from planwarden.agent.core.plan.plan import list_step_tools
 from planwarden.agent.ports.store import Header
 from planwarden.server.inbox.request import InboxRequest, NotFound, PageRoutes, Values
@@ -27,7 +28,6 @@ from planwarden.server.views.status_text import (
     describe_progress,
     describe_state,
     list_lineage_facts,
-    list_shown_steps,
 )
 from planwarden.server.views.status_words import SIGNS, WORDS, Words
 from planwarden.server.views.svg import draw_for_page
