@@ -70,6 +70,7 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
     request = await remember_before(request)
     question = None if request.before is None else _find_open_suspension(request, request.before)
     if question is not None and question.addressee == "human":
+        question, _ = await request.read_question()
         asks = find_usable_modes(request.context)
         raise InvalidArguments(
             f"suspension {request.suspension_id!r} is addressed to a person; submit_answer answers only questions to "
@@ -101,9 +102,17 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
     suspension = _find_open_suspension(request, view)
     if suspension is None:
         return await _show_outcome(request, view)
-    is_ignored = request.arguments.get("decision", {}).get("approved") is True
-    note = "Your approval does not count." if is_ignored else ""
-    return await _ask_person(request, suspension) or await show_execution(request, view, note)
+    return await _ask_person(request, suspension) or await show_execution(request, view, _describe_ignored(request))
+
+
+def _describe_ignored(request: ToolRequest) -> str:
+    """Return what of the decision had no effect, because only a person decides; empty if nothing was sent."""
+    sent: Mapping[str, Any] = request.arguments.get("decision", {})
+    if "content" in sent:
+        return "Your answer does not count."
+    if sent.get("approved") is True:
+        return "Your approval does not count."
+    return "Your edit was not recorded; the person can edit the arguments." if "modifiedArgs" in sent else ""
 
 
 @mcp_tool(

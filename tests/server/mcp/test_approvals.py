@@ -209,7 +209,14 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
         assert (await desk.ok("get_execution", threadId=asked["threadId"]))["nextAction"] == at_once
         refused = await desk.refused("submit_answer", **support.ids_of(asked), content=APPROVE)
         assert command in refused["message"] and "resume_execution" not in refused["message"]
+        assert inbox is None or inbox in refused["message"]
         assert said == f"Your approval does not count. {at_once}"
+        edit = await desk.ok("resume_execution", **support.ids_of(asked), decision={"modifiedArgs": {"ids": [2]}})
+        assert edit["nextAction"] == f"Your edit was not recorded; the person can edit the arguments. {at_once}"
+        form = await desk.ok("ask_person", message="Which?", form={"type": "object"}, waitSeconds=0)
+        for decision in ({"content": {}}, {"content": {}, **APPROVE}):
+            answer = await desk.ok("resume_execution", **support.ids_of(form), decision=decision)
+            assert answer["nextAction"] == f"Your answer does not count. {form['nextAction']}"
         no = {"approved": False, "reason": "user said no in chat"}
         [step] = (await desk.ok("resume_execution", **support.ids_of(asked), decision=no))["steps"]
         assert step["error"]["message"].startswith("rejected by the calling model of local (claimed, mcp)")
