@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 from urllib.parse import quote
 
+from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import count_of
 
 Document = dict[str, Any]
@@ -170,14 +171,14 @@ def _format_rows(suspension: Document) -> Iterator[str]:
 
 def _format_steps(document: Document) -> list[str]:
     """Return the steps with their results; shorten the values if the steps would be too long."""
-    steps, resource = document["steps"], f"planwarden://executions/{quote(document.get('threadId', ''), safe='')}"
-    lines = [line for step in steps for line in _format_step(step, MAX_VALUE, resource)]
+    steps, thread_id = document["steps"], quote(document.get("threadId", ""), safe="")
+    lines = [line for step in steps for line in _format_step(step, MAX_VALUE, thread_id)]
     if sum(map(len, lines)) > MAX_STEPS_TEXT:
-        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE, resource)]
+        lines = [line for step in steps for line in _format_step(step, _SHORT_VALUE, thread_id)]
     return lines
 
 
-def _format_step(step: Document, limit: int, resource: str) -> Iterator[str]:
+def _format_step(step: Document, limit: int, thread_id: str) -> Iterator[str]:
     tools = f" using {', '.join(step['requiredTools'])}" if step.get("requiredTools") else ""
     proof = f" (validation {step['validationStatus']})" if "validationStatus" in step else ""
     what = f": {_format_json(step['description'], 300)}" if "description" in step else ""
@@ -194,8 +195,10 @@ def _format_step(step: Document, limit: int, resource: str) -> Iterator[str]:
         yield f"  its revision of the plan was refused: {_format_json(step['revisionRefused'], 1_000)}"
     if "result" in step:
         yield f"  result {(text := _format_json(step['result'], limit))}"
-        if len(text) == limit:
-            yield f"  {resource} has it whole"
+        is_stored = is_stand_in(step["result"])
+        if is_stored or len(text) == limit:
+            place = f"artifacts/{thread_id}/{step['result']['artifactId']}" if is_stored else f"executions/{thread_id}"
+            yield f"  planwarden://{place} has it whole"
     for item in step.get("itemResults", ()):
         value = item["result"] if "result" in item else item.get("error", {}).get("message")
         yield f"  index {item['item']} {item['status']}{'' if value is None else ' ' + _format_json(value, limit)}"

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.errors import InvalidArguments, ModelError
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
@@ -214,7 +215,7 @@ def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
         case "planned" | "new" | "running":
             return _NEXT[state.status]
         case "completed":
-            return describe_proof(state)
+            return describe_proof(state) + _describe_stored(state)
         case "rehearsed":
             return f"{describe_rehearsal(state)} execute_plan with this threadId (and no plan) runs it."
         case "suspended":
@@ -274,6 +275,17 @@ def describe_rehearsal(state: ExecutionState) -> str:
     if failed := [step.step.step_id for step in steps if step.status == "failed"]:
         sentences.append(f"Failed already now: {name_some(failed, MAX_NAMED)}; correct the plan.")
     return " ".join(sentences)
+
+
+def _describe_stored(state: ExecutionState) -> str:
+    """Return a sentence on how to use results of which an answer shows only the beginning; empty if there are none."""
+    ids = [step_id for step_id, step in state.steps.items() if is_stand_in(step.result)]
+    if not ids:
+        return ""
+    example = f'{{"$from": {json.dumps(ids[0])}, "pointer": ...}}'
+    return (
+        f" Too large to show: {name_some(ids, MAX_NAMED)}. {example} in a later plan on this thread takes values of it."
+    )
 
 
 def _describe_done(state: ExecutionState) -> str:

@@ -19,7 +19,7 @@ from planwarden.server.cli.commands.show import read_artifact
 from planwarden.server.views.loop_items import list_items
 from tests import kit
 from tests.kit import Home, Requester, Tool, crawl, define, parse_plan
-from tests.server.mcp.support import Document, ok, served
+from tests.server.mcp.support import Document, ok, served, text_of
 
 
 async def _read(client: kit.Client, uri: str) -> Document:
@@ -42,6 +42,9 @@ async def test_an_artifact_is_read_piece_by_piece_over_mcp_and_what_is_not_text_
         done = await ok(client, "execute_plan", plan=kit.plan(kit.tool_step("a", "crawl")))
         stood = done["steps"][0]["result"]
         address = f"planwarden://artifacts/{done['threadId']}/{stood['artifactId']}"
+        shown = await client.call_tool("get_execution", {"threadId": done["threadId"]})
+        assert f"\n  {address} has it whole" in text_of(shown)
+        assert 'Too large to show: a. {"$from": "a", "pointer": ...} in a later plan on this' in done["nextAction"]
         text, offset, pieces = "", 0, 0
         while offset is not None:
             piece = await _read(client, f"{address}?offset={offset}" if offset else address)
