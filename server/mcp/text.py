@@ -32,11 +32,11 @@ def format_execution(document: Document) -> str:
     if "error" in document:
         lines.append(f"Error: {document['error']['code']}: {_format_json(document['error']['message'])}")
     questions = document.get("suspensions", ())
-    if len(questions) > 1:
+    in_full = [suspension for suspension in questions if suspension.keys() & {"prompt", "message"}]
+    if len(questions) > 1 or not in_full and questions:
         lines.append(f"Open: {', '.join(map(_format_heading, questions))}")
-    for suspension in questions:
-        if suspension.keys() & {"prompt", "message"}:
-            lines.extend(["", *_format_question(suspension)])
+    for suspension in in_full:
+        lines.extend(["", *_format_question(suspension)])
     if document.get("output"):
         lines.extend(["", "Output:", *(f"| {line}" for line in cut(document["output"], 20_000).splitlines())])
     if document.get("revised"):

@@ -123,6 +123,8 @@ async def test_what_happened_while_the_caller_thought_is_in_its_next_answer_and_
     assert [(step["id"], step["status"]) for step in after["steps"]] == [("ask", "completed"), ("a", "completed")]
     named = {"suspensionId", "stepId", "addressee", "kind"}
     assert [question.keys() for question in after["suspensions"]] == [named, named]
+    last = await desk.call("submit_answer", **ids | {"suspensionId": others[0]["suspensionId"]}, content=NOTED)
+    assert f"\nOpen: suspensionId {others[1]['suspensionId']} (step of c, for you)" in text_of(last)
 
 
 @requirement("caller:told-again")
