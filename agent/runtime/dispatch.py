@@ -81,10 +81,23 @@ def _prepare(context: ApprovalContext, execution: ExecutionState, call: Call) ->
     definition = context.tools.get(call.tool_name)
     if call.status == "outcome_unknown":
         return _prepare_unknown(CallRequest(context, execution, call, definition or _stand_in(call)))
+    if call.status == "proposed" and call.by_model and (fault := _find_foreign_call(context, execution, call)):
+        return _fail(call, "unknown_tool", fault)
     if definition is None or definition.unavailable:
         return _fail(call, "unknown_tool", _explain_no_tool(context.tools, call, definition))
     request = CallRequest(context, execution, call, definition)
     return _prepare_proposed(request) if call.status == "proposed" else _prepare_decided(request)
+
+
+def _find_foreign_call(context: ApprovalContext, execution: ExecutionState, call: Call) -> str | None:
+    """Return why the model may not call this tool in this step; None if it may."""
+    if is_of_host(call.tool_name):
+        return "the host's own tools are not for plans; the host makes such calls"
+    if execution.options.tool_mode != "strict":
+        return None
+    required = execution.steps[call.step_id].step.required_tools
+    offered = (*required, *([DELEGATE] if required and context.tools.get(DELEGATE) else []))
+    return None if call.tool_name in offered else f"this step may call only {', '.join(offered) or 'no tools'}"
 
 
 def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
@@ -151,13 +164,6 @@ def _build_repeat(execution: ExecutionState, call: Call, definition: ToolDefinit
 
 def _prepare_proposed(request: CallRequest) -> PreparedCall:
     context, execution, call = request.context, request.execution, request.call
-    if call.by_model and is_of_host(call.tool_name):
-        return _fail(call, "unknown_tool", "the host's own tools are not for plans; the host makes such calls")
-    if call.by_model and execution.options.tool_mode == "strict":
-        required = request.state.step.required_tools
-        offered = (*required, *([DELEGATE] if required and context.tools.get(DELEGATE) else []))
-        if call.tool_name not in offered:
-            return _fail(call, "unknown_tool", f"this step may call only {', '.join(offered) or 'no tools'}")
     answered = judge_row(request)
     if answered is not None:
         return _act_on(request, {}, answered)

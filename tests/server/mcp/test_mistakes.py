@@ -317,6 +317,8 @@ def _list_answers(table: Table) -> None:
         table.answer("step", content, Refused(words))
     used: Arguments = {"todoList": [STEP, {**THOUGHT, "id": "b", "use": "remind"}]}
     table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
+    unoffered: Arguments = {"toolCalls": [{"toolName": "notte", "arguments": {"text": "x"}}]}
+    table.answer("step", unoffered, AskedAgain(("notte", "failed: this step may call only note\n")))
     needs: Arguments = {**PLAN, "inputs": {"properties": {"to": {"type": "string"}}, "required": ["to"]}}
     words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
     table.answer("plan", needs, AskedAgain(words))
