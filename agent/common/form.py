@@ -59,8 +59,11 @@ EXAMPLES: Mapping[str, str] = {
     "retry": '{"attempts": 3}',
 }
 """What to write under each key."""
-_OF_PLANS = {"inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}'}
-"""What to write under a key at the top of a plan, where that differs from `EXAMPLES`."""
+_AT_PATHS = {
+    "inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}',
+    "content.content": None,
+}
+"""What to write at a path where that differs from `EXAMPLES`; the refusal of an answer has its own example."""
 _LISTS_OF_NAMES = ("requiredTools", "dependencies", "confirms", "names")
 """Callers often send one name instead of a list; the suggestion then shows that name in a list."""
 _NESTED = {"object": "{", "array": "["}
@@ -247,5 +250,5 @@ def _suggest(key: str, where: str, value: JsonValue = None) -> str:
     if key in _LISTS_OF_NAMES and isinstance(value, str) and 0 < len(value) <= MAX_QUOTED_CHARS:
         return f"; send {json.dumps([value], ensure_ascii=False)}"
     example = (_ENTRIES if where.endswith("]") else EXAMPLES).get(key)
-    example = _OF_PLANS.get(where, example)
+    example = _AT_PATHS.get(where, example)
     return f"; send {example}" if example is not None else ""

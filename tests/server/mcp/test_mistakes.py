@@ -312,6 +312,10 @@ def _list_answers(table: Table) -> None:
         ("noted", ("content must be an object", '{"toolCalls": [')),
         ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
         ({}, ("'toolCalls'", "'content'", '"toolName"')),
+        (
+            {"content": ["noted"]},
+            ('content.content must be text, not a list; send {"toolCalls": [{"toolName": "...", ',),
+        ),
     ]
     for content, words in refusals:
         table.answer("step", content, Refused(words))
