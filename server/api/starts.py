@@ -233,7 +233,7 @@ class Starts:
         """
         headers = await self.engine.store.thread(thread_id)
         if not headers or headers[0].principal != principal:
-            raise UnknownThread(f"there is no thread {thread_id[:64]!r}; leave threadId out to start one")
+            raise UnknownThread(f"there is no thread {thread_id[:64]!r}")
         return headers
 
     async def load_newest(self, thread_id: str, principal: str) -> ExecutionState:

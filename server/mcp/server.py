@@ -336,8 +336,10 @@ class PlanwardenServer(MCPServer[LazyService]):
             async with self._turns.take(caller.principal):
                 return await tool.handler(request)
         except (UnknownThread, UnknownSuspension) as error:
-            hint = await describe_ids(request)
-            raise type(error)(f"{error.message}: {hint}" if hint else error.message, details=error.details) from None
+            starts = "options" in tool.properties
+            advice = "leave threadId out to start one" if starts else "list_suspensions names threads and questions"
+            hint = await describe_ids(request) or advice
+            raise type(error)(f"{error.message}: {hint}", details=error.details) from None
 
     async def _run_guard(
         self, settings: Settings, arguments: dict[str, Any], context: Context[LazyService, Any] | None

@@ -282,12 +282,15 @@ def _list_questions(table: Table) -> None:
 
 def _list_ids(table: Table) -> None:
     code = "unknown_thread"
-    table.call("get_execution", {"threadId": "nope"}, "'nope'", code=code)
+    table.call("get_execution", {"threadId": "nope"}, "'nope': list_suspensions names threads and questions", code=code)
+    table.call("run_goal", {"goal": "x", "threadId": "nope"}, "'nope': leave threadId out to start one", code=code)
     table.call("get_execution", {"threadId": ""}, "'threadId' is empty", code=code)
     for thread, words in ((EXECUTION, "executionId"), (SUSPENSION, "suspensionId"), (BEGINNING, "mean")):
         table.call("get_execution", {"threadId": thread}, words, THREAD, code=code, stage="plan")
     table.call("get_execution", {"threadId": f" {THREAD} "}, "mean", THREAD, code=code, stage="plan")
     code = "unknown_suspension"
+    given = {"threadId": THREAD, "suspensionId": "nope", **APPROVED}
+    table.call("resume_execution", given, f"'{THREAD}': list_suspensions names", code=code, stage="plan")
     for thread, suspension, *words in (
         (THREAD, THREAD, "is a threadId, not a suspensionId"),
         (THREAD, EXECUTION, "executionId", "not a suspensionId"),
