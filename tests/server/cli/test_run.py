@@ -166,7 +166,7 @@ def test_what_cannot_be_retried_is_refused_with_the_reason(cli: Cli) -> None:
     suspension_id = cli.run_to_question(FIND, ERASE)
     waiting = cli.newest_thread
     for words, said in (
-        ((done,), "is completed; fromStep"),
+        ((done,), "is completed: nothing is left to run. fromStep"),
         ((done, "--from", "find", "--input", "topic=1"), "takes no inputs"),
         ((waiting,), f"so there is nothing to retry; `planwarden --home {cli.home} approve"),
         ((waiting,), f"`planwarden --home {cli.home} cancel {waiting[:8]}` stops it"),
