@@ -33,7 +33,7 @@ def format_execution(document: Document) -> str:
         lines.append(f"Error: {document['error']['code']}: {_format_json(document['error']['message'])}")
     questions = document.get("suspensions", ())
     in_full = [suspension for suspension in questions if suspension.keys() & {"prompt", "message"}]
-    if len(questions) > 1 or not in_full and questions:
+    if len(questions) > 1 or (questions and not in_full):
         lines.append(f"Open: {', '.join(map(_format_heading, questions))}")
     for suspension in in_full:
         lines.extend(["", *_format_question(suspension)])
