@@ -108,7 +108,8 @@ asks a person once for all mails, after the look-ups:
 Questions addressed to `caller` are your part: read instructions, results and prompt, and answer with submit_answer. A \
 step is done only when its required tools were really called; describing a call is not making it. Answers say what \
 changed; get_execution shows everything again, also after a restart: keep threadId. status running means: call \
-get_execution later."""
+get_execution later. Only the user saves and schedules plans: `planwarden plans keep THREAD NAME`, then `planwarden \
+schedule add NAME --cron "0 7 * * *" --timezone Europe/Berlin`."""
 
 QUESTION_TTL_S = 30 * 24 * 3600.0
 """How long a client may answer a question that a call returned; the store decides whether the question is open."""

@@ -38,6 +38,9 @@ async def test_the_tools_are_few_have_annotations_and_are_introduced(desk: Desk)
     assert desk.client.instructions == INSTRUCTIONS
     for word in ("run_goal", "nextAction", "completed", "person"):
         assert word in INSTRUCTIONS[:200]
+    for command in ("planwarden plans keep THREAD NAME", "planwarden schedule add NAME --cron"):
+        assert command in INSTRUCTIONS
+    assert len(INSTRUCTIONS) <= 2_000, "characters; hosts cut what is longer than about 2 KB"
 
 
 async def test_the_schema_of_a_plan_takes_conditions_loops_and_attempts_as_the_server_does(desk: Desk) -> None:
