@@ -97,8 +97,8 @@ REVISION = """\
 If the results show that steps which have not begun are wrong, add "revise" to your answer, a list of \
 {"op": "add", "step": {...}, "after": ID}, {"op": "change", "id": ID, "set": {...}}, {"op": "remove", "id": ID} or \
 {"op": "move", "id": ID, "after": ID}. Steps that ask a person or confirm others cannot be revised. \
-A new call that changes something must wait for each of them that is open, and for a step that needs approval if other \
-changes wait for it."""
+A step that you add or give new calls, and that changes something, must depend on each of those that is still open, \
+and on a step that needs approval if other changes depend on that step."""
 
 SYNTHESIS = """\
 Write the answer to the goal for the person who set it. Use only the record and the results: say what was done, what \
