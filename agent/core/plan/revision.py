@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidPlan
-from planwarden.agent.common.form import EXAMPLES
+from planwarden.agent.common.form import EXAMPLES, describe
 from planwarden.agent.core.plan.plan import (
     Plan,
     PlanStep,
@@ -28,6 +28,7 @@ from planwarden.agent.core.plan.plan import (
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 
 MAX_OPERATIONS = 50
+MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
 """What decides, beside its calls, whether a step asks and what a rejection holds back."""
 _UNKNOWN = ToolFacts(is_blocking=False)
@@ -112,15 +113,20 @@ class _Draft:
         self._confirmed = confirmed
 
     def apply(self, operation: JsonValue) -> None:
-        name = operation.get("op") if isinstance(operation, dict) else None
-        if not isinstance(operation, dict) or not isinstance(name, str) or name not in _KEYS:
+        if not isinstance(operation, dict):
+            raise InvalidPlan(f"an operation must be an object, not {describe(operation)}; send {EXAMPLES['revise']}")
+        name = operation.get("op")
+        if not isinstance(name, str) or name not in _KEYS:
             raise InvalidPlan(
-                f"an operation is not an object whose 'op' is add, change, remove or move; send {EXAMPLES['revise']}"
+                f"'op' must be add, change, remove or move, not {describe(name)}; send {EXAMPLES['revise']}"
             )
         operation = {key: str(part) if type(part) is int else part for key, part in operation.items()}
         unknown = operation.keys() - _KEYS[name]
         if unknown:
-            raise InvalidPlan(f"operation {name!r} has no key {', '.join(map(repr, sorted(unknown)))}")
+            raise InvalidPlan(
+                f"operation {name!r} has no key {', '.join(map(repr, sorted(unknown)))}; it takes "
+                f"{', '.join(sorted(_KEYS[name]))}"
+            )
         if name == "add":
             self._add(operation.get("step"), operation.get("after"))
             return
@@ -154,7 +160,7 @@ class _Draft:
     def _find_step(self, step_id: JsonValue, name: str) -> dict[str, JsonValue]:
         step = next((step for step in self.steps if step["id"] == step_id), None)
         if step is None:
-            raise InvalidPlan(f"operation {name!r} names unknown step {str(step_id)[:64]!r}")
+            raise InvalidPlan(f"operation {name!r} names {self._describe_unknown(step_id)}")
         if step_id in self._confirmations:
             raise InvalidPlan(f"step {step_id!r} asks a person or confirms others and cannot be revised")
         if step_id not in self._pending:
@@ -171,7 +177,11 @@ class _Draft:
         for index, step in enumerate(self.steps):
             if step["id"] == after:
                 return index + 1
-        raise InvalidPlan(f"'after' names unknown step {str(after)[:64]!r}")
+        raise InvalidPlan(f"'after' names {self._describe_unknown(after)}")
+
+    def _describe_unknown(self, step_id: JsonValue) -> str:
+        names = ", ".join(repr(step["id"]) for step in self.steps[:MAX_NAMED])
+        return f"unknown step {str(step_id)[:64]!r}; the plan has {names}"
 
 
 def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:

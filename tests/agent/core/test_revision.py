@@ -108,14 +108,18 @@ THOUGHT: JsonValue = {"when": {"purpose": "step"}, "reply": {"content": "Then no
         ({"op": "remove", "id": "gate"}, "asks a person"),
         ({"op": "change", "id": "c", "set": {"dependencies": []}}, "must still wait"),
         ({"op": "change", "id": "a", "set": {"id": "z"}}, "other than its id"),
-        ({"op": "remove", "id": "nope"}, "unknown step"),
+        ({"op": "remove", "id": "nope"}, "unknown step 'nope'; the plan has 'think', 'gate', 'a', 'c'"),
+        ({"op": "replace", "id": "a"}, "'op' must be add, change, remove or move, not the text \"replace\""),
         ({"op": "add", "step": {"id": "a", "description": "twice"}}, "several steps have the id"),
         ({"op": "add", "step": model_step("n", "teleport")}, "unknown tools"),
         ({"op": "add", "step": {"id": "n", "description": "x", "dependencies": ["n"]}}, "circle"),
         ({"op": "add", "step": "do it"}, "no object"),
-        ({"op": "add", "step": {"id": "n", "description": "x"}, "after": "z"}, "'after' names unknown step 'z'"),
+        (
+            {"op": "add", "step": {"id": "n", "description": "x"}, "after": "z"},
+            "names unknown step 'z'; the plan has 'think', 'gate',",
+        ),
         ({"op": "remove", "id": "a", "status": "completed"}, "has no key"),
-        ("all of it", "add, change, remove or move"),
+        ("all of it", 'an operation must be an object, not the text "all of it"'),
     ],
 )
 async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operation: JsonValue, why: str) -> None:

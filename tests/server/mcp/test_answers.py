@@ -206,7 +206,7 @@ async def test_no_later_step_begins_before_a_reasoning_step_has_heard_that_its_r
     again = await desk.ok("submit_answer", **ids_of(asked), content=bad)
     assert desk.ledger.lines == []
     for words in (
-        "was refused: operation 'remove' has no key 'step'",
+        "was refused: operation 'remove' has no key 'step'; it takes id, op",
         "with a corrected revision or with none",
     ):
         assert words in question_of(again)["prompt"]
