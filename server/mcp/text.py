@@ -72,6 +72,8 @@ def format_suspensions(document: Document) -> str:
 
 def format_tools(document: Document) -> str:
     """Return a page of the catalogue as text, one tool a line."""
+    if not document["total"]:
+        return "no tool for plans matches; search_tools without query lists all"
     lines = [f"{document['total']} tool(s) for plans{_format_cursor(document)}; get_tool_schemas gives their arguments"]
     for tool in document["tools"]:
         facts = [f"risk {tool['risk']}", tool["executionMode"], *tool.get("capabilities", ()), f"from {tool['source']}"]

@@ -66,6 +66,8 @@ async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_f
     assert len(set(names)) == len(names) == first["total"] and "nextCursor" not in second
     everything = text_of(await desk.call("search_tools"))
     assert "erase(ids): Delete records. [risk dangerous, immediate, from python]" in everything
+    nothing = text_of(await desk.call("search_tools", query="xylophone"))
+    assert nothing == "no tool for plans matches; search_tools without query lists all"
     result = await desk.call("get_tool_schemas", names=["erase", "nope"])
     [tool] = result.structured_content["tools"]
     assert tool["inputSchema"]["properties"]["ids"]["type"] == "array"
