@@ -278,7 +278,7 @@ WHOLE: Json = {"$text": "{n}", "with": {"n": take("find", "/customer/name/first"
         (noting(WHOLE), "leads into string"),
         (noting(take("item", "/id"), forEach=[{"ID": 1}, {"ID": 2}]), "there is no 'id', only 'ID'"),
         (noting(forEach=take("find", "/customer")), "'forEach' needs a list, and"),
-        (noting(ITEM, forEach=[1], when={"value": ITEM, "matches": {}}), "is known in 'toolCalls' only"),
+        (noting(ITEM, forEach=[1], when={"value": ITEM, "matches": {}}), 'takes the list with "parse": "json"'),
         (noting(take("b", "/x")), "in a circle: b -> b; step 'b' takes a value from itself"),
         (noting(take("c", "/x")), "step 'b' takes a value from 'c', which runs only after it"),
         (judge("find", "/ids", {"type": "string"}), 'the value is a list, never "string"'),

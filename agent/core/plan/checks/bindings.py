@@ -59,7 +59,10 @@ def _find_step_faults(step: PlanStep, shapes: Shapes) -> Iterator[str]:
     own = {ITEM, ITEM_INDEX} if step.loop is not None else set[str]()
     for binding in find_bindings(list[JsonValue](before)):
         if binding.reference.step_id in own:
-            yield f"{_quote(binding.source)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items"
+            yield (
+                f"{_quote(binding.source)} is known in 'toolCalls' only; 'when' and 'forEach' come before the items. "
+                'To leave some out, let a reasoning step write JSON: "forEach" takes the list with "parse": "json"'
+            )
     # Check the same binding only once, because many calls may contain it.
     different = {(binding.reference, binding.has_default): binding for binding in step.list_bindings()}
     for binding in different.values():
