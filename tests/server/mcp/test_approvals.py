@@ -214,7 +214,8 @@ async def test_who_has_no_way_to_ask_is_told_everything_that_a_person_needs(
         edit = await desk.ok("resume_execution", **support.ids_of(asked), decision={"modifiedArgs": {"ids": [2]}})
         assert edit["nextAction"] == f"Your edit was not recorded; the person can edit the arguments. {at_once}"
         form = await desk.ok("ask_person", message="Which?", form={"type": "object"}, waitSeconds=0)
-        for decision in ({"content": {}}, {"content": {}, **APPROVE}):
+        answers: list[support.Document] = [{"content": {}}, {"content": {}, **APPROVE}]
+        for decision in answers:
             answer = await desk.ok("resume_execution", **support.ids_of(form), decision=decision)
             assert answer["nextAction"] == f"Your answer does not count. {form['nextAction']}"
         no = {"approved": False, "reason": "user said no in chat"}
