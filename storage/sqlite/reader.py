@@ -99,7 +99,10 @@ class Reader:
         async with self._open() as connection:
             await connection.execute("BEGIN")
             return [
-                cast("Rows", await connection.execute_fetchall(SQL[name], parameters)) for name, parameters in reads
+                cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
+                if all(map(is_unicode, parameters))
+                else []
+                for name, parameters in reads
             ]
 
     async def copy_into(self, target: sqlite3.Connection) -> None:

@@ -311,7 +311,7 @@ async def test_what_is_noted_of_a_task_is_found_among_all_other_rows(store: Stor
 
 
 @requirement("store:round-trip")
-@pytest.mark.parametrize("wrong", ["nobody", "e1\0"])
+@pytest.mark.parametrize("wrong", ["nobody", "e1\0", "\ud800"])
 async def test_what_is_looked_up_by_an_id_that_no_row_has_does_not_exist(store: Store, wrong: str) -> None:
     assert await store.header(wrong) is None and await store.log(wrong) is None
     assert await store.read(wrong) == () == await store.headers(["nobody"])
