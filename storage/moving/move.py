@@ -126,7 +126,7 @@ def _copy(old: StoreSide, new: StoreSide, table: str) -> int:
 
 
 def _describe_difference(old: StoreSide, new: StoreSide, what: str) -> StoreError:
-    return StoreError(f"read back from {new.name}, the {what} differ from {old.name}, which is as it was")
+    return StoreError(f"read back from {new.name}, the {what} did not match {old.name}, which is as it was")
 
 
 @dataclass

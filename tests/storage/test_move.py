@@ -338,7 +338,7 @@ async def test_a_target_that_does_not_hold_what_was_copied_is_found_out(place: M
             "$$ BEGIN NEW.checksum = NEW.checksum + 1; RETURN NEW; END $$"
         )
         connection.execute("CREATE TRIGGER spoil BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION spoil()")
-    with pytest.raises(StoreError, match=r"read back from .*, the transactions of logs differ"):
+    with pytest.raises(StoreError, match=r"read back from .*, the transactions of logs did not match"):
         move(old, new)
     with psycopg.connect(new.url) as connection:
         connection.execute("DROP FUNCTION spoil CASCADE")
