@@ -98,7 +98,7 @@ def read_location(text: str, control: str = "") -> StoreLocation:
         raise InvalidArguments(f"{problem}; use {FORMS}")
     if scheme == SQLITE:
         path = expand_home(Path(rest.removeprefix("/"))) if rest.startswith("/~") else Path(rest)
-        if not path.is_absolute() or path.name == "":
+        if not path.is_absolute() or path.name == "" or "\0" in rest:
             raise InvalidArguments("the URL of a SQLite file has three slashes and the whole path: sqlite:///FILE")
         return StoreLocation(path=path)
     for noun, url in (("URL", text), ("control URL", control or text)):

@@ -35,10 +35,16 @@ def _check_pointer(pointer: str) -> str:
     return pointer
 
 
+def _check_path(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path cannot contain a NUL character")
+    return path
+
+
 Seconds = Annotated[float, Field(gt=0, le=MAX_WAIT_S)]
 Pointer = Annotated[str, Field(max_length=500), AfterValidator(_check_pointer)]
 Person = Annotated[str, Field(min_length=1, max_length=200)]
-Folder = Annotated[str, Field(min_length=1)]
+FilePath = Annotated[str, Field(min_length=1), AfterValidator(_check_path)]
 MAX_REMINDERS = 20
 MAX_AFTER_S = 30 * 24 * 3600.0
 Delay = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
@@ -110,7 +116,7 @@ class ToolsTable(Table):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, ToolSettings] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
-    python: list[str] = Field(default_factory=list[str])
+    python: list[FilePath] = Field(default_factory=list[str])
     """Files with tools, relative to this file."""
 
     @property
@@ -146,7 +152,7 @@ class InboxTable(Table):
     port: Annotated[int, Field(ge=1, le=65_535)] | None = None
     """Port of the inbox on this machine, for the home's stdio servers and `planwarden inbox`. By default 8766, or the
     port that the home was given when 8766 was taken."""
-    passphrase_file: Annotated[str, Field(min_length=1)] | None = None
+    passphrase_file: FilePath | None = None
     """File with the hash of a passphrase that is asked for after the one-time code, relative to this file;
     `planwarden inbox --set-passphrase` writes it. A PostgreSQL store holds the hash itself, even without this setting;
     the setting then only ensures that there is a hash."""
@@ -168,7 +174,7 @@ class ExecutionTable(LoopOptions):
 
 
 class PlansTable(Table):
-    folders: Annotated[list[Folder], Field(max_length=20)] = Field(default_factory=list[str])
+    folders: Annotated[list[FilePath], Field(max_length=20)] = Field(default_factory=list[str])
     """Folders with [saved plans](plans.md#saved-plans) in addition to `plans` in the home, relative to the working
     directory, such as `.planwarden/plans` for a repository."""
     as_tools: bool = False

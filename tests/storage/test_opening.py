@@ -261,6 +261,7 @@ def test_a_url_names_a_database_or_a_file_and_is_shown_without_its_password(tmp_
             "secret",
             "sqlite://relative/secret.db",
             "sqlite://",
+            "sqlite:///a\0secret",
             "postgresql://host:secret/x",
         ),
         *("postgresql://host:99999/secret", "postgresql://one:1,two:65536/secret"),
