@@ -23,6 +23,13 @@ _NOT_A_NUMBER = re.compile(r"argument (.+?): invalid (?:int|float) value: (.*)",
 _MISSING = re.compile(r"the following arguments are required: (.*)", re.DOTALL)
 
 
+def read_path(text: str) -> Path:
+    """Return the path. Raises `ArgumentTypeError` if it is empty, as it is for a shell variable that was not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
+
+
 class CommandParser(argparse.ArgumentParser):
     """Reports a usage error in one sentence, with the word that was probably meant.
 
@@ -85,7 +92,7 @@ class CommandParser(argparse.ArgumentParser):
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
         """Add the common options. A command passes `SUPPRESS`, because a default would overwrite an earlier option."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
-        self.add_argument("--home", type=Path, default=default, metavar="DIR", help=text)
+        self.add_argument("--home", type=read_path, default=default, metavar="DIR", help=text)
         text = (
             "postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
             "planwarden.db in the home"
@@ -98,7 +105,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--model", default=default, help=text)
         if uses_servers:
             text = "downstream servers; default: planwarden.json in the home"
-            self.add_argument("--mcp-config", type=Path, default=default, metavar="FILE", help=text)
+            self.add_argument("--mcp-config", type=read_path, default=default, metavar="FILE", help=text)
 
     def take_rest(self, name: str, metavar: str, text: str) -> None:
         """Store the words after `--` as `name`, and read none of them as an option or a command."""

@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -23,7 +22,7 @@ from planwarden.server.api.audit import (
     verify_audit,
 )
 from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.command_parser import CommandParser, read_path
 from planwarden.server.cli.home import open_home, use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
@@ -46,7 +45,7 @@ def add_audit(parser: CommandParser) -> None:
     verification = parser.add_command("verify", handle_verify, text)
     verification.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
     writing = parser.add_command("export", handle_export, "Write the record as JSON lines.", has_json=False)
-    writing.add_argument("file", type=Path, metavar="FILE", help="a new file, or - for standard output")
+    writing.add_argument("file", type=read_path, metavar="FILE", help="a new file, or - for standard output")
 
 
 def handle_show(arguments: Namespace) -> int:

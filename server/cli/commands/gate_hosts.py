@@ -58,7 +58,8 @@ def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
 def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
     """Put the servers behind the gate of the program; without a program, remove the gate."""
     if arguments.command:
-        raise UsageError(f"servers are named without two hyphens: planwarden gate install {arguments.host} SERVER")
+        verb = "uninstall" if program is None else "install"
+        raise UsageError(f"servers are named without two hyphens: planwarden gate {verb} {arguments.host} SERVER")
     files = find_server_files(arguments.host, os.environ, Path.cwd() if arguments.project else None)
     if not files:
         raise UsageError(f"{HOSTS[arguments.host].label} has no servers of a project; leave --project out")

@@ -13,7 +13,7 @@ from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.command_parser import CommandParser, read_path
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import one_line
@@ -35,7 +35,7 @@ def add_promises(parser: CommandParser) -> None:
     parser.handle(handle_list)
     text = "Judge a recorded session: JSON lines, each an event of a host's hook."
     check = parser.add_command("check", handle_check, text)
-    check.add_argument("transcript", metavar="TRANSCRIPT", type=Path, help="the file")
+    check.add_argument("transcript", metavar="TRANSCRIPT", type=read_path, help="the file")
     check.add_argument("--host", default="claude-code", help="host of lines without one; default %(default)s")
 
 

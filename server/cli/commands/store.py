@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.command_parser import CommandParser, read_path
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
@@ -31,7 +31,7 @@ def add_prune(parser: CommandParser) -> None:
 
 def add_backup(parser: CommandParser) -> None:
     parser.handle(handle_backup)
-    parser.add_argument("file", type=Path, metavar="FILE", help="a new file; an existing file is not overwritten")
+    parser.add_argument("file", type=read_path, metavar="FILE", help="a new file; an existing file is not overwritten")
 
 
 def add_move(parser: CommandParser) -> None:

@@ -28,6 +28,8 @@ WRONG = {
     "lsit": "did you mean 'list'?",
     "rnu x": "did you mean 'run'?",
     "run": "PLAN is missing",
+    "--home= list": "argument --home: the path is empty",
+    "gate uninstall codex -- x": "planwarden gate uninstall codex SERVER",
     "list --limit x": "--limit: 'x' is not a number;",
     "schedule add": "PLAN, --cron are missing",
     "trust": "SERVER is missing",
