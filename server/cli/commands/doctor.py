@@ -87,6 +87,9 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
     is_broken = settings_check.status == "broken"
     no_settings = "the settings are broken" if is_broken else None
     no_servers = no_settings or ("the file of the servers is broken" if servers_check else None)
+    tools_check = run_check("tools", _check_tools, settings, needs=no_servers)
+    is_unusable = tools_check is not None and tools_check.status == "broken"
+    no_tools = "the tools are broken" if is_unusable else no_servers
     checks = (
         _check_home(folder, settings, is_named=is_home_named(arguments.home)),
         settings_check,
@@ -98,13 +101,13 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
         None if replay is None else run_check("replay", partial(check_replay, replay=replay), settings),
         _check_sqlite(),
         run_check("model", _check_model, settings, needs=no_settings),
-        run_check("tools", _check_tools, settings, needs=no_servers),
-        run_check("rules", check_rules, settings, needs=no_servers),
+        tools_check,
+        run_check("rules", check_rules, settings, needs=no_tools),
         run_check("plans", check_plans, settings, needs=no_settings),
         _check_web_extra(),
         run_check("search", _check_search, settings, needs=no_settings),
         run_check("notify", _check_notify, settings, needs=no_settings),
-        *(servers_check or check_downstream(settings, needs=no_settings, has_home=os.path.isdir(folder))),
+        *(servers_check or check_downstream(settings, needs=no_tools, has_home=os.path.isdir(folder))),
         None if is_broken else run_check("schedules", check_schedules, settings),
         None if is_broken else check_hooks(settings),
         None if is_broken else run_check("grants", check_grants, settings),

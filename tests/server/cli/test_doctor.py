@@ -75,6 +75,11 @@ FAULTS = [
     pytest.param(writing("tools.py", "raise RuntimeError('no')\n"), {"tools": "broken"}, "RuntimeError: no (line 1)"),
     *(pytest.param(writing("tools.py", text), {"tools": "broken"}, said) for text, said in BROKEN_TOOLS),
     pytest.param(
+        writing("planwarden.toml", f'[[rules]]\ntool = "find"\nthen = "ask"\n{PYTHON}[tools.ersae]\nrisk = "read"\n'),
+        {"tools": "broken", "rules": "off", "downstream": "off"},
+        "not checked, because the tools are broken",
+    ),
+    pytest.param(
         writing("planwarden.db", b"something else" * 100),
         {"store": "broken", "schedules": "broken", "grants": "broken"},
         "Broken: store, schedules, grants.",
