@@ -57,7 +57,7 @@ _LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
 """Right-to-left words as `_describe_direction` writes them: `R` is a letter or digit, `M` a mark on it."""
-_ISOLATE, _END = "\u2067", "\u2069"
+ISOLATE, END_ISOLATE = "\u2067", "\u2069"
 """RIGHT-TO-LEFT ISOLATE and POP DIRECTIONAL ISOLATE; such characters of the text itself are escaped."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 SHORT_CHARS = 8
@@ -125,7 +125,7 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    allowed = _LAYOUT | ({_ISOLATE, _END} if text.count(_ISOLATE) == text.count(_END) else set[str]())
+    allowed = _LAYOUT | ({ISOLATE, END_ISOLATE} if text.count(ISOLATE) == text.count(END_ISOLATE) else set[str]())
 
     def replace(match: re.Match[str]) -> str:
         pairs = _find_hidden(match[0])
@@ -137,7 +137,7 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
 def cut_text(text: str, limit: int) -> str:
     """Return the first `limit` characters of an escaped text; if they end inside an isolation, close it."""
     cut = text[:limit]
-    return cut + _END if is_isolating(cut) else cut
+    return cut + END_ISOLATE if is_isolating(cut) else cut
 
 
 def shorten_text(text: str, limit: int) -> str:
@@ -148,17 +148,17 @@ def shorten_text(text: str, limit: int) -> str:
 
 def measure_text(text: str) -> int:
     """Return the length of an escaped text without the characters that isolate its right-to-left words."""
-    return len(text) - text.count(_ISOLATE) - text.count(_END)
+    return len(text) - text.count(ISOLATE) - text.count(END_ISOLATE)
 
 
 def is_isolating(text: str) -> bool:
     """Return True when the text ends inside right-to-left words."""
-    return text.rfind(_ISOLATE) > text.rfind(_END)
+    return text.rfind(ISOLATE) > text.rfind(END_ISOLATE)
 
 
 def continue_isolation(text: str) -> str:
     """Return the rest of an escaped text that was cut inside right-to-left words, so that it can stand alone."""
-    return text[1:] if text.startswith(_END) else _ISOLATE + text
+    return text[1:] if text.startswith(END_ISOLATE) else ISOLATE + text
 
 
 def count_hidden(text: str) -> int:
@@ -200,7 +200,7 @@ def _isolate(text: str) -> str:
     kinds = "".join(map(_describe_direction, text))
     parts, after = list[str](), 0
     for match in _WORDS.finditer(kinds):
-        parts += [text[after : match.start()], _ISOLATE, text[match.start() : match.end()], _END]
+        parts += [text[after : match.start()], ISOLATE, text[match.start() : match.end()], END_ISOLATE]
         after = match.end()
     return "".join([*parts, text[after:]])
 

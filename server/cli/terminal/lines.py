@@ -25,7 +25,16 @@ from planwarden.server.views.decisions import (
     describe_shortfall,
     find_decided,
 )
-from planwarden.server.views.escaping import cut_text, escape_rest, escape_text, format_once, shorten_id
+from planwarden.server.views.escaping import (
+    END_ISOLATE,
+    ISOLATE,
+    cut_text,
+    escape_rest,
+    escape_text,
+    format_once,
+    is_isolating,
+    shorten_id,
+)
 from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_text import describe_lost_patience, describe_outage
@@ -83,8 +92,9 @@ class TerminalLine:
             return
         for row in text.wrap(console, max(2, options.max_width - head.cell_len), overflow="fold"):
             row.rstrip()
-            yield head + row
-            head = Text(" " * head.cell_len)
+            is_cut = is_isolating(head.plain + row.plain)
+            yield head + row + Text(END_ISOLATE * is_cut)
+            head = Text(" " * head.cell_len + ISOLATE * is_cut)
 
 
 def indent_fact(fact: str) -> TerminalLine:

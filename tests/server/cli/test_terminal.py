@@ -22,9 +22,11 @@ from planwarden.server.cli.session import CliSession, exit_code
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, value_summary
 from planwarden.server.cli.terminal.terminal import THEME, Terminal
+from planwarden.server.views.escaping import escape_text
 from planwarden.server.views.instants import format_age
 from tests.kit import Decision, Home, requirement
 from tests.server.cli.support import ASK_FORM, ERASE, Cli, TypedTerminal, step
+from tests.server.views.test_voices import PATH, has_loose_words
 from tests.support.wardens import end_at_once
 from tests.tools.downstream.support import wait_until
 
@@ -290,3 +292,14 @@ def test_rows_fit_and_have_every_letter_in_its_style_and_order(spans: list[tuple
             shown += [] if letter.isspace() else [(letter, styles[-1])]
     assert shown == [(letter, style) for text, style in spans for letter in text if not letter.isspace()]
     assert len(rows) >= sum(text.count("\n") for text, _ in spans) + 1
+
+
+@requirement("shown:right-to-left")
+@pytest.mark.parametrize("cells", range(2, 50))
+def test_right_to_left_words_stay_isolated_on_every_row_over_which_they_go(cells: int) -> None:
+    text = PATH.replace("אבג", "אבג דהו " * 6)
+    rows = rows_of(TerminalLine("path = ", (escape_text(text), "dim"), indent=cells // 20), cells)
+    assert not any(has_loose_words(row.plain) or cell_len(row.plain) > cells for row in rows)
+    assert "".join("".join(row.plain for row in rows).translate({0x2067: "", 0x2069: ""}).split()) == (
+        "path=" + "".join(text.split())
+    )
