@@ -175,20 +175,22 @@ class _ValueBudget:
     def __init__(self) -> None:
         self._left = PAGE_CHARS
 
-    def show(self, value: JsonValue) -> ValueView | None:
-        """Return the value; None when it is too large for the page, or the page is full."""
+    def show(self, value: JsonValue, limit: int = VALUE_CHARS) -> ValueView | None:
+        """Return the value; None when it has more than `limit` bytes, or the page is full."""
         if self._left <= 0:
             return None
         size = len(msgspec.json.encode(value))
-        if size > min(VALUE_CHARS, self._left):
+        if size > min(limit, self._left):
             return None
         self._left -= size
         return ValueView(value)
 
-    def show_text(self, text: str | None) -> ValueView | None:
+    def show_text(self, text: str | None, limit: int = VALUE_CHARS) -> ValueView | None:
         """Return what a model wrote, only its beginning if it is too large, or a mark if the page is full; None if it
         wrote nothing."""
-        return (self.show(text) or self.show(f"{text[: VALUE_CHARS // 8]} …") or ValueView("…")) if text else None
+        if not text:
+            return None
+        return self.show(text, limit) or self.show(f"{text[: limit // 8]} …", limit) or ValueView("…")
 
 
 def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: bool, people: Collection[str]) -> Values:
@@ -203,8 +205,8 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     can_fork = goes_on and bool(begun)
     budget = _ValueBudget()
     states = {state.step.step_id: state for state in list_shown_steps(execution)}
-    # The final text comes first, so that it is shown even if the page is full.
-    output = budget.show_text(execution.synthesis)
+    # The final text comes first, so that it is shown even if the page is full. No other page or file has it whole.
+    output = budget.show_text(execution.synthesis, PAGE_CHARS // 2)
     steps = [_build_step(execution, states[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {
