@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from planwarden.server.api.service import Service
@@ -29,7 +29,7 @@ from planwarden.server.inbox.pages import (
 )
 from planwarden.server.inbox.request import NotFound, render_error_page
 from planwarden.server.inbox.saved import list_page, schedule_form, schedule_page, start_page
-from planwarden.server.inbox.security_middleware import MAX_BODY_BYTES, Hosts, SecurityMiddleware
+from planwarden.server.inbox.security_middleware import MAX_BODY_BYTES, Hosts, SecurityMiddleware, build_size_page
 from planwarden.server.inbox.site import InboxSite, load_assets
 from planwarden.server.inbox.web_server import HealthMiddleware, serve_app
 from planwarden.server.settings.configuration import Settings
@@ -95,4 +95,4 @@ async def _serve_not_found(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_body(request: Request, error: Exception) -> Response:
-    return PlainTextResponse(f"the body is larger than {MAX_BODY_BYTES} bytes\n", status_code=413)
+    return build_size_page()

@@ -15,6 +15,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from planwarden.agent.common.errors import LimitExceeded
+from planwarden.server.inbox.request import render_error_page
+
 MAX_BODY_BYTES = 2 * 1024 * 1024
 METHODS = ("GET", "HEAD", "POST")
 FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
@@ -66,7 +69,7 @@ class SecurityMiddleware:
             return _build_text_response(403, "the inbox accepts changes from its own pages only")
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length[:12]) > MAX_BODY_BYTES:
-            return _build_text_response(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+            return build_size_page()
         return None
 
     def _own_origin(self, scope: Scope, host: str) -> str:
@@ -91,6 +94,12 @@ def _add_security_headers(send: Send) -> Send:
         await send(message)
 
     return add_security_headers
+
+
+def build_size_page() -> Response:
+    """Return the page for a form that is too large."""
+    text = f"the form is larger than {MAX_BODY_BYTES} bytes; nothing was changed; go back, and send a smaller one"
+    return render_error_page(LimitExceeded(text))
 
 
 def _build_text_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
