@@ -94,6 +94,12 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
             return value
         return json.dumps(value) if self.choices else format_editable_json(value)
 
+    def label_choice(self, choice: JsonValue) -> str:
+        """Return the choice as a list shows it: what `read` takes, and the title that the schema claims for it."""
+        titles = (option.get("title") for option in _read_options(self.schema) if option["const"] == choice)
+        title = next(titles, None)
+        return self.write(choice) + (f" ({shorten_text(title, MAX_TITLE_CHARS)})" if isinstance(title, str) else "")
+
     def read(self, text: str) -> JsonValue:
         """Return the value of a text. Raises `InvalidArguments` with what to write, `LimitExceeded` for deep JSON."""
         if self.is_text:
@@ -198,11 +204,19 @@ def format_editable_json(value: JsonValue) -> str:
 
 
 def _list_choices(schema: JsonSchema) -> tuple[JsonValue, ...]:
-    """Return the values of an enumeration that a list can show, or nothing."""
-    choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum")
+    """Return the values of an enumeration, or of `oneOf` with a `const` each, that a list can show, or nothing."""
+    constants = [option["const"] for option in _read_options(schema)]
+    choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum", constants or None)
     if not isinstance(choices, list) or len(choices) > MAX_CHOICES or any(map(_is_unfit_for_a_list, choices)):
         return ()
     return tuple(choices)
+
+
+def _read_options(schema: JsonSchema) -> list[dict[str, JsonValue]]:
+    """Return the alternatives of `oneOf` if each of them is a single value, or nothing."""
+    listed = schema.get("oneOf")
+    options = [option for option in listed if isinstance(option, dict)] if isinstance(listed, list) else []
+    return options if all("const" in option for option in options) else []
 
 
 def _is_unfit_for_a_list(value: JsonValue) -> bool:

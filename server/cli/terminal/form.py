@@ -100,7 +100,7 @@ def _prompt(field: Field) -> str:
     labels = (escape_text(str(field.schema[key])) for key in ("title", "description") if key in field.schema)
     about = "".join(f" - {label}" for label in labels if label)
     default = field.schema.get("default")
-    choices = "y/n" if field.kind == "boolean" else " | ".join(map(field.write, field.choices))
+    choices = "y/n" if field.kind == "boolean" else " | ".join(map(field.label_choice, field.choices))
     need = "" if field.is_required or default is not None else ", optional"
     default_text = "" if default is None else f" [{escape_text(json.dumps(default, ensure_ascii=False))}]"
     return f"  {field.label}{about} ({choices or field.schema['type']}{need}){default_text}: "

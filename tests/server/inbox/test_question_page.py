@@ -204,6 +204,19 @@ async def test_a_form_whose_fields_nobody_knows_is_answered_as_json() -> None:
         assert result == {"approved": True, "content": {"a": [1]}}
 
 
+async def test_values_with_titles_of_their_own_are_chosen_from_a_list_that_shows_both() -> None:
+    options: JsonValue = [{"const": "eu", "title": "Europe <b>"}, {"const": "us"}]
+    form: JsonValue = {"type": "object", "properties": {"place": {"type": "string", "oneOf": options}}}
+    async with visit() as (found, browser):
+        asked = await found.ask(kit.tool_step("s", "requestInput", {"message": "Where?", "form": form}))
+        page = await browser.open_question(asked)
+        assert '<option value="eu">eu (Europe &lt;b&gt;)</option>' in page.text
+        assert '<option value="us">us</option>' in page.text
+        sent = await browser.submit(page.form("/decision"), press="approve", **{_key(page.text, "place"): "eu"})
+        result = (await found.current_execution(asked)).steps[0].result
+        assert sent.status == 303 and result == {"approved": True, "content": {"place": "eu"}}
+
+
 @planwarden.tool(risk="read", effect="effect")
 async def lost() -> str:
     """Never hears of it again."""

@@ -58,6 +58,8 @@ READINGS: list[tuple[dict[str, JsonValue], dict[str, JsonValue], str]] = [
     ({"type": "boolean"}, {"Yes": True, "0": False, "false": False}, "perhaps: choose an option"),
     ({"enum": ["true", True, 2]}, {"true": True, '"true"': "true", "2": 2}, "3: choose an option"),
     ({"enum": ["true", "rude"]}, {"true": "true", '"rude"': "rude"}, "mild: choose an option"),
+    ({"type": "string", "oneOf": [{"const": "eu"}, {"const": "1"}]}, {"eu": "eu", "1": "1"}, "asia: choose an option"),
+    ({"oneOf": [{"type": "integer"}, {"const": 1}]}, {"7": 7}, "{: not valid JSON"),
     ({"type": "integer"}, {"12": 12, "1e3": 1000.0}, "true: write a number"),
     ({"type": "number"}, {"-1": -1}, "NaN: write a number"),
     ({}, {'{"a": [1]}': {"a": [1]}}, "{: not valid JSON"),
