@@ -65,6 +65,8 @@ class Server:
         self.small_disk.mkdir()
         self._mounts = ("unshare", "-rm", "sh", "-c", MOUNT, str(self.small_disk)) if mounts_small_disk else ()
         self._programs = find_programs()
+        # Registered first, so that nothing stays behind when the server cannot be made.
+        atexit.register(self.end)
         if os.geteuid() == 0:
             shutil.chown(self.folder, USER)
             self._programs = self._copy_programs()
@@ -80,7 +82,6 @@ class Server:
         if allows:
             (self._data / "pg_hba.conf").write_text("\n".join(allows) + "\n")
         self.start()
-        atexit.register(self.end)
 
     def _copy_programs(self) -> Path:
         """Another user may not be able to read the environment that holds the package. Its programs find their
@@ -118,10 +119,8 @@ class Server:
 
     def end(self) -> None:
         atexit.unregister(self.end)
-        try:
+        with suppress(RuntimeError, OSError):
             self.stop("immediate")
-        except RuntimeError:
-            pass
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def make_database(self) -> str:
