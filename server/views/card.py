@@ -50,9 +50,11 @@ from planwarden.server.views.escaping import (
     cut_text,
     escape_text,
     find_changes,
+    find_mixed_words,
     format_argument_name,
     format_value,
     measure_text,
+    name_some,
     shorten_text,
 )
 from planwarden.server.views.instants import format_age, to_utc
@@ -323,8 +325,12 @@ def _list_findings(question: Question, steps: Iterable[PlannedStep]) -> Iterator
         yield f"This is revision {question.revision}: something changed since it was first asked."
     if question.undecidable:
         yield f"It cannot be approved here, only rejected: {escape_text(question.undecidable)}"
-    if escaped := sum(map(count_hidden_in, _list_foreign_values(question, steps))):
+    values = list(_list_foreign_values(question, steps))
+    if escaped := sum(map(count_hidden_in, values)):
         yield f"Control or invisible characters escaped: {escaped}."
+    if mixed := {word: None for value in values for word in find_mixed_words(value)}:
+        words = name_some([shorten_text(word, 40) for word in mixed], 3)
+        yield f"Words mix letters of several alphabets, which can look alike: {words}."
 
 
 def _list_foreign_values(question: Question, steps: Iterable[PlannedStep]) -> Iterator[JsonValue]:

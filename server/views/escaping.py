@@ -53,6 +53,9 @@ LINE_CHARS = 72
 _MARKS_IN_A_ROW = 3
 _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 """Runs of characters that are examined one by one; no other character has to be escaped."""
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LATIN, _LIKE_LATIN = re.compile("[A-Za-z]"), re.compile("[\u0370-\u052f]")
+"""Latin letters, and the letters of alphabets that have some which look the same."""
 _LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
@@ -169,6 +172,14 @@ def count_hidden(text: str) -> int:
 def count_hidden_in(value: JsonValue) -> int:
     """Return how many characters in the value's texts are escaped; line breaks are shown as such and do not count."""
     return sum(count_hidden(text) - text.count("\n") for text in iterate_strings(value))
+
+
+def find_mixed_words(value: JsonValue) -> Iterator[str]:
+    """Yield the words of the value's texts that have Latin letters together with Greek or Cyrillic ones."""
+    for text in iterate_strings(value):
+        for word in () if text.isascii() else _LETTERS.findall(text):
+            if not word.isascii() and _LATIN.search(word) and _LIKE_LATIN.search(word):
+                yield word
 
 
 def format_argument_name(name: str, limit: int | None = VALUE_CHARS) -> str:

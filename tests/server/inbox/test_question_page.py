@@ -217,6 +217,22 @@ async def test_values_with_titles_of_their_own_are_chosen_from_a_list_that_shows
         assert sent.status == 303 and result == {"approved": True, "content": {"place": "eu"}}
 
 
+@kit.requirement("display:invisible")
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("Log in at \u0430pple.com with p\u0430ypal", "can look alike: \u0430pple, p\u0430ypal."),
+        ("Ask \u039fbama", "can look alike: \u039fbama."),
+        ("Send отчёт.pdf to Łódź, 5 κιλά, Größe", ""),
+    ],
+)
+async def test_words_that_mix_alphabets_are_named_above_the_facts(message: str, said: str) -> None:
+    async with visit() as (found, browser):
+        asked = await found.ask(kit.tool_step("s", "requestInput", {"message": message, "form": FORM}))
+        page = await browser.open_question(asked)
+        assert said in page.words and ("several alphabets" in page.words) == bool(said)
+
+
 @planwarden.tool(risk="read", effect="effect")
 async def lost() -> str:
     """Never hears of it again."""
