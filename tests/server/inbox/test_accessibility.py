@@ -212,6 +212,9 @@ async def _see_questions(tour: Tour) -> None:
     await found.answer(ids["rejected"], Decision(approved=False, reason="not now"))
     await found.answer(ids["done"], Decision(approved=True))
     await tour.visit(*(f"/suspensions/{suspension_id}" for suspension_id in ids.values()))
+    long = await found.warden.service.store.find_suspension(ids["long"])
+    assert long is not None
+    await tour.visit(f"/executions/{long.execution_id}")
     together = "&".join(f"id={ids[name]}" for name in ("mail", "pay", "hostile", "form", "covers"))
     await tour.visit(f"/review?{together}")
     await _press(tour, "Reject selected", ".outcomes")
