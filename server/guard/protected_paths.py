@@ -117,9 +117,16 @@ _DELETING_CODE = re.compile(
 )
 _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
 _NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
-_NOTE = re.compile(r"-[a-z]*m|--(?:message|body|title|notes)")
-"""Options of these programs whose value is a text for people. Those of a shell among their words are none."""
+_NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
+"""Options of these programs whose value is a text for people, or to search for. Those of a shell among their words are
+none."""
 _NOTE_OF_GH = re.compile("-[bnt]")
+PRINTING = frozenset({"echo", "printf"})
+"""Programs that do nothing with their words but print them."""
+_TEXT = re.compile(r"\b(?:cat|tee|git (?:commit|tag)|gh|glab)\b[^<|;&]{0,1000}<<-?[ \t]*(\\|['\"])?(\w+)\b")
+"""The beginning of a text on the following lines, for a program that only keeps or prints it."""
+_RUNS_TEXT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*|source|make|patch|apply|am|apply_patch|ed|ex|vim?|xargs")
+"""Programs, and commands of git, that may do what a text of the same line says; shells do so, too."""
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
@@ -177,14 +184,14 @@ class _CallCheck:
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
-        if _runs_planwarden(text):
+        line = _leave_out_texts(self._expand(text))
+        if _runs_planwarden(line):
             return (
                 "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
                 "of its commands only list, show, tools, check, rules and doctor"
             )
-        if _uses_variable(text):
+        if _uses_variable(line):
             return "it names a variable that leads to planwarden's settings and database"
-        line = self._expand(text)
         parts = [*_list_parts(line)]
         changes = [(None, self._call.folder), *self._list_folders(parts)]
         # The words of a command are not all that it runs: it may read a script, or run what others print.
@@ -346,31 +353,63 @@ def _list_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str
                 yield words, option[1] or option[2] or following
 
 
-def _list_parts(line: str, depth: int = 0) -> Iterator[list[str]]:
-    """Yield the words of each part of the line, and of each word in it that may be a line or code itself."""
+def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterator[list[str]]:
+    """Yield the words of each part of the line, and of each word in it that may be a line or code itself. `runs_text`
+    says whether what it prints may be run."""
     is_code = depth > 0 or ("<<" in line and _INTERPRETER.search(line) is not None)
     if is_code and _DELETING_CODE.search(line):
         # What code does with a path is not read.
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
-    for words in list_words(line):
-        yield words
+    all_words = [*list_words(line)]
+    runs = [*map(_runs_text, all_words)]
+    for index, words in enumerate(all_words):
+        is_run = runs_text or any(runs[:index]) or any(runs[index + 1 :])
+        is_said = not is_run and not runs[index] and _find_name(words) in PRINTING
+        yield words[:1] if is_said else words
         programs = {word.rpartition("/")[2] for word in words}
         operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
         has_notes = programs & _NOTES and not any(map(_is_shell, programs))
-        if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING):
+        if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING) and not is_said:
             for before, word in pairwise(("", *words)):
                 is_note = _NOTE.fullmatch(before) or _NOTE.match(word)
                 is_note = is_note or ("gh" in programs and _NOTE_OF_GH.fullmatch(before))
                 if re.search(r"[\s(]", word) and not (is_note and has_notes):
-                    yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1)
+                    yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1, runs_text=is_run)
     if not GIVING.isdisjoint(operands):
         yield ["xargs", *operands]
 
 
+def _leave_out_texts(line: str) -> str:
+    """Return the line without the texts in it that nothing in the line runs."""
+    remaining, end, is_literal = list[str](), None, False
+    for each in line.split("\n"):
+        if end is None and (match := _TEXT.search(each)):
+            is_literal, end = match[1] is not None, match[2]
+        elif end == each.lstrip("\t"):
+            end = None
+        elif end is not None and (is_literal or re.search(r"\$\(|`", each) is None):
+            continue
+        remaining.append(each)
+    shorter = "\n".join(remaining)
+    return line if end is not None or any(map(_runs_text, list_words(shorter))) else shorter
+
+
+def _runs_text(words: Sequence[str]) -> bool:
+    """Return whether the command may run what others print or write."""
+    is_runner = any(_is_shell(word) or _RUNS_TEXT.fullmatch(word.rpartition("/")[2]) for word in words)
+    return is_runner or re.match(r"\./|\.\Z", "".join(words[:1])) is not None
+
+
+def _find_name(words: Sequence[str]) -> str:
+    """Return the name of the program that the command runs; empty if it has none."""
+    words = [*islice(dropwhile(lambda word: "=" in word or word in RESERVED, words), 1)]
+    return "".join(words).rpartition("/")[2]
+
+
 def _is_shell(word: str) -> bool:
     program = find_program(word)
-    return program is not None and program.then == "script"
+    return program is not None and program.then in ("script", "line")
 
 
 def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:
