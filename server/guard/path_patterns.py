@@ -47,6 +47,16 @@ class PathPatterns:
             self._resolved[text, folder] = paths
         return paths
 
+    def list_names_below(self, path: str) -> frozenset[str]:
+        """Return the names of everything in the folder and below it. Raises `TooMuch`."""
+        names: set[str] = set()
+        for _, folders, files in os.walk(path):
+            self._entries_left -= len(folders) + len(files)
+            if self._entries_left < 0:
+                raise TooMuch
+            names.update(folders, files)
+        return frozenset(names)
+
     def _resolve_one(self, text: str, folder: str) -> Iterator[str]:
         if not text or "\0" in text:
             return

@@ -8,7 +8,8 @@ asked. See docs/guard.md.
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from itertools import dropwhile, islice, pairwise
 from pathlib import Path
 
@@ -138,6 +139,8 @@ _FOLDER_VARIABLE = re.compile(
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """What may come before a line in the same word."""
 _FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
+_ENDS_OF_TERMS = frozenset({"-o", "-or", ",", "-delete", "-exec", "-execdir", "-ok", "-okdir"})
+"""Words of `find` before which a term has to have named the files."""
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
 _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
@@ -243,7 +246,9 @@ class _CallCheck:
             # `mv` moves all its operands but the last, and moves them to the last.
             moved = _list_operands(words[:-1]) if "mv" in programs else operands
             moved = ["."] if _FINDS_HERE.fullmatch(" ".join(words)) else moved
-            refusal = self._refuse_folders(moved, folders, self._above.__contains__, "delete or move")
+            names = _list_sought_names(words)
+            is_lost = self._above.__contains__ if names is None else partial(self._is_above_one_of, names)
+            refusal = self._refuse_folders(moved, folders, is_lost, "delete or move")
         if refusal is None and programs & COPYING:
             refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
         if refusal is None and _reads_all(programs, words):
@@ -290,10 +295,22 @@ class _CallCheck:
         return os.path.basename(folded) in _HOST_FOLDER_NAMES or folded in self._code_folders
 
     @cached_property
-    def _above(self) -> frozenset[str]:
-        """Return planwarden's home and existing code of hosts, with all folders above them."""
+    def _protected(self) -> Sequence[str]:
+        """Return planwarden's home and existing code of hosts."""
         code = list_code_of_hosts(self._environment, self._call.folder)
-        return self._above_home.union(*(_list_around(path) for path in code if os.path.lexists(path)))
+        return [self._home, *filter(os.path.lexists, code)]
+
+    @cached_property
+    def _above(self) -> frozenset[str]:
+        """Return what is protected, and all folders above it."""
+        return frozenset().union(*map(_list_around, self._protected))
+
+    def _is_above_one_of(self, patterns: Sequence[str], folder: str) -> bool:
+        """Return whether a pattern fits the name of something that is protected, or above that, and in the folder."""
+        inside = {path for path in self._above if folder in _list_upwards(path)}
+        protected = [path for path in self._protected if path.casefold() in inside]
+        names = {os.path.basename(path) for path in inside}.union(*map(self._patterns.list_names_below, protected))
+        return any(fnmatchcase(name.casefold(), pattern.casefold()) for name in names for pattern in patterns)
 
     def _resolve(self, text: str, folders: Sequence[str]) -> Iterator[str]:
         is_shell = self._call.tool in self._call.host.shells
@@ -418,6 +435,19 @@ def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str
     pieces = words | set(_SPLIT.split(line)) | {piece for word in words for piece in _SPLIT.split(word)}
     # A path may be glued to an option.
     return frozenset(pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None})
+
+
+def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
+    """Return patterns: one of them fits each name on which `find` acts. Return None if it may act on other names."""
+    names, is_named = list[str](), False
+    for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
+        if word in ("-name", "-iname") and before not in ("!", "-not"):
+            names.append(after)
+            is_named = True
+        elif (word in _ENDS_OF_TERMS and not is_named) or (word == "(" and before in ("!", "-not")):
+            return None
+        is_named &= word not in ("-o", "-or", ",")
+    return names if is_named and _find_name(words) == "find" else None
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:

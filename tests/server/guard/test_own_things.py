@@ -142,6 +142,30 @@ def test_what_would_take_a_hook_or_the_home_away_is_refused(machine: Machine, co
     assert not all(path.exists() for path in watched)
 
 
+SEEKS = (
+    "find . -name '*.log' -delete",
+    "find . -name __pycache__ -type d -exec rm -rf {} +",
+    "find ~ -iname '*.PYC' -delete",
+)
+SEEKS += ("find . -name node_modules -prune -o -name '*.log' -delete", "find . -name '*.png' -exec mv {} images/ \\;")
+SEEKS += ("find . \\( -name '*.pyc' -o -name '*.pyo' \\) -delete", "find . ! -path './.git/*' -name '*.orig' -delete")
+FINDS = ("find . -name '*.json' -delete", "find . -name .claude -exec rm -rf {} +", "find . -name 's*' -delete")
+FINDS += ("find . -delete -name '*.log'", "find . ! -name '*.log' -delete", "find . -name '*.log' -o -delete")
+FINDS += (
+    "find . \\( -name '*.log' -o -type f \\) -delete",
+    "find . ! \\( -name '*.log' \\) -delete",
+    "find . -name x , -delete",
+)
+FINDS += ("find ~ -name '*.toml' -delete", "find .. -name SHOP -exec rm -rf {} +", "find . -iname 'SETTINGS*' -delete")
+
+
+def test_find_may_delete_files_by_a_name_that_nothing_protected_has(machine: Machine) -> None:
+    for command in SEEKS:
+        assert machine.find_refusal({"command": command}) is None, command
+    for command in FINDS:
+        assert machine.find_refusal({"command": command}) is not None, command
+
+
 READS_ALL = (
     *("grep -r SECRET ~", "grep -rh SECRET ../.local", "cd ~; grep -r SECRET", "tar cf - ~/.local"),
     *(
