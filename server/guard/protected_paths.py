@@ -122,6 +122,12 @@ _NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|
 """Options of these programs whose value is a text for people, or to search for. Those of a shell among their words are
 none."""
 _NOTE_OF_GH = re.compile("-[bnt]")
+CONTAINERS = frozenset({"docker", "docker-compose", "podman", "nerdctl", "kubectl", "oc"})
+"""Programs whose `run` and `exec` run a command that reaches only what is mounted from this machine."""
+_MOUNT = re.compile(
+    r"(?s)(?:-v|--volume=)?([^:]+):(/(?!/)[^:]*)(?::.*)?"
+    r"|.*\b(?:src|source)=([^,]+),(?:.*,)?(?:dst|target|destination)=([^,]+).*"
+)
 PRINTING = frozenset({"echo", "printf"})
 """Programs that do nothing with their words but print them."""
 _TEXT = re.compile(r"\b(?:cat|tee|git (?:commit|tag)|gh|glab)\b[^<|;&]{0,1000}<<-?[ \t]*(\\|['\"])?(\w+)\b")
@@ -134,7 +140,7 @@ FILES_OF_PATCH = re.compile(
 )
 _FOLDER_VARIABLE = re.compile(
     r"\$\{(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)(?:[^\w{}][^{}]*)?\}"
-    r"|\$(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)"
+    r"|\$(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)|\$\(pwd\)|`pwd`"
 )
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """What may come before a line in the same word."""
@@ -331,7 +337,7 @@ class _CallCheck:
         values = {**self._environment, "PWD": self._call.folder}
 
         def insert(match: re.Match[str]) -> str:
-            value = values.get(match[1] or match[2]) or match[0]
+            value = values.get(match[1] or match[2] or "PWD") or match[0]
             self._chars_left -= len(value)
             if self._chars_left < 0:
                 raise TooMuch
@@ -378,7 +384,7 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
         # What code does with a path is not read.
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
-    all_words = [*list_words(line)]
+    all_words = [inner for words in list_words(line) for inner in _read_container(words)]
     runs = [*map(_runs_text, all_words)]
     for index, words in enumerate(all_words):
         is_run = runs_text or any(runs[:index]) or any(runs[index + 1 :])
@@ -395,6 +401,25 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
                     yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1, runs_text=is_run)
     if not GIVING.isdisjoint(operands):
         yield ["xargs", *operands]
+
+
+def _read_container(words: list[str]) -> Iterator[list[str]]:
+    """Yield the words, or for a command that runs in a container: what of it reaches this machine, with the places of
+    this machine for those at which they are mounted."""
+    if _find_name([word for word in words if word != "sudo"]) not in CONTAINERS or {"run", "exec"}.isdisjoint(words):
+        yield words
+        return
+    mounts = {match[2] or match[4]: match[1] or match[3] for word in words if (match := _MOUNT.fullmatch(word))}
+    if not mounts:
+        return
+    places = "|".join(re.escape(place.rstrip("/")) for place in sorted(mounts, reverse=True))
+    mounted = re.compile(rf"(?<![\w./~-])({places})/?(?=[/\s'\";*)]|\Z)")
+    mounts = {place.rstrip("/"): folder for place, folder in mounts.items()}
+    reaching = [mounted.sub(lambda match: mounts[match[1]] + "/", word) for word in words if not _MOUNT.fullmatch(word)]
+    for option, word in pairwise(reaching):
+        if option in ("-w", "--workdir") or word.startswith("--workdir="):
+            yield ["cd", word.removeprefix("--workdir=")]
+    yield reaching
 
 
 def _leave_out_texts(line: str) -> str:

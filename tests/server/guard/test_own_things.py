@@ -231,6 +231,20 @@ DELETES_OR_WRITES = (
         "cat <<'E' > .mcp.json\n{}\nE",
         "# cat <<E\nrm -rf ~",
     ),
+    *(
+        "docker run -v ~:/x y rm -rf /x",
+        "docker run -v $HOME:/h y sh -c 'rm -rf /h/*'",
+        "docker run --volume=/:/r y rm -rf /rROOT",
+    ),
+    *(
+        "docker run --mount type=bind,src=$HOME,dst=/x y rm -rf /x",
+        "docker run -v~:/x/ -w /x y rm -rf own",
+        "rm -rf $(pwd)/..",
+    ),
+    *(
+        'podman run -v "$(pwd)":/x y rm -rf /x/../own',
+        "docker run -v ~/own:/x y sh -c 'echo {} > /x/claude/settings.json'",
+    ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
     *("echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml", "tee ~/own/claude/agents/a.md"),
@@ -290,7 +304,7 @@ WRITES_A_HOOK = (
 def test_a_command_that_decides_or_names_the_home_or_writes_the_code_of_a_host_is_refused(
     elsewhere: Machine, command: str
 ) -> None:
-    assert elsewhere.find_refusal({"command": command}) is not None
+    assert elsewhere.find_refusal({"command": command.replace("ROOT", str(elsewhere.root))}) is not None
 
 
 ORDINARY = (
@@ -316,6 +330,16 @@ ORDINARY = (
         "echo rm -rf . >> a.log",
         "bash -lc \"echo 'rm -rf ~'\"",
         "echo '(mv ~ x)'",
+    ),
+    *("docker run x sh -c 'rm -rf ~'", "docker exec web rm -rf /", "kubectl exec web -- sh -c 'cd / && rm -rf ~'"),
+    *(
+        "docker run -v $PWD:/app -w /app node sh -c 'rm -rf dist && npm test'",
+        "docker run -v $(pwd):/a x rm -rf /a/dist",
+    ),
+    *(
+        "docker compose exec web sh -c 'rm -rf /app/*'",
+        "docker run -v ./build:/out x find /out -delete",
+        "sudo docker run x rm -rf /",
     ),
     *("git log --grep='rm -rf ~'", "git log --grep 'rm -rf .' -i", "git log -S 'rm -rf ~'", "git log -G'rm -rf ~ x'"),
     "git commit -m \"$(cat <<'EOF'\nClean up\n\nrm -rf ~ ran, and .claude/settings.json was lost.\nEOF\n)\"",
