@@ -142,6 +142,12 @@ _FOLDER_VARIABLE = re.compile(
     r"\$\{(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)(?:[^\w{}][^{}]*)?\}"
     r"|\$(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)|\$\(pwd\)|`pwd`"
 )
+_ASSIGNED = re.compile(
+    r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
+)
+"""What gives a variable a value, or one value after the other."""
+_PLAIN_VALUE = re.compile(r"[\"']?[\w./~*@%+:${}-]+[\"']?")
+_USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?:[^\w{}][^{}]*)?\})")
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """What may come before a line in the same word."""
 _FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
@@ -193,7 +199,7 @@ class _CallCheck:
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
-        line = _leave_out_texts(self._expand(text))
+        line = self._expand_assigned(_leave_out_texts(self._expand(text)))
         if _runs_planwarden(line):
             return (
                 "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
@@ -344,6 +350,25 @@ class _CallCheck:
             return value
 
         return _FOLDER_VARIABLE.sub(insert, text)
+
+    def _expand_assigned(self, line: str) -> str:
+        """Return the line in which variables to which it gives values are replaced by these: several as braces."""
+        values: dict[str, list[str]] = {}
+
+        def insert(match: re.Match[str]) -> str:
+            given = values.get(match[1] or match[2])
+            value = match[0] if given is None else given[0] if len(given) == 1 else f"{{{','.join(given)}}}"
+            self._chars_left -= len(value)
+            if self._chars_left < 0:
+                raise TooMuch
+            return value
+
+        for match in _ASSIGNED.finditer(line):
+            given = (match["value"] or match["values"]).split()
+            expanded = [_USED.sub(insert, word.strip("\"'")) for word in given if _PLAIN_VALUE.fullmatch(word)]
+            if expanded:
+                values.setdefault(match["name"] or match["each"], []).extend(expanded)
+        return _USED.sub(insert, line) if values else line
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:

@@ -111,6 +111,13 @@ TAKES_AWAY = (
         "rm -rf ${HOME%/}/own",
     ),
     *(
+        *(
+            "d=../own; rm -rf $d",
+            'd=~/own && rm -rf "$d"',
+            'a=~; export b="$a/own"; rm -rf "${b}"',
+            "bash -c 'd=~/own; rm -rf $d'",
+        ),
+        *("for d in x ~/own; do rm -rf $d; done", "d=../ow; rm -rf ${d}n", "r=rm; $r -rf ../own"),
         "bash <<< 'rm -rf ../own'",
         "sh <<E\ncd ~\nrm -rf own\nE",
         "bash -c \"bash -c 'rm -rf ../own'\"",
@@ -247,12 +254,19 @@ DELETES_OR_WRITES = (
     ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
+    *("f=.mcp.json; echo {} > $f", "cp x .claude/x; S=.claude\njq . x > $S/settings.json"),
     *("echo x > ~/own/claude/settings.json", "echo x >> ~/own/codex/config.toml", "tee ~/own/claude/agents/a.md"),
     *("cp x ~/.gemini/extensions/e/gemini-extension.json", "cp x .opencode/tool/x.ts", "cp x .claude/skills/a/x.sh"),
     *("cp x ~/own/codex/skills/x", "ln -s /tmp/x ~/.config/opencode/agent", "cp x .cursor/plugins/y"),
 )
 DECIDES = (
-    *("planwarden approve 1", "planwarden  approve 1", "/usr/bin/planwarden reject 1", "plan''warden approve 1"),
+    *(
+        "p=planwarden; $p approve 1",
+        "planwarden approve 1",
+        "planwarden  approve 1",
+        "/usr/bin/planwarden reject 1",
+        "plan''warden approve 1",
+    ),
     *("'planwarden' approve", "planwar\\den approve", "ls; planwarden approve 1", "ls && planwarden trust x"),
     *("sh -c 'planwarden approve 1'", 'bash -lc "cd /; planwarden approve 1"', "env X=1 planwarden approve 1"),
     *("X=1 planwarden approve 1", "echo $(planwarden approve 1)", "echo `planwarden approve 1`"),
@@ -310,6 +324,13 @@ def test_a_command_that_decides_or_names_the_home_or_writes_the_code_of_a_host_i
 ORDINARY = (
     'timeout 60 git commit -m "Update planwarden docs"',
     *("rm -rf my-app/", "rg TODO my-app/", "cp -r src my-app/", "mv old-name/ new-name", "tar czf x.tgz my-app/"),
+    *(
+        "d=build; rm -rf $d",
+        'T=$(mktemp -d); rm -rf "$T"',
+        'for d in packages/*; do rm -rf "$d/dist"; done',
+        "x=~; ls $x",
+    ),
+    *("b='it does'; echo \"$b\" rm -rf ~", "rm -rf ${BUILD:-build}", "D=build; rm -rf ./$D/*"),
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
     *(
