@@ -146,7 +146,9 @@ _ASSIGNED = re.compile(
     r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
 )
 """What gives a variable a value, or one value after the other."""
-_PLAIN_VALUE = re.compile(r"[\"']?[\w./~*@%+:${}-]+[\"']?")
+_PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
+MAX_ALTERNATIVES = 10
+"""The most values that are looked up of one variable, so that two loops inside each other can be."""
 _USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?:[^\w{}][^{}]*)?\})")
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """What may come before a line in the same word."""
@@ -357,7 +359,13 @@ class _CallCheck:
 
         def insert(match: re.Match[str]) -> str:
             given = values.get(match[1] or match[2])
-            value = match[0] if given is None else given[0] if len(given) == 1 else f"{{{','.join(given)}}}"
+            value = (
+                match[0]
+                if given is None
+                else given[0]
+                if len(given) == 1
+                else f"{{{','.join(given[:MAX_ALTERNATIVES])}}}"
+            )
             self._chars_left -= len(value)
             if self._chars_left < 0:
                 raise TooMuch
@@ -416,7 +424,8 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
         is_said = not is_run and not runs[index] and _find_name(words) in PRINTING
         yield words[:1] if is_said else words
         programs = {word.rpartition("/")[2] for word in words}
-        operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
+        if _find_name(words) != "cd":
+            operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
         has_notes = programs & _NOTES and not any(map(_is_shell, programs))
         if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING) and not is_said:
             for before, word in pairwise(("", *words)):
@@ -424,7 +433,7 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
                 is_note = is_note or ("gh" in programs and _NOTE_OF_GH.fullmatch(before))
                 if re.search(r"[\s(]", word) and not (is_note and has_notes):
                     yield from _list_parts(_PREFIX.sub("", word, count=1), depth + 1, runs_text=is_run)
-    if not GIVING.isdisjoint(operands):
+    if not GIVING.isdisjoint(operands) or "read" in map(_find_name, all_words):
         yield ["xargs", *operands]
 
 

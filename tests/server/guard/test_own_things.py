@@ -117,6 +117,7 @@ TAKES_AWAY = (
             'a=~; export b="$a/own"; rm -rf "${b}"',
             "bash -c 'd=~/own; rm -rf $d'",
         ),
+        *("find ~/own | while read -r f; do rm -f $f; done", "ls -d ~/own | while read d; do rm -rf $d; done"),
         *("for d in x ~/own; do rm -rf $d; done", "d=../ow; rm -rf ${d}n", "r=rm; $r -rf ../own"),
         "bash <<< 'rm -rf ../own'",
         "sh <<E\ncd ~\nrm -rf own\nE",
@@ -331,6 +332,8 @@ ORDINARY = (
         "x=~; ls $x",
     ),
     *("b='it does'; echo \"$b\" rm -rf ~", "rm -rf ${BUILD:-build}", "D=build; rm -rf ./$D/*"),
+    *("find . -name '*.tmp' | while read f; do rm \"$f\"; done", "cat x | while read d; do cd $d; rm y; cd ..; done"),
+    *("for i in " + "1 " * 200 + "; do rm f$i; done"),
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
     *(
