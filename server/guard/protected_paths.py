@@ -50,7 +50,10 @@ CONTENT = frozenset(
 )
 """Arguments that hold words, and no paths."""
 DELETING = frozenset(
-    {"rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete", "--delete"}
+    {
+        *("rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete"),
+        *("--delete", "rd", "del", "erase", "remove-item", "move-item", "rename-item"),
+    }
 )
 """Programs and options that delete or move what they are given, with all that is in it."""
 COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
@@ -139,8 +142,8 @@ FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
 _FOLDER_VARIABLE = re.compile(
-    r"\$\{(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)(?:[^\w{}][^{}]*)?\}"
-    r"|\$(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)|\$\(pwd\)|`pwd`"
+    r"\$\{(?:env:)?(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)(?:[^\w{}][^{}]*)?\}"
+    r"|\$(?:env:)?(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)|\$\(pwd\)|`pwd`"
 )
 _ASSIGNED = re.compile(
     r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
@@ -252,7 +255,7 @@ class _CallCheck:
     def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
         """Return why the command is refused if it acts on all of a folder with protected paths; None otherwise."""
         operands = _list_operands(words)
-        programs = frozenset(re.split(r"[/=!{]", word)[-1] for word in (*words[:1], *operands))
+        programs = frozenset(re.split(r"[/=!{]", word)[-1].lower() for word in (*words[:1], *operands))
         if programs & LOCKING and any(map(_RECURSIVE.fullmatch, words)):
             programs |= {"-delete"}
         refusal = None

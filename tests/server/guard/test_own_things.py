@@ -253,6 +253,13 @@ DELETES_OR_WRITES = (
         'podman run -v "$(pwd)":/x y rm -rf /x/../own',
         "docker run -v ~/own:/x y sh -c 'echo {} > /x/claude/settings.json'",
     ),
+    *(
+        "Remove-Item -Recurse -Force ~",
+        "remove-item $env:HOME -r",
+        "rd /s /q .claude",
+        "pwsh -c 'Move-Item ~ x'",
+        "RM -rf ~",
+    ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
     *("f=.mcp.json; echo {} > $f", "cp x .claude/x; S=.claude\njq . x > $S/settings.json"),
@@ -333,7 +340,8 @@ ORDINARY = (
     ),
     *("b='it does'; echo \"$b\" rm -rf ~", "rm -rf ${BUILD:-build}", "D=build; rm -rf ./$D/*"),
     *("find . -name '*.tmp' | while read f; do rm \"$f\"; done", "cat x | while read d; do cd $d; rm y; cd ..; done"),
-    *("for i in " + "1 " * 200 + "; do rm f$i; done"),
+    "for i in " + "1 " * 200 + "; do rm f$i; done",
+    *("Remove-Item -Recurse -Force build", "jq 'del(.x)' a.json", "Get-ChildItem ~"),
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
     *(
