@@ -156,6 +156,7 @@ _USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?:[^\w{}][^{}]*)?\})")
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """What may come before a line in the same word."""
 _FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
+_CLEAN = Program("-dfinqxX dry-run force interactive quiet -e= exclude=")
 _ENDS_OF_TERMS = frozenset({"-o", "-or", ",", "-delete", "-exec", "-execdir", "-ok", "-okdir"})
 """Words of `find` before which a term has to have named the files."""
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
@@ -266,6 +267,8 @@ class _CallCheck:
             names = _list_sought_names(words)
             is_lost = self._above.__contains__ if names is None else partial(self._is_above_one_of, names)
             refusal = self._refuse_folders(moved, folders, is_lost, "delete or move")
+        if "clean" in programs:
+            refusal = self._refuse_folders(_list_cleaned(words), folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
             refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
         if refusal is None and _reads_all(programs, words):
@@ -497,6 +500,16 @@ def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str
     pieces = words | set(_SPLIT.split(line)) | {piece for word in words for piece in _SPLIT.split(word)}
     # A path may be glued to an option.
     return frozenset(pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None})
+
+
+def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
+    """Return the folders from which `git clean` deletes ignored files."""
+    rest = [*dropwhile(lambda word: word != "clean", dropwhile(lambda word: not word.endswith("git"), words))][1:]
+    options, paths, behind = read_options(_CLEAN, rest, len(rest))
+    given = " ".join(option.word for option in options)
+    is_safe = re.search(r"(?<!-)-[A-Za-z]*[xX]", given) is None or re.search("-[A-Za-z]*n", given)
+    is_safe = is_safe or any(option.value in _HOST_FOLDER_NAMES for option in options)
+    return [] if is_safe else [*paths, *behind] or ["."]
 
 
 def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:

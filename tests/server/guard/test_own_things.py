@@ -260,6 +260,13 @@ DELETES_OR_WRITES = (
         "pwsh -c 'Move-Item ~ x'",
         "RM -rf ~",
     ),
+    *(
+        "git clean -fdx",
+        "cd .. && git clean -xfd",
+        "git -C ~ clean -ffdx",
+        "git clean -fX -e x ..",
+        "git clean -fdx -- .",
+    ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
     *("f=.mcp.json; echo {} > $f", "cp x .claude/x; S=.claude\njq . x > $S/settings.json"),
@@ -342,6 +349,7 @@ ORDINARY = (
     *("find . -name '*.tmp' | while read f; do rm \"$f\"; done", "cat x | while read d; do cd $d; rm y; cd ..; done"),
     "for i in " + "1 " * 200 + "; do rm f$i; done",
     *("Remove-Item -Recurse -Force build", "jq 'del(.x)' a.json", "Get-ChildItem ~"),
+    *("git clean -fdx build", "git clean -fdxn", "git clean -fdx -e .claude", "git clean -fd", "npm run clean -- -x"),
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
     *(
