@@ -60,6 +60,30 @@ COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar"
 """Programs that put files into a given folder."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
 """Programs and options that search the folder in which the command runs if it is given no other folder."""
+READING_FILES = frozenset(
+    {
+        *(
+            "cat",
+            "head",
+            "tail",
+            "wc",
+            "ls",
+            "stat",
+            "file",
+            "diff",
+            "cmp",
+            "md5sum",
+            "sha256sum",
+            "du",
+            "jq",
+            "[",
+            "test",
+        ),
+        *("grep", "egrep", "fgrep", "rg"),
+    }
+)
+"""Programs that change no file that they are given."""
+READING_OF_GIT = frozenset({"add", "blame", "check-ignore", "commit", "diff", "log", "ls-files", "show", "status"})
 LOCKING = frozenset({"chmod", "chown", "chgrp"})
 """Programs that can keep a host from reading its files."""
 GIVING = frozenset({"xargs", "parallel"})
@@ -221,32 +245,34 @@ class _CallCheck:
         folders = [folder for _, folder in changes]
         if len(folders) > MAX_FOLDERS:
             raise TooMuch
-        refusal = self._refuse_paths(_list_candidates(line, parts), folders)
+        refusal = self._refuse_paths(_list_candidates(line, parts), folders, _list_only_read(parts))
         checks = (
             self._refuse_part(words, [folder for command, folder in changes if command in (None, words)])
             for words in parts
         )
         return refusal or next(filter(None, checks), None)
 
-    def _refuse_paths(self, texts: Collection[str], folders: Sequence[str]) -> str | None:
+    def _refuse_paths(
+        self, texts: Collection[str], folders: Sequence[str], only_read: Collection[str] = ()
+    ) -> str | None:
         self._words_left -= len(texts) * len(folders)
         if self._words_left < 0:
             raise TooMuch
         for text in texts:
             for path in self._resolve(text, folders):
-                refusal = self._refuse_path(text, path)
+                refusal = self._refuse_path(text, path, may_read=self._may_read or text in only_read)
                 if refusal is not None:
                     return refusal
         return None
 
-    def _refuse_path(self, text: str, path: str) -> str | None:
+    def _refuse_path(self, text: str, path: str, *, may_read: bool) -> str | None:
         around = _list_around(path)
         if self._home.casefold() in around:
             return (
                 f"it names {text[:200]!r}, in planwarden's home: its settings, database and keys are for people, who "
                 "use its commands in a terminal"
             )
-        if not self._may_read and (is_code_of_host(path) or not self._code.isdisjoint(around)):
+        if not may_read and (is_code_of_host(path) or not self._code.isdisjoint(around)):
             return (
                 f"it names {text[:200]!r}, where a host keeps hooks, servers or code: a person changes that, in an "
                 "editor or with `planwarden guard`"
@@ -496,10 +522,30 @@ def _is_shell(word: str) -> bool:
 
 def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:
     """Return what may be a path in the command line."""
-    words = {word for words in parts for word in words}
-    pieces = words | set(_SPLIT.split(line)) | {piece for word in words for piece in _SPLIT.split(word)}
-    # A path may be glued to an option.
-    return frozenset(pieces | {start[0] for piece in pieces if (start := _PATH.search(piece)) is not None})
+    return frozenset(_list_pieces(_SPLIT.split(line))) | frozenset(
+        piece for words in parts for piece in _list_pieces(words)
+    )
+
+
+def _list_pieces(words: Iterable[str]) -> Iterator[str]:
+    for piece in {piece for word in words for piece in (word, *_SPLIT.split(word))}:
+        yield piece
+        # A path may be glued to an option.
+        yield from (start[0] for start in (_PATH.search(piece),) if start is not None)
+
+
+def _list_only_read(parts: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return what may be a path in the commands of the line that only read or run a file, and in no other command."""
+    read, other = set[str](), set[str]()
+    for words in parts:
+        start = next((index for index, word in enumerate(words) if "=" not in word and word not in RESERVED), 0)
+        program, first = _find_name(words), "".join(words[start + 1 : start + 2])
+        reads = program in READING_FILES or (program == "git" and first in READING_OF_GIT)
+        is_script = re.fullmatch(rf"(?:{_INTERPRETER.pattern})[\d.]*", program) is not None or _is_shell(program)
+        count = len(words) if reads and "--output" not in " ".join(words) else start + 2 if is_script else 0
+        read.update(_list_pieces(words[:count]))
+        other.update(_list_pieces(words[count:]))
+    return frozenset(read - other)
 
 
 def _list_cleaned(words: Sequence[str]) -> Sequence[str]:

@@ -267,6 +267,17 @@ DELETES_OR_WRITES = (
         "git clean -fX -e x ..",
         "git clean -fdx -- .",
     ),
+    *(
+        "jq . .mcp.json | sponge .mcp.json",
+        "cat .claude/settings.json; rm .claude/settings.json",
+        "python x.py .mcp.json",
+    ),
+    *(
+        "git show HEAD:.mcp.json>.mcp.json",
+        "git diff --output=.mcp.json",
+        'python -c \'open(".mcp.json", "w")\'',
+        "ls .claude/skills | xargs rm",
+    ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
     *("f=.mcp.json; echo {} > $f", "cp x .claude/x; S=.claude\njq . x > $S/settings.json"),
@@ -323,7 +334,7 @@ NAMES_THE_HOME = (
     "ls '~/data'/planwarden ; cat ../data/planwarden",
 )
 WRITES_A_HOOK = (
-    *("sed -i s/a/b/ .claude/settings.json", "cat .CLAUDE/settings.json", "cd .claude && echo {} > settings.json"),
+    *("sed -i s/a/b/ .claude/settings.json", "cat x > .CLAUDE/settings.json", "cd .claude && echo {} > settings.json"),
     "rm ~/.config/opencode/plugins/planwarden-guard.js",
 )
 
@@ -350,6 +361,17 @@ ORDINARY = (
     "for i in " + "1 " * 200 + "; do rm f$i; done",
     *("Remove-Item -Recurse -Force build", "jq 'del(.x)' a.json", "Get-ChildItem ~"),
     *("git clean -fdx build", "git clean -fdxn", "git clean -fdx -e .claude", "git clean -fd", "npm run clean -- -x"),
+    *(
+        "cat .claude/settings.json",
+        "ls .claude/commands && git add .claude/commands/a.md",
+        "[ -f .mcp.json ] && jq . .mcp.json",
+    ),
+    *(
+        "python3 .claude/skills/a/run.py x",
+        "bash .claude/hooks/a.sh",
+        "git diff .mcp.json | head",
+        "if grep -q x .mcp.json; then ls; fi",
+    ),
     *("rm -rf build", "rm -rf build/tmp/home", "mv notes.txt ~", "mv a.txt ..", "cp notes.txt ~", "rm ~/notes.txt"),
     *("rm -rf node_modules/*", "cp -r src ~/backup", "ls .claude", "grep -r x src", "tar czf ~/x.tgz src", "ls ~"),
     *(
