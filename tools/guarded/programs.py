@@ -57,11 +57,12 @@ _SHELL = (
     "pretty-print -oO= rcfile= init-file="
 )
 _SCRIPT = (
-    "bail ci colors coverage detectOpenHandles forceExit no-color no-coverage run runInBand silent "
+    "bail ci colors coverage detectOpenHandles fix forceExit no-cache no-color no-coverage run runInBand silent "
     "verbose pool reporter reporters maxWorkers# testTimeout# watch=false watchAll=false"
 )
 _NPM = "-qs foreground-scripts include-workspace-root quiet silent workspaces ws -w= loglevel= workspace= -C> prefix/"
 _PLAIN = r"[\w.@<>=~!,-]+"
+_ENV_FILE = r"(?:[\w-]+/)*[\w-]*\.env(?:\.\w+)?"
 _NO_COMMAND = r"(?!(?:bench|init|list|related)\Z).*"
 _LOGGING = r"(?:log|junit|verbosity|console|cache)_\w+\s*=.*"
 """Settings of pytest that keep no test from running."""
@@ -128,7 +129,8 @@ _TABLE: Mapping[str, Program] = {
     ),
     "uv": Program(
         "-nqv all-extras all-groups exact frozen isolated locked no-cache no-dev no-sync offline quiet "
-        f"verbose -p={_PLAIN} extra= group= only-group= python={_PLAIN} with={_PLAIN} directory> project/",
+        f"verbose -p={_PLAIN} env-file={_ENV_FILE} extra= group= only-group= python={_PLAIN} with={_PLAIN} directory> "
+        "project/",
         then="guess",
         behind="run",
         only="run",
@@ -140,7 +142,7 @@ _TABLE: Mapping[str, Program] = {
     "direnv": Program(then="guess", behind="exec|x"),
     "npm": Program(_NPM, then="guess", behind="exec|x", only=_NO_COMMAND, tail="npm-script", exits=True),
     "pnpm": Program(
-        f"-sw silent workspace-root -C> dir> prefix/ {_SCRIPT}",
+        f"-qsw quiet silent workspace-root loglevel= -C> dir> prefix/ {_SCRIPT}",
         then="guess",
         behind="exec|x",
         only=_NO_COMMAND,
@@ -159,11 +161,11 @@ _TABLE: Mapping[str, Program] = {
     # The options of the programs below keep them neither from what they are asked to do, nor from failing.
     "pytest py.test": Program(
         "-lqsvx cache-clear disable-warnings exitfirst failed-first ff full-trace last-failed lf new-first nf "
-        "no-header no-summary quiet showlocals strict-config strict-markers verbose -kmnr= "
+        "no-header no-summary quiet showlocals strict-config strict-markers verbose -kmnr= -W=error.* "
         f"-o={_LOGGING} -p=no:(?:cacheprovider|randomly|warnings) basetemp= capture= color= cov= "
         "cov-report= dist= durations= durations-min= junit-xml= junitxml= log-cli-level= "
         f"asyncio-mode= import-mode= log-file= log-level= maxfail= numprocesses= override-ini={_LOGGING} "
-        "randomly-seed= tb= timeout= verbosity= "
+        "randomly-seed= reruns= tb= timeout= verbosity= "
         "-c/ confcutdir/ rootdir/",
         only="[^@].*",
         values="(?s)(?!@).*",
@@ -185,7 +187,7 @@ _TABLE: Mapping[str, Program] = {
         is_long=True,
     ),
     "cargo cross": Program(
-        "-qv all all-features all-targets frozen locked no-default-features no-fail-fast offline quiet "
+        r"-qv +=[\w.-]+ all all-features all-targets frozen locked no-default-features no-fail-fast offline quiet "
         "release verbose workspace -Fp= color= features= message-format= package= profile= target= "
         "target-dir= -j# jobs# manifest-path/",
         tail="cargo-test",
@@ -211,6 +213,11 @@ _TABLE: Mapping[str, Program] = {
         "parallel quiet trace-leaks reporter="
     ),
     "tox": Program("-qrv recreate -efm= result-json= -p=\\d+|all|auto -c/", only="run|r|p", tail="pytest"),
+    "nox": Program("-NRrsv e= no-reuse-venv reuse-existing-virtualenvs session= sessions= verbose", tail="pytest"),
+    "rspec": Program("-bcw backtrace color fail-fast force-color no-color profile warnings -fo= format= order= seed="),
+    "bun": Program("bail coverage coverage-reporter= rerun-each= timeout="),
+    "mix": Program("color cover no-color trace warnings-as-errors max-cases= seed= timeout="),
+    "just": Program("-qv quiet verbose"),
 }
 PROGRAMS = {name: program for names, program in _TABLE.items() for name in names.split()}
 
@@ -249,7 +256,7 @@ def read_options(program: Program, words: Sequence[str], most: int) -> tuple[lis
 def _list_kinds(program: Program) -> Mapping[str, tuple[Kind, str]]:
     """Return the kind of each option by its name, and the pattern of its value."""
     kinds: dict[str, tuple[Kind, str]] = {}
-    for dash, name, sign, pattern in re.findall(r"(-?)([\w-]+)([=#>/!]?)(\S*)", program.options):
+    for dash, name, sign, pattern in re.findall(r"(-?)([\w-]+|\+)([=#>/!]?)(\S*)", program.options):
         kinds |= dict.fromkeys(name if dash else (name,), (_KINDS[sign], pattern or program.values))
     return kinds
 
@@ -259,6 +266,8 @@ def _split_word(word: str, kinds: Mapping[str, tuple[Kind, str]], *, is_long: bo
     if word.startswith("--") or is_long:
         name, equals, value = word.lstrip("-").partition("=")
         return name, value if equals else None
+    if word[0] in kinds:
+        return word[0], word[1:]
     index = next(
         (index for index, letter in enumerate(word[1:], 1) if kinds.get(letter, "")[:1] != ("flag",)), len(word) - 1
     )

@@ -35,7 +35,7 @@ from tests.storage.suite import BackEnd
 PROMISE = Promise(
     name="tests",
     when=CallPattern(("Edit",)),
-    requires=CallPattern(("Bash",), {"command": {"prefix": ["make test", "pytest"]}}),
+    requires=CallPattern(("Bash",), {"command": {"prefix": ["make test", "pytest", "cargo test"]}}),
 )
 EDIT = RecordedCall(tool="claude-code/Edit", at=1.0, succeeded=True, folder="/r", paths=("/r/src/app.py",), line=None)
 
@@ -61,6 +61,7 @@ def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> Reco
         *("make test TEST_CMD='npm run test'", "make test PYTEST='coverage run -m pytest'", "pytest -k 'a=b'"),
         *("make test RUNNER='uv run --frozen'", "make test PY='uv run python'"),
         *("make test ARGS='-k foo'", "make test PYTEST='uv run pytest' TEST=tests/test_a.py"),
+        *("uv run --env-file .env pytest", "MIX_ENV=test make test", "cargo +nightly test"),
         *("uv run pytest -q", "bash -lc 'make test'", "set -o pipefail; make test | tail", "make test || exit 1"),
         *(
             "set -eu -o pipefail; make test | tail",
@@ -138,6 +139,8 @@ def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: s
         ("make test PYTHON='coverage report'", "its options"),
         ("make test PYTHON=coverage", "its options"),
         ("uv run --python /tmp/python pytest", "has succeeded since. Run it."),
+        ("uv run --env-file /tmp/x.env pytest", "has succeeded since. Run it."),
+        ("uv run --env-file ../.env pytest", "has succeeded since. Run it."),
         ("uv run --with ./pytest pytest", "has succeeded since. Run it."),
         ("make test PYTHON='python -O'", "its options"),
         ("uv run --with echo -- echo pytest", "has succeeded since. Run it."),
@@ -185,6 +188,12 @@ def test_a_line_that_may_end_with_0_without_it_proves_nothing_and_says_why(line:
         ("cargo test", ("--no-r", "--doc", "-- --list", "--config x")),
         ("gradle test", ("--dry", "-PskipTests", "-x :app:test", "--exclude-task=test")),
         ("jest", ("--showC", "--listT", "--onlyChanged")),
+        (
+            "nox",
+            ("-l", "--list", "-s tests --no-install", "-s tests -- --co", "-k x", "--force-color --non-interactive"),
+        ),
+        ("bundle exec rspec", ("--dry-run", "-e x")),
+        ("mix test", ("--only x", "--stale")),
         ("tox", ("--notes", "-e py -- --co", "c", "-av")),
         ("mypy", ("--versio", "-c x=1", "--help")),
         ("./check.sh", ("--fast", "-n")),
@@ -223,6 +232,16 @@ def test_options_by_which_a_program_runs_nothing_are_known_for_the_common_progra
         ),
         ("gradle build", ("-x lint", "-x :app:spotlessCheck", "--info --no-daemon", "--exclude-task=checkstyleMain")),
         ("tox", ("-e py -- -n 4", "run -e py", "-p 4", "-p auto", "-qq -e py312 -- tests/test_a.py")),
+        ("pytest", ("-W error", "-W error::UserWarning --reruns 2")),
+        ("uv run --env-file .env pytest", ("", "-q")),
+        ("pnpm test", ("-q", "--loglevel=warn", "-- --no-cache")),
+        ("nox", ("-s tests", "-rs tests -- -x", "--session=tests", "-R")),
+        ("nox -s", ("tests", "tests -v")),
+        ("cargo +nightly test", ("", "--all")),
+        ("bundle exec rspec", ("--format documentation", "-fd spec/a_spec.rb")),
+        ("bun test", ("--coverage", "--timeout 5000")),
+        ("mix test", ("--trace", "--seed 0")),
+        ("just test", ("", "-q")),
         ("npm test", ("-w web", "-- --ci --coverage", "--silent", "-- src/a.test.ts", "-- --watch=false")),
         ("cargo test", ("--workspace --all-features", "-p web", "-- --nocapture --test-threads=1", "-j 4")),
         ("go test", ("./...", "-race -v ./...", "-count=1 -timeout 5m ./...", "--cover ./...")),
