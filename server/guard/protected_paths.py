@@ -293,6 +293,10 @@ class _CallCheck:
             names = _list_sought_names(words)
             is_lost = self._above.__contains__ if names is None else partial(self._is_above_one_of, names)
             refusal = self._refuse_folders(moved, folders, is_lost, "delete or move")
+            run = [] if names is None else [*dropwhile(lambda word: word not in _ENDS_OF_TERMS, words)]
+            if refusal is None and run:
+                # What runs for each name may delete something else, too.
+                refusal = self._refuse_part([word for word in run[1:] if word not in (";", "+", "{}")], folders)
         if "clean" in programs:
             refusal = self._refuse_folders(_list_cleaned(words), folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
@@ -349,7 +353,7 @@ class _CallCheck:
     @cached_property
     def _above(self) -> frozenset[str]:
         """Return what is protected, and all folders above it."""
-        return frozenset().union(*map(_list_around, self._protected))
+        return frozenset[str]().union(*map(_list_around, self._protected))
 
     def _is_above_one_of(self, patterns: Sequence[str], folder: str) -> bool:
         """Return whether a pattern fits the name of something that is protected, or above that, and in the folder."""
@@ -451,9 +455,10 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
     operands: list[str] = []
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
     runs = [*map(_runs_text, all_words)]
-    for index, words in enumerate(all_words):
-        is_run = runs_text or any(runs[:index]) or any(runs[index + 1 :])
-        is_said = not is_run and not runs[index] and _find_name(words) in PRINTING
+    runners = sum(runs)
+    for words, runs_itself in zip(all_words, runs, strict=True):
+        is_run = runs_text or runners > runs_itself
+        is_said = not is_run and not runs_itself and _find_name(words) in PRINTING
         yield words[:1] if is_said else words
         programs = {word.rpartition("/")[2] for word in words}
         if _find_name(words) != "cd":

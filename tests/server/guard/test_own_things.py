@@ -155,10 +155,15 @@ SEEKS = (
     "find . -name __pycache__ -type d -exec rm -rf {} +",
     "find ~ -iname '*.PYC' -delete",
 )
-SEEKS += ("find . -name node_modules -prune -o -name '*.log' -delete", "find . -name '*.png' -exec mv {} images/ \\;")
+SEEKS += ("find . -name node_modules -prune -o -name '*.log' -delete", "find . -name '*.png' -exec mv {} . \\;")
 SEEKS += ("find . \\( -name '*.pyc' -o -name '*.pyo' \\) -delete", "find . ! -path './.git/*' -name '*.orig' -delete")
 FINDS = ("find . -name '*.json' -delete", "find . -name .claude -exec rm -rf {} +", "find . -name 's*' -delete")
-FINDS += ("find . -delete -name '*.log'", "find . ! -name '*.log' -delete", "find . -name '*.log' -o -delete")
+FINDS += (
+    "find . -delete -name '*.log'",
+    "find . ! -name '*.log' -delete",
+    "find . -name x -exec rm -r .claude +",
+    "find . -name '*.log' -o -delete",
+)
 FINDS += (
     "find . \\( -name '*.log' -o -type f \\) -delete",
     "find . ! \\( -name '*.log' \\) -delete",
