@@ -151,25 +151,20 @@ def test_what_would_take_a_hook_or_the_home_away_is_refused(machine: Machine, co
 
 
 SEEKS = (
-    "find . -name '*.log' -delete",
-    "find . -name __pycache__ -type d -exec rm -rf {} +",
-    "find ~ -iname '*.PYC' -delete",
+    *("find . -name '*.log' -delete", "find . -name __pycache__ -type d -exec rm -rf {} +"),
+    *("find ~ -iname '*.PYC' -delete", "find . -name node_modules -prune -o -name '*.log' -delete"),
+    *("find . -name '*.png' -exec mv {} . \\;", "find . \\( -name '*.pyc' -o -name '*.pyo' \\) -delete"),
+    "find . ! -path './.git/*' -name '*.orig' -delete",
 )
-SEEKS += ("find . -name node_modules -prune -o -name '*.log' -delete", "find . -name '*.png' -exec mv {} . \\;")
-SEEKS += ("find . \\( -name '*.pyc' -o -name '*.pyo' \\) -delete", "find . ! -path './.git/*' -name '*.orig' -delete")
-FINDS = ("find . -name '*.json' -delete", "find . -name .claude -exec rm -rf {} +", "find . -name 's*' -delete")
-FINDS += (
-    "find . -delete -name '*.log'",
-    "find . ! -name '*.log' -delete",
-    "find . -name x -exec rm -r .claude +",
-    "find . -name '*.log' -o -delete",
+FINDS = (
+    *("find . -name '*.json' -delete", "find . -name .claude -exec rm -rf {} +"),
+    *("find . -name 's*' -delete", "find . -delete -name '*.log'"),
+    *("find . ! -name '*.log' -delete", "find . -name x -exec rm -r .claude +"),
+    *("find . -name '*.log' -o -delete", "find . \\( -name '*.log' -o -type f \\) -delete"),
+    *("find . ! \\( -name '*.log' \\) -delete", "find . -name x , -delete"),
+    *("find ~ -name '*.toml' -delete", "find .. -name SHOP -exec rm -rf {} +"),
+    "find . -iname 'SETTINGS*' -delete",
 )
-FINDS += (
-    "find . \\( -name '*.log' -o -type f \\) -delete",
-    "find . ! \\( -name '*.log' \\) -delete",
-    "find . -name x , -delete",
-)
-FINDS += ("find ~ -name '*.toml' -delete", "find .. -name SHOP -exec rm -rf {} +", "find . -iname 'SETTINGS*' -delete")
 
 
 def test_find_may_delete_files_by_a_name_that_nothing_protected_has(machine: Machine) -> None:
