@@ -83,7 +83,7 @@ async def _keep_a_schedule(camera: Camera) -> None:
     await page.get_by_label("customer").fill("Borealis")
     await page.get_by_label("mail").fill("office@borealis.example")
     await page.get_by_role("button", name="Forecast").click()
-    await page.wait_for_selector(".forecast .asks")
+    await page.wait_for_selector(".forecast li")
     await camera.shoot("saved-plan", ".beside form")
 
 
