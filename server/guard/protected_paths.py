@@ -62,23 +62,7 @@ SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ug
 """Programs and options that search the folder in which the command runs if it is given no other folder."""
 READING_FILES = frozenset(
     {
-        *(
-            "cat",
-            "head",
-            "tail",
-            "wc",
-            "ls",
-            "stat",
-            "file",
-            "diff",
-            "cmp",
-            "md5sum",
-            "sha256sum",
-            "du",
-            "jq",
-            "[",
-            "test",
-        ),
+        *("cat", "head", "tail", "wc", "ls", "stat", "diff", "cmp", "md5sum", "sha256sum", "du", "jq", "[", "test"),
         *("grep", "egrep", "fgrep", "rg"),
     }
 )
@@ -144,6 +128,7 @@ _DELETING_CODE = re.compile(
     r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']|\.rm\("
 )
 _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
+_SCRIPT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*")
 _NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
 _NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
 """Options of these programs whose value is a text for people, or to search for. Those of a shell among their words are
@@ -153,14 +138,19 @@ CONTAINERS = frozenset({"docker", "docker-compose", "podman", "nerdctl", "kubect
 """Programs whose `run` and `exec` run a command that reaches only what is mounted from this machine."""
 _MOUNT = re.compile(
     r"(?s)(?:-v|--volume=)?([^:]+):(/(?!/)[^:]*)(?::.*)?"
-    r"|.*\b(?:src|source)=([^,]+),(?:.*,)?(?:dst|target|destination)=([^,]+).*"
+    r"|(?=.*\b(?:src|source)=([^,]+)).*\b(?:dst|target|destination)=([^,]+).*"
 )
 PRINTING = frozenset({"echo", "printf"})
 """Programs that do nothing with their words but print them."""
-_TEXT = re.compile(r"\b(?:cat|tee|git (?:commit|tag)|gh|glab)\b[^<|;&]{0,1000}<<-?[ \t]*(\\|['\"])?(\w+)\b")
-"""The beginning of a text on the following lines, for a program that only keeps or prints it."""
-_RUNS_TEXT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*|source|make|patch|apply|am|apply_patch|ed|ex|vim?|xargs")
-"""Programs, and commands of git, that may do what a text of the same line says; shells do so, too."""
+KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
+"""Programs that run nothing that others print or write; so do those that only read."""
+_TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
+"""A redirection to a file."""
+_TEXT = re.compile(
+    r"(?s)\A((?:[^'\"`\\#<$()]|'[^']*'|\"[^\"\\`$]*\")*)(\"\$\(cat )?<<-?[ \t]*(['\"])?(\w+)(?(3)\3)"
+    r"((?![\w.-])[^'\"`\\#<$()\n]*)\n(?(3)(?:.*?\n)??|(?:[^`$\\]*?\n)??)\t*\4(?(2)\n\)\"|(?=\n|\Z))"
+)
+"""A text on the following lines, behind words that a shell reads in one way only."""
 _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORECASE)
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
@@ -181,6 +171,8 @@ _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
 """What may come before a line in the same word."""
 _FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
 _CLEAN = Program("-dfinqxX dry-run force interactive quiet -e= exclude=")
+_UNCLEAR_FIND = re.compile(r"[\\$`]|\[[\[^]| (?:-L|-follow) |\{\}/| -i?name \.+ ")
+"""Patterns that `find` reads in its own way, links that it follows, and paths near what it finds."""
 _ENDS_OF_TERMS = frozenset({"-o", "-or", ",", "-delete", "-exec", "-execdir", "-ok", "-okdir"})
 """Words of `find` before which a term has to have named the files."""
 _SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
@@ -245,7 +237,8 @@ class _CallCheck:
         folders = [folder for _, folder in changes]
         if len(folders) > MAX_FOLDERS:
             raise TooMuch
-        refusal = self._refuse_paths(_list_candidates(line, parts), folders, _list_only_read(parts))
+        only_read = _list_only_read(parts) if re.search(r"\$\(|`", line) is None else ()
+        refusal = self._refuse_paths(_list_candidates(line, parts), folders, only_read)
         checks = (
             self._refuse_part(words, [folder for command, folder in changes if command in (None, words)])
             for words in parts
@@ -380,39 +373,35 @@ class _CallCheck:
         """Return the text in which variables that name folders of people and programs are replaced by their values."""
         values = {**self._environment, "PWD": self._call.folder}
 
-        def insert(match: re.Match[str]) -> str:
-            value = values.get(match[1] or match[2] or "PWD") or match[0]
+        return self._insert(_FOLDER_VARIABLE, lambda match: values.get(match[1] or match[2] or "PWD"), text)
+
+    def _insert(self, variables: re.Pattern[str], find: Callable[[re.Match[str]], str | None], text: str) -> str:
+        """Return the text in which each variable with a value is replaced by it. Raises `TooMuch`."""
+
+        def replace(match: re.Match[str]) -> str:
+            value = find(match) or match[0]
             self._chars_left -= len(value)
             if self._chars_left < 0:
                 raise TooMuch
             return value
 
-        return _FOLDER_VARIABLE.sub(insert, text)
+        return variables.sub(replace, text)
 
     def _expand_assigned(self, line: str) -> str:
         """Return the line in which variables to which it gives values are replaced by these: several as braces."""
         values: dict[str, list[str]] = {}
 
-        def insert(match: re.Match[str]) -> str:
-            given = values.get(match[1] or match[2])
-            value = (
-                match[0]
-                if given is None
-                else given[0]
-                if len(given) == 1
-                else f"{{{','.join(given[:MAX_ALTERNATIVES])}}}"
-            )
-            self._chars_left -= len(value)
-            if self._chars_left < 0:
-                raise TooMuch
-            return value
+        def find(match: re.Match[str]) -> str | None:
+            given = values.get(match[1] or match[2], ())[:MAX_ALTERNATIVES]
+            return f"{{{','.join(given)}}}" if len(given) > 1 else "".join(given)
 
         for match in _ASSIGNED.finditer(line):
             given = (match["value"] or match["values"]).split()
-            expanded = [_USED.sub(insert, word.strip("\"'")) for word in given if _PLAIN_VALUE.fullmatch(word)]
-            if expanded:
-                values.setdefault(match["name"] or match["each"], []).extend(expanded)
-        return _USED.sub(insert, line) if values else line
+            plain = [word.strip("\"'") for word in given if _PLAIN_VALUE.fullmatch(word)]
+            values.setdefault(match["name"] or match["each"], []).extend(
+                self._insert(_USED, find, word) for word in plain
+            )
+        return self._insert(_USED, find, line)
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
@@ -454,11 +443,10 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
-    runs = [*map(_runs_text, all_words)]
-    runners = sum(runs)
-    for words, runs_itself in zip(all_words, runs, strict=True):
-        is_run = runs_text or runners > runs_itself
-        is_said = not is_run and not runs_itself and _find_name(words) in PRINTING
+    runners = sum(not _keeps_text(words) for words in _list_commands(line))
+    for words in all_words:
+        is_run = runs_text or runners > (not _keeps_text(words))
+        is_said = not is_run and _find_name(words) in PRINTING
         yield words[:1] if is_said else words
         programs = {word.rpartition("/")[2] for word in words}
         if _find_name(words) != "cd":
@@ -494,24 +482,28 @@ def _read_container(words: list[str]) -> Iterator[list[str]]:
 
 
 def _leave_out_texts(line: str) -> str:
-    """Return the line without the texts in it that nothing in the line runs."""
-    remaining, end, is_literal = list[str](), None, False
-    for each in line.split("\n"):
-        if end is None and (match := _TEXT.search(each)):
-            is_literal, end = match[1] is not None, match[2]
-        elif end == each.lstrip("\t"):
-            end = None
-        elif end is not None and (is_literal or re.search(r"\$\(|`", each) is None):
-            continue
-        remaining.append(each)
-    shorter = "\n".join(remaining)
-    return line if end is not None or any(map(_runs_text, list_words(shorter))) else shorter
+    """Return the line without the texts in it, if no command in the line may run them."""
+    shorter = line
+    for _ in range(MAX_DEPTH):
+        shorter = _TEXT.sub(r"\1\5", shorter)
+    return shorter if all(map(_keeps_text, _list_commands(shorter))) else line
 
 
-def _runs_text(words: Sequence[str]) -> bool:
-    """Return whether the command may run what others print or write."""
-    is_runner = any(_is_shell(word) or _RUNS_TEXT.fullmatch(word.rpartition("/")[2]) for word in words)
-    return is_runner or re.match(r"\./|\.\Z", "".join(words[:1])) is not None
+def _list_commands(line: str) -> Iterator[list[str]]:
+    """Yield the words of each command of the line, without the files to which it writes what it prints."""
+    return list_words(_TARGET.sub("", line))
+
+
+def _keeps_text(words: Sequence[str]) -> bool:
+    """Return whether the command runs nothing that others print or write."""
+    return _find_name(words) in KEEPING or _only_reads(words)
+
+
+def _only_reads(words: Sequence[str]) -> bool:
+    """Return whether the command changes no file that it is given."""
+    program, first = _find_name(words[:1]), "".join(words[1:2])
+    reads = program in READING_FILES or (program == "git" and first in READING_OF_GIT)
+    return reads and "--ou" not in " ".join(words)
 
 
 def _find_name(words: Sequence[str]) -> str:
@@ -543,13 +535,13 @@ def _list_only_read(parts: Iterable[Sequence[str]]) -> frozenset[str]:
     """Return what may be a path in the commands of the line that only read or run a file, and in no other command."""
     read, other = set[str](), set[str]()
     for words in parts:
-        start = next((index for index, word in enumerate(words) if "=" not in word and word not in RESERVED), 0)
-        program, first = _find_name(words), "".join(words[start + 1 : start + 2])
-        reads = program in READING_FILES or (program == "git" and first in READING_OF_GIT)
-        is_script = re.fullmatch(rf"(?:{_INTERPRETER.pattern})[\d.]*", program) is not None or _is_shell(program)
-        count = len(words) if reads and "--output" not in " ".join(words) else start + 2 if is_script else 0
-        read.update(_list_pieces(words[:count]))
-        other.update(_list_pieces(words[count:]))
+        command = [*dropwhile(RESERVED.__contains__, words)]
+        program, script = _find_name(command[:1]), "".join(command[1:2])
+        runs_script = _SCRIPT.fullmatch(program) is not None or _is_shell(program)
+        is_script = runs_script and not script.startswith("-")
+        count = len(command) if _only_reads(command) else 2 if is_script else 0
+        read.update(_list_pieces(command[:count]))
+        other.update(_list_pieces(command[count:]))
     return frozenset(read - other)
 
 
@@ -565,6 +557,8 @@ def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
 
 def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
     """Return patterns: one of them fits each name on which `find` acts. Return None if it may act on other names."""
+    if _find_name(words) != "find" or _UNCLEAR_FIND.search(" ".join(words)):
+        return None
     names, is_named = list[str](), False
     for before, word, after in zip(("", *words), words, (*words[1:], ""), strict=False):
         if word in ("-name", "-iname") and before not in ("!", "-not"):
@@ -573,7 +567,7 @@ def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
         elif (word in _ENDS_OF_TERMS and not is_named) or (word == "(" and before in ("!", "-not")):
             return None
         is_named &= word not in ("-o", "-or", ",")
-    return names if is_named and _find_name(words) == "find" else None
+    return names if is_named else None
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:

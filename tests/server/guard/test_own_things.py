@@ -163,7 +163,9 @@ FINDS = (
     *("find . -name '*.log' -o -delete", "find . \\( -name '*.log' -o -type f \\) -delete"),
     *("find . ! \\( -name '*.log' \\) -delete", "find . -name x , -delete"),
     *("find ~ -name '*.toml' -delete", "find .. -name SHOP -exec rm -rf {} +"),
-    "find . -iname 'SETTINGS*' -delete",
+    *("find . -iname 'SETTINGS*' -delete", "find . -name '\\.claude' -exec rm -rf {} +", "find . -name $X -delete"),
+    *("find -L . -name planwarden.toml -delete", "find . -name '[^a]ettings.json' -delete"),
+    "find . -name notes.txt -exec rm -rf {}/../.claude \\;",
 )
 
 
@@ -232,6 +234,14 @@ DELETES_OR_WRITES = (
         "eval \"$(echo 'rm -rf ~')\"",
         "echo ~ | xargs rm",
     ),
+    *("echo 'rm -rf ~' > x; chmod +x x; $PWD/x", "echo 'rm -rf ~' | at now", "echo 'rm -rf ~' | ssh localhost"),
+    *(
+        "echo 'rm -rf ~' | awk '{ system($0) }'",
+        "echo 'x:; rm -rf ~' > Makefile; gmake",
+        "echo 'rm -rf ~' | $(echo sh)",
+    ),
+    *("cat > x.sh <<'E'\nrm -rf ~\nE\n~/x.sh", "cat '<<E'\nrm -rf ~\nE", "cat <<E-x\nE-x\nrm -rf ~\nE"),
+    *("true '\ncat <<E\n'; rm -rf ~\n:\nE", "x=1 # cat <<E\nrm -rf ~\nE", "cat <<E \\\n; rm -rf ~\nE"),
     *("cat <<'E' | bash\nrm -rf ~\nE", "cat > x.sh <<'E' && ./x.sh\nrm -rf ~\nE", "cat > x.sh <<E\n$(rm -rf ~)\nE"),
     *(
         "cat <<'E' | git apply\n+++ b/.mcp.json\nE",
@@ -246,6 +256,7 @@ DELETES_OR_WRITES = (
     ),
     *(
         "docker run --mount type=bind,src=$HOME,dst=/x y rm -rf /x",
+        "docker run --mount target=/x,type=bind,source=$HOME y rm -rf /x",
         "docker run -v~:/x/ -w /x y rm -rf own",
         "rm -rf $(pwd)/..",
     ),
@@ -277,6 +288,11 @@ DELETES_OR_WRITES = (
         "git diff --output=.mcp.json",
         'python -c \'open(".mcp.json", "w")\'',
         "ls .claude/skills | xargs rm",
+        "rm $(ls .mcp.json)",
+        "for f in `ls .mcp.json`; do rm $f; done",
+        "PAGER=rm git log .mcp.json",
+        "node --redirect-warnings=.mcp.json x",
+        "git diff --outpu .mcp.json",
     ),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
     *("cp settings.json ~/own/claude", "cp -r evil ~/own/codex/", "echo x > .cl*/sett*.json"),
