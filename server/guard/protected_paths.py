@@ -290,7 +290,7 @@ class _CallCheck:
             if refusal is None and run:
                 # What runs for each name may delete something else, too.
                 refusal = self._refuse_part([word for word in run[1:] if word not in (";", "+", "{}")], folders)
-        if "clean" in programs:
+        if refusal is None and "clean" in programs:
             refusal = self._refuse_folders(_list_cleaned(words), folders, self._above.__contains__, "delete or move")
         if refusal is None and programs & COPYING:
             refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")

@@ -103,6 +103,7 @@ TAKES_AWAY = (
     *("find ../.local | xargs rm -rf", "find ~/own -type d -print0 | xargs -0 rm -rf"),
     *("find ~ -name own -exec sh -c 'rm -rf $1' x {} +", "find . -exec sh -c 'cd ~; rm -rf own' ';'"),
     *("cd ~/own && find -name codex -exec rm -rf {} +", "cd ~/.local && find -delete", "rm -rf ~/.loc*/share"),
+    "rm -rf ~/own clean",
     *("rm -rf ~/{own,x}", "{rm,-rf,../own}", "rm -rf $'\\x2e\\056/own'", "$'\\162m' -rf ../o$'wn'"),
     "rm -rf ${HOME%/}/own",
     *(
