@@ -181,8 +181,12 @@ POOLER_SETTINGS = {
 class Pooler:
     """One PgBouncer before one server, on a port of this machine."""
 
+    _process: subprocess.Popen[bytes] | None = None
+
     def __init__(self, server: Server, files: Mapping[str, str] | None = None, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="planwarden-pool-"))
+        # Registered first, so that nothing stays behind when the pooler cannot be made.
+        atexit.register(self.end)
         self.port = take_port()
         options = {
             **POOLER_SETTINGS,
@@ -199,7 +203,6 @@ class Pooler:
             for path in (self.folder, *self.folder.iterdir()):
                 shutil.chown(path, USER)
         self.start()
-        atexit.register(self.end)
 
     def start(self) -> None:
         """Returns when it listens."""
@@ -220,8 +223,9 @@ class Pooler:
         raise RuntimeError("pgbouncer did not start")
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def end(self) -> None:
         atexit.unregister(self.end)
