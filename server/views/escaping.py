@@ -54,8 +54,9 @@ _MARKS_IN_A_ROW = 3
 _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 """Runs of characters that are examined one by one; no other character has to be escaped."""
 _LETTERS = re.compile(r"[^\W\d_]+")
-_LATIN, _LIKE_LATIN = re.compile("[A-Za-z]"), re.compile("[\u0370-\u052f]")
-"""Latin letters, and the letters of alphabets that have some which look the same."""
+_LATIN = re.compile("[A-Za-z]")
+_LIKE_LATIN = re.compile("[ΑΒΕΖΗΙΚΜΝΟΡΤΥΧικνορυϲϳАВЕЅІЈКМНОРСТУХЬаеѕіїјорсухѵһԁԛԜԝԌӀӏ]")
+"""Greek and Cyrillic letters that look like Latin ones, unlike those of units and formulas, such as `μ` and `Δ`."""
 _LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
@@ -175,7 +176,7 @@ def count_hidden_in(value: JsonValue) -> int:
 
 
 def find_mixed_words(value: JsonValue) -> Iterator[str]:
-    """Yield the words of the value's texts that have Latin letters together with Greek or Cyrillic ones."""
+    """Yield the words of the value's texts that have Latin letters together with others that look like such."""
     for text in iterate_strings(value):
         for word in () if text.isascii() else _LETTERS.findall(text):
             if not word.isascii() and _LATIN.search(word) and _LIKE_LATIN.search(word):

@@ -224,6 +224,7 @@ async def test_values_with_titles_of_their_own_are_chosen_from_a_list_that_shows
         ("Log in at \u0430pple.com with p\u0430ypal", "can look alike: \u0430pple, p\u0430ypal."),
         ("Ask \u039fbama", "can look alike: \u039fbama."),
         ("Send отчёт.pdf to Łódź, 5 κιλά, Größe", ""),
+        ("5 \u03bcg/L at 3 k\u03a9, \u0394x of TNF\u03b1, 製のLAN, SMS-код", ""),
     ],
 )
 async def test_words_that_mix_alphabets_are_named_above_the_facts(message: str, said: str) -> None:
