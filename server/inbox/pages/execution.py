@@ -206,7 +206,7 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     budget = _ValueBudget()
     states = {state.step.step_id: state for state in list_shown_steps(execution)}
     # The final text comes first, so that it is shown even if the page is full. No other page or file has it whole.
-    output = budget.show_text(execution.synthesis, PAGE_CHARS // 2)
+    output = budget.show_text(execution.synthesis, PAGE_CHARS)
     steps = [_build_step(execution, states[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {

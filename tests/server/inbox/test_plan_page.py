@@ -118,9 +118,9 @@ async def test_a_person_cancels_a_plan() -> None:
         assert [step.status for step in stored.steps] == ["completed", "skipped"]
 
 
-@pytest.mark.parametrize("times", [60, 7_000])
-async def test_the_final_text_of_the_model_is_shown_whole_line_by_line(times: int) -> None:
-    text = f"{'All is done. ' * times}\nThe end."
+@pytest.mark.parametrize("words", ["All is done. " * 60, "All is done. " * 7_000, "完了" * 49_000])
+async def test_the_final_text_of_the_model_is_shown_whole_line_by_line(words: str) -> None:
+    text = f"{words}\nThe end."
     async with warden(Ledger(), script=[says(text, "synthesize")]) as made:
         options: dict[str, JsonValue] = {"synthesize": True}
         done = await made.execute_plan(plan(FIND), options=options, wait_seconds=60)
