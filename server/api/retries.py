@@ -121,9 +121,7 @@ def _check_tools(starts: Starts, plan: Plan, reuse: ev.StepsTakenOver, document:
 def _check_status(execution: ExecutionState, from_step: str | None) -> None:
     is_completed = execution.status == "completed"
     if execution.status not in GOES_ON_FROM and not (is_completed and from_step is not None):
-        advice = (
-            ": nothing is left to run. fromStep would run a step again, and what depends on it" if is_completed else ""
-        )
+        advice = ": nothing is left to run. fromStep runs a step again, and what depends on it" if is_completed else ""
         raise NotRetryable(
             f"execution {execution.execution_id!r} is {execution.status}{advice}",
             details={"executionId": execution.execution_id, "status": execution.status},

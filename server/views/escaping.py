@@ -179,7 +179,7 @@ def find_mixed_words(value: JsonValue) -> Iterator[str]:
     """Yield the words of the value's texts that have Latin letters together with others that look like such."""
     for text in iterate_strings(value):
         for word in () if text.isascii() else _LETTERS.findall(text):
-            if not word.isascii() and _LATIN.search(word) and _LIKE_LATIN.search(word):
+            if _LATIN.search(word) and _LIKE_LATIN.search(word):
                 yield word
 
 

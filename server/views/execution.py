@@ -282,10 +282,8 @@ def _describe_stored(state: ExecutionState) -> str:
     ids = [step_id for step_id, step in state.steps.items() if is_stand_in(step.result)]
     if not ids:
         return ""
-    example = f'{{"$from": {json.dumps(ids[0])}, "pointer": ...}}'
-    return (
-        f" Too large to show: {name_some(ids, MAX_NAMED)}. {example} in a later plan on this thread takes values of it."
-    )
+    names, example = name_some(ids, MAX_NAMED), f'{{"$from": {json.dumps(ids[0])}, "pointer": ...}}'
+    return f" Too large to show: {names}. {example} in a later plan on this thread takes values of it."
 
 
 def _describe_done(state: ExecutionState) -> str:
