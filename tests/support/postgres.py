@@ -181,7 +181,7 @@ POOLER_SETTINGS = {
 class Pooler:
     """One PgBouncer before one server, on a port of this machine."""
 
-    _process: subprocess.Popen[bytes] | None = None
+    _process: subprocess.Popen[Any] | None = None
 
     def __init__(self, server: Server, files: Mapping[str, str] | None = None, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="planwarden-pool-"))
@@ -209,14 +209,14 @@ class Pooler:
         as_user: dict[str, Any] = {"user": USER} if os.geteuid() == 0 else {}
         program = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
         assert program is not None, "pgbouncer is missing; `make postgres` installs it"
-        self._process = subprocess.Popen(
+        self._process = process = subprocess.Popen(
             [program, "-q", str(self.folder / "settings")],
             cwd=self.folder,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             **as_user,
         )
-        while self._process.poll() is None:
+        while process.poll() is None:
             with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", self.port)):
                 return
             time.sleep(0.02)
