@@ -276,11 +276,10 @@ class Starts:
         """
         if thread_id is not None:
             await self.read_headers(thread_id, principal)
-        if self._downstream is not None:
-            names = read_tool_names(plan)
-            if missing := names - self.engine.tool_facts().keys():
-                await self.wait_for_tools(missing)
-                self.check_servers(names)
+        names = read_tool_names(plan)
+        if missing := names - self.engine.tool_facts().keys():
+            await self.wait_for_tools(missing)
+            self.check_servers(names)
         return await self.parse(plan, new_execution("", thread_id or "", principal))
 
     async def parse(

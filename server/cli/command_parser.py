@@ -163,13 +163,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def _explain_choice(self, argument: str, value: str) -> str:
         """Return the message about a wrong value of an argument; `argument` is argparse's name for the argument."""
-        for action in self.actions:
-            if argument == ("/".join(action.option_strings) or action.metavar or action.dest):
-                choices = list(map(str, action.choices or ()))
-                kind = "command" if action.nargs == argparse.PARSER else str(action.metavar or action.dest).lower()
-                hint = did_you_mean(value, choices) or f"; choose from {', '.join(choices)}"
-                return f"there is no {kind} {value[:MAX_QUOTED_CHARS]!r}{hint}"
-        raise AssertionError(f"argparse refused a value of {argument}, which was not added")
+        action = next(a for a in self.actions if argument == ("/".join(a.option_strings) or a.metavar or a.dest))
+        choices = list(map(str, action.choices or ()))
+        kind = "command" if action.nargs == argparse.PARSER else str(action.metavar or action.dest).lower()
+        hint = did_you_mean(value, choices) or f"; choose from {', '.join(choices)}"
+        return f"there is no {kind} {value[:MAX_QUOTED_CHARS]!r}{hint}"
 
 
 class ShowVersion(argparse.Action):

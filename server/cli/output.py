@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Literal, TextIO
 
 from planwarden.agent.common.struct import JsonValue
@@ -68,8 +67,7 @@ class StandardOutput:
                 # Standard error is closed.
                 nothing = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nothing, 1)
-                with suppress(OSError):
-                    os.close(nothing)
+                os.close(nothing)
             # What packages printed when they were imported may still be in the buffer.
             printed.flush()
             self._kept = open(wire, "w", encoding=printed.encoding, errors=printed.errors)  # noqa: SIM115 (lives on)

@@ -67,14 +67,13 @@ def handle_serve(arguments: Namespace) -> int:
         print(TRUST_BANNER, file=sys.stderr)
     if arguments.role == "worker":
         anyio.run(run_worker, settings, CONCURRENCY)
-        return DONE
-    if arguments.http:
+    elif arguments.http:
         _serve_over_http(settings, arguments)
-        return DONE
-    if sys.stdin.isatty():
-        text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
-        print(text, file=sys.stderr)
-    anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document, arguments.role)
+    else:
+        if sys.stdin.isatty():
+            text = "planwarden speaks MCP here and waits for a client. Try `planwarden demo`, or `planwarden --help`."
+            print(text, file=sys.stderr)
+        anyio.run(serve_stdio, settings, STANDARD_OUTPUT.document, arguments.role)
     return DONE
 
 

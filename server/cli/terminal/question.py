@@ -6,7 +6,6 @@ open. The decision is sent with the digest of the shown question. If the questio
 
 import json
 from collections.abc import Sequence
-from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -67,8 +66,6 @@ def ask(terminal: Terminal, card: Card, find_faults: FaultFinder) -> Decision | 
                 _show_whole(terminal, card)
             is_form = card.answer_kind == "form"
             return _ask_for_form(terminal, card.question.form or {}) if is_form else _ask_what_happened(terminal)
-        case _:
-            assert_never(card.answer_kind)
 
 
 def _ask_for_approval(
