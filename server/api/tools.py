@@ -13,7 +13,7 @@ import msgspec
 
 from planwarden.agent.common.artifact import Artifact, is_stand_in
 from planwarden.agent.common.canonical import measure_encoded, read_json
-from planwarden.agent.common.errors import PlanwardenError, UnknownArtifact
+from planwarden.agent.common.errors import LogUnreadable, PlanwardenError, UnknownArtifact, UnknownThread
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
@@ -107,7 +107,10 @@ async def find_seen_shape(
     """Return the shape of the tool's last result in the newest executions of the principal; None if there is none."""
     page = await store.list_executions(ExecutionFilter(tool=tool_name, principal=principal), limit=MAX_EXECUTIONS)
     for row in page.rows:
-        execution = await find(row.execution_id)
+        try:
+            execution = await find(row.execution_id)
+        except (UnknownThread, LogUnreadable):
+            continue
         for state in reversed([*execution.steps.values()]):
             for call in reversed(state.calls):
                 if call.tool_name == tool_name and call.status == "succeeded":

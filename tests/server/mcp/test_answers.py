@@ -10,7 +10,9 @@ from benchmarks.tokens import LIMITS, execute_plan, run_goal, serve
 from pydantic import JsonValue
 
 import planwarden
+from planwarden.agent.common.errors import LogUnreadable
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.mcp.tools.listing import TOOLS
 from tests.kit import confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Document, ids_of, question_of, text_of
@@ -274,6 +276,19 @@ async def test_get_tool_schemas_shows_the_shape_of_a_result_that_was_seen_and_wh
     after, erase = (await desk.ok("get_tool_schemas", names=["find", "erase"]))["tools"]
     assert after["seenResult"] == {"ids": ["number"], "topic": "text"}
     assert erase["asks"].startswith("a person is asked before it runs")
+
+
+async def test_get_tool_schemas_does_not_fail_over_a_log_that_cannot_be_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await desk.ok("execute_plan", plan=plan(FIND))
+
+    async def find(_: str) -> ExecutionState:
+        raise LogUnreadable("its log is damaged")
+
+    monkeypatch.setattr(desk.warden.service, "find", find)
+    [tool] = (await desk.ok("get_tool_schemas", names=["find"]))["tools"]
+    assert tool["seenResult"].startswith("not known")
 
 
 async def test_text_and_structure_both_say_what_failed_what_was_skipped_and_what_was_done_before(desk: Desk) -> None:
