@@ -7,7 +7,7 @@ from planwarden.storage.sql.records import Columns, ExpiringRecord, Record, Reco
 
 KEEP_DELIVERIES_S = 24 * 3600.0
 KEEP_SESSIONS_S = 7 * 86_400.0
-"""How many seconds after its last stop a session becomes void."""
+"""How many seconds after a session's last stop its record expires."""
 
 
 class RunningGate(Record, frozen=True, kw_only=True):
@@ -17,8 +17,8 @@ class RunningGate(Record, frozen=True, kw_only=True):
 
     owner: str
     server: str
-    """The prefix of its tools' names. Empty if the gate wraps the servers of planwarden.json, which other processes
-    use too: then only the calls of the gate's own hosts are reserved for the gate."""
+    """The prefix of the server's tool names. Empty if the gate wraps the servers of planwarden.json, which other
+    processes use too: then only the calls of the gate's own hosts are reserved for the gate."""
     listing: str = ""
     """Digest of the tools that the server lists."""
 
@@ -96,7 +96,7 @@ class ReliedDefinitions(RecordStore[ReliedDefinition]):
         super().__init__(store, ReliedDefinition)
 
     async def find_or_add(self, record: ReliedDefinition) -> ReliedDefinition:
-        """Return the stored definition; if there is none, store this one."""
+        """Return the stored definition of the tool; if there is none, store and return `record`."""
         stored = await self.find(record.tool)
         if stored is not None:
             return stored

@@ -18,9 +18,9 @@ MARK_TABLE = "move_mark"
 """The table that holds the mark in its only row."""
 MAX_PORT = 65_535
 _HOST = re.compile(r"(\[[^]]*\]|[^][:]*)(?::(\d{0,5}))?", re.ASCII)
-"""One of the servers that a URL may name, and its port."""
+"""Matches one server in a URL: its host, and its port if there is one."""
 PORT = 5432
-"""The port of a PostgreSQL server for which a URL names none."""
+"""The port of a PostgreSQL server if the URL names no port."""
 
 
 class StoreLocation(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class StoreLocation(msgspec.Struct, frozen=True):
     url: str = ""
     """The URL of the PostgreSQL database, perhaps with a password; empty for a file."""
     control_url: str = ""
-    """A URL that leads to the same database past a pooler of connections; empty if `url` itself does so."""
+    """A URL of the same database that bypasses a connection pooler; empty if `url` itself does so."""
 
     @property
     def is_made(self) -> bool:
@@ -57,7 +57,7 @@ class StoreLocation(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> str:
-        """A text that is the same for all users of the store, however their URLs write its servers and its database."""
+        """A text that is the same for all users of the store, however their URLs spell its servers and its database."""
         if self.path is not None:
             return str(self.path)
         _, netloc, path, query = _split(self.url)
@@ -121,13 +121,13 @@ def _is_postgres_url(text: str) -> bool:
     user, _, servers = netloc.rpartition("@")
     hosts = [_HOST.fullmatch(host) for host in servers.split(",")]
     are_hosts = all(host is not None and int(host[2] or 0) <= MAX_PORT for host in hosts)
-    # After a raw @, /, ? or # in the user or the password, the rest of it would pass for a part that may be shown.
+    # A raw @, /, ? or # in a user or password would make the rest of it look like a part of the URL that may be shown.
     is_encoded = text.count("@") == netloc.count("@") <= 1 and re.search(r"[][]", user) is None
     return scheme in POSTGRES and is_encoded and are_hosts
 
 
 class MoveMark(msgspec.Struct, frozen=True):
-    """The mark of one of the two stores of a move."""
+    """The mark that a move leaves in each of its two stores."""
 
     move_id: str
     is_source: bool
@@ -136,7 +136,7 @@ class MoveMark(msgspec.Struct, frozen=True):
     """The other store, as a URL without a password."""
 
     def explain(self, name: str) -> str:
-        """Return why nobody may use the store of that name, and what to do."""
+        """Return why the store called `name` may not be used, and what to do about it."""
         if self.is_source:
             return f"{name} was moved to {self.location}; set PLANWARDEN_STORE to that"
         return (

@@ -3,8 +3,8 @@
 `WriteLock` serialises writers on SQLite versions with the WAL-reset bug (https://sqlite.org/wal.html#walresetbug, fixed
 in 3.51.3). `LivenessFile` shows that a process which owns executions is alive.
 
-Both lock a descriptor with filelock instead of a path with its `FileLock`. A `FileLock` opens and closes the file each
-time, which would slow every transaction, and creates a missing file, which would bring a dead owner's file back.
+Both lock an open descriptor with filelock. Its class `FileLock` takes a path instead: it would open the file each time,
+which would slow every transaction, and create a missing file, which would bring a dead owner's file back.
 """
 
 import os
@@ -19,7 +19,7 @@ from filelock import lock_descriptor, unlock_descriptor
 from planwarden.agent.common.errors import StoreError
 
 TRIES = 20
-"""The number of tries to lock an owner's file, a millisecond apart; if all fail, another store has the same owner."""
+"""The number of tries to lock an owner's file, a millisecond apart; if all fail, another store has locked it."""
 _OWNER = re.compile(r"[\w-]{1,100}", re.ASCII)
 
 
@@ -49,7 +49,7 @@ class WriteLock:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Block the calling thread until it holds the lock.
+        """Hold the lock inside the `with` block. Block the calling thread until the lock is free.
 
         Raises:
             StoreError: another process held the lock for `timeout_s`.
@@ -144,7 +144,7 @@ class LivenessFile:
             os.close(descriptor)
 
     def is_anyone_alive(self, prefix: str) -> bool:
-        """Return whether an owner whose name has the prefix lives; delete files of dead ones that it comes across."""
+        """Return whether an owner whose name begins with `prefix` is alive; delete files of dead owners on the way."""
         names = [path.stem for path in self._folder.glob(f"{prefix}*.alive")]
         return any(not self.is_dead(name) for name in names)
 
@@ -157,7 +157,7 @@ class LivenessFile:
 
 
 class OneProcess:
-    """The owners of one process, which end together with the store."""
+    """The owners of a store in memory, which end together with the store."""
 
     def __init__(self) -> None:
         self._owners: set[str] = set()

@@ -32,7 +32,7 @@ FORM = b"\x01"
 CHECK = "check"
 _LOCK = "secret locks"
 LEASE_S = 60.0
-"""Seconds after which a lock ends: enough to refresh a token, and not too many if its holder was killed."""
+"""Seconds after which a lock ends: enough to refresh a token, but not a long wait if its holder was killed."""
 PAUSE_S = 0.1
 _CHECKED = b"planwarden"
 
@@ -150,7 +150,7 @@ class SealedSecrets:
         return await self._records.write(lambda transaction: transaction.delete(SealedSecret, name))
 
     async def version(self, name: str) -> str | None:
-        # Each value is sealed with a new nonce, so the digest of what is sealed changes even if the value does not.
+        # Each write uses a new nonce, so the digest changes even if the same value is written again.
         record = await self._records.find(name)
         return None if record is None else hashlib.sha256(record.sealed).hexdigest()
 

@@ -20,8 +20,8 @@ NOT_A_FAULT = (
     *(ToolError, StaleDefinition, LeaseLost, StoreError),
     *(asyncio.CancelledError, KeyboardInterrupt, GeneratorExit),
 )
-"""What passes through a tool as it is. A tool is somebody else's code: anything else that it raises, even `SystemExit`
-or a panic of an extension in Rust, fails its call and not the process."""
+"""Exceptions of a tool that its caller receives unchanged. A tool is somebody else's code: any other exception, even
+`SystemExit` or a panic of an extension in Rust, fails the call and does not end the process."""
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -74,6 +74,6 @@ def first_line(error: BaseException) -> str:
     """Return the first line of the error's message, cut to 300 characters."""
     try:
         return (str(error).strip().splitlines() or [""])[0][:300]
-    # The text of a stranger's error may be code that fails, too.
+    # `str` runs the error's own `__str__`, which may fail as well.
     except Exception:  # noqa: BLE001
         return "(it has no text)"

@@ -34,7 +34,7 @@ Function = TypeVar("Function", bound=ToolFunction)
 
 CALL_TIMEOUT_S = 60.0
 THREAD_WAIT_S = 1.0
-"""The wait for a thread beyond which the function runs only if its call still belongs to this process."""
+"""A function that waited longer for a thread runs only if its call still belongs to this process."""
 
 
 @overload

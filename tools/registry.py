@@ -223,7 +223,7 @@ class Registry:
         return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
-        """Return the tool that the call was prepared for. Raises if the tool has changed or gone since then."""
+        """Return the tool that the call was prepared for. Raise `ToolError` if it is gone, or `StaleDefinition`."""
         tool = self._find(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")
@@ -232,7 +232,7 @@ class Registry:
         return tool
 
     async def _check_result(self, name: str, result: object) -> JsonValue | ResultWithArtifacts:
-        """Return the result, or a stand-in for a large one, with the whole as an artifact."""
+        """Return the result; if it is large, return a stand-in, with the whole result as an artifact."""
         if isinstance(result, ResultWithArtifacts):
             return await self._check_attached(name, result)
         try:
@@ -246,7 +246,7 @@ class Registry:
             raise _refuse(name, error) from error
 
     async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
-        """Check a result whose tool made artifacts itself, such as an image that the value mentions."""
+        """Return a result to which its tool attached artifacts, such as an image, after checks of all its parts."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
         beside = await self._check_result(name, attached.beside)

@@ -2,7 +2,7 @@
 
 A `Permit` is an answer that may let a call run: an approval, a row of one question about many calls, a confirmation
 that covers later calls, the answer that a lost call did not happen, or the one that released an earlier attempt of a
-failed call. It names exactly one call; standing grants name constraints instead: `planwarden.agent.approval.grants`.
+failed call. A permit names exactly one call; standing grants (`planwarden.agent.approval.grants`) name constraints.
 
 The dispatcher asks `authorize` before every call; the code for questions on a loop's rows and for forecasts does too.
 The guard and the replay of rules have no permits, so they ask the policy. `authorize` decides in this order:
@@ -161,7 +161,7 @@ class Reject(msgspec.Struct, frozen=True):
 
 
 def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
-    """Return what the latest answered question that has a row for this call of a loop decides about the call.
+    """Return the verdict on a call of a loop that follows from the latest answered question with a row for the call.
 
     None if there is no such question, or its answer no longer counts; then the call is judged as it was written.
     """
@@ -197,7 +197,7 @@ def authorize(
     `uses` counts, for each grant, the uses that a forecast has already assigned to other calls.
 
     Raises:
-        PathsNeeded: as `Policy.requirement`.
+        PathsNeeded: as in `Policy.requirement`.
     """
     context, execution, definition = request.context, request.execution, request.definition
     requirement = context.find_requirement(definition, arguments)
@@ -231,7 +231,7 @@ def authorize(
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
     """Return whether the permit's answer is enough for what the call needs now: its risk, assurance and quorum."""
     suspension, question = permit.suspension, permit.suspension.question
-    # Below, only the last of several people is judged by the policy as it is now.
+    # The check at the end judges only the last of several people by the present policy.
     if question.quorum < requirement.quorum or (requirement.quorum > 1 and not is_of_policy(question, context.policy)):
         return False
     if (

@@ -157,7 +157,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
-    """Yield each call that has not begun, and whether all values that it takes are known: False in a later wave."""
+    """Yield each call that has not begun, and whether its wave has come, so that all values that it takes are known."""
     for index in range(state.items_over, len(state.items or ())):
         if state.find_next_call(index) is not None:
             for number, call in enumerate(state.list_item_calls(index)):

@@ -21,7 +21,7 @@ from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32
-"""Hexadecimal digits of the digest that name a key: 128 bits."""
+"""How many hexadecimal digits of a digest name a key; they hold 128 bits."""
 SHOWN_CHARS = 200
 """The most characters shown of a value in a key; the digest covers the whole value."""
 
@@ -111,7 +111,7 @@ def find_duplicate(
 
 
 def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
-    """Return the text for the model and people. Only the principal of the first call learns which it was, and when."""
+    """Return the text for the model and people. Only the principal of the first call is told which it was, and when."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     texts = {pointer: canonical_json(value) for pointer, value in once.values.items()}
     is_cut = any(len(text) > SHOWN_CHARS for text in texts.values())

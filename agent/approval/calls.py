@@ -52,7 +52,7 @@ def complete_arguments(request: CallRequest) -> dict[str, JsonValue]:
 
 
 def _mention_template(fault: str, arguments: Mapping[str, JsonValue]) -> str:
-    """Return the fault; if a binding gives a value other than text where text is due, add how to convert it."""
+    """Return the fault; if a binding gives a value that is not text where text is expected, add how to convert it."""
     source = arguments.get(fault.partition(": ")[0].removeprefix("/"))
     if not fault.endswith('is not of type "string"') or not (isinstance(source, dict) and "$from" in source):
         return fault
@@ -65,7 +65,7 @@ def _raise_faults(request: CallRequest, faults: Sequence[str]) -> None:
 
 
 def _list_results(execution: ExecutionState, state: StepState) -> Iterator[JsonValue]:
-    """Yield what the calls of this step, and of all steps that it waits for, returned; a loop returned one list."""
+    """Yield the results of this step's calls and of all steps that it waits for; a loop's results are one list."""
     before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
     for other in (*map(execution.steps.__getitem__, before), state):
         if other.items is not None:

@@ -1,7 +1,7 @@
 """Conditions of rules: what one value in the arguments of a call must be like.
 
 A condition is a JSON Schema that may partly be written in short forms: `min max in prefix domain under matches
-length only`. Each of them also implies a type: text is never a number. A missing value fits nothing. `domain`
+length only`. Each of them also implies a type: text is never a number. A missing value never fits. `domain`
 and `under` are not JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
 """
 
@@ -86,7 +86,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     def judge(
         self, value: JsonValue, limit: int, paths: RealPaths | None, *, loosens: bool | None
     ) -> tuple[Verdict, int]:
-        """Return whether the value meets the condition, and the units of work spent. `loosens` as in `is_in_folder`.
+        """Return whether the value meets the condition, and the work spent. `is_in_folder` explains `loosens`.
 
         Raises:
             PathsNeeded: as in `is_in_folder`.
@@ -308,8 +308,8 @@ def _read_domain(text: str) -> str:
     host = normalise_host(text)
     if host is None:
         raise RuleFault(
-            f"has domain = {_show(text)}, which is not a host name in ASCII such as 'example.com'; it covers "
-            "the hosts below it too, without '*.', and takes no scheme, port or path"
+            f"has domain = {_show(text)}, which is not a host name in ASCII such as 'example.com'; write no "
+            "'*.', scheme, port or path, because a domain covers the hosts below it too"
         )
     return host
 

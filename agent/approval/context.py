@@ -72,7 +72,7 @@ class DecidedBatch(msgspec.Struct, frozen=True):
     plan: Plan | None
     """The plan of the execution, which the digest of a review covers."""
     rows: Mapping[str, CoveredCall]
-    """By the ids of their calls, which only calls of loops have."""
+    """The rows by the ids of their calls; only calls of loops have such ids."""
     approved: frozenset[str]
     is_intact: bool
     """Whether the stored question is the one that was asked and decided, and the policy has not changed since."""

@@ -65,9 +65,9 @@ def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question lists it, with its risk; None if it asks, has begun, is denied or cannot run.
+    """Return the call as a question lists it, with its risk; None if its tool asks or it has begun or may not run.
 
-    If its tool changed since the plan was accepted, also return None: a question about the call alone shows how.
+    If its tool changed since the plan was accepted, also return None: the call's own question will show how.
     """
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":

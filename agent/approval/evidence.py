@@ -31,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Return what a whole log proves, folded from a new `execution`. `policies` has digests by their first digits.
+    """Return what a whole log proves, folded from a new `execution`. `policies` maps first digits to policy digests.
 
     Raises:
         IllegalTransition: an event cannot follow the events before it.

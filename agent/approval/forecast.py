@@ -1,8 +1,8 @@
 """What can be said of a plan before it runs: which calls will ask whom, and what only the run will know.
 
-Nothing runs, and nothing is recorded. If the arguments of a call take nothing from steps of the plan, its verdict is
-the one that it will get when its turn comes, provided that tools, policy and grants stay as they are. Of most other
-calls, only the risk of the tool is known.
+Nothing runs, and nothing is recorded. If the arguments of a call take nothing from steps of the plan, the call
+will get the verdict that is forecast, provided that tools, policy and grants stay as they are. Of most other calls,
+only the risk of the tool is known.
 """
 
 from collections import Counter
@@ -48,26 +48,26 @@ class CallForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the call, if it belongs to a loop whose items are known; else empty."""
     risk: Risk | None = None
     arguments: dict[str, JsonValue] | None = None
-    """Exactly as they will run; None when only the run will know them."""
+    """The arguments with which the call will be made; None when only the run will know them."""
     definition_digest: str = ""
     takes_from: tuple[str, ...] = ()
-    """The sources of its arguments that do not exist yet: steps of the plan, `inputs`, or a loop's `item`."""
+    """The sources of the arguments that do not exist yet: steps of the plan, `inputs`, or a loop's `item`."""
     asks: ev.SuspensionKind | None = None
     needs: ev.Needs | None = None
     quorum: int = 1
     covers: tuple[ev.CoveredCall, ...] = ()
     covered_by: str | None = None
-    """The step whose confirmation covers it."""
+    """The step whose confirmation covers the call."""
     grant_id: str | None = None
     """The grant that lets the call through, whatever values the sources in `takes_from` turn out to have."""
     has_changed: bool = False
-    """Whether its tool changed since the plan was accepted, and nobody has approved the changed tool."""
+    """Whether the tool has changed since the plan was accepted, and nobody has approved the change."""
     fault: str | None = None
-    """Why it would fail now: its tool is missing or refuses the arguments, a rule denies it, or its key is taken."""
+    """Why the call would fail now: no such tool, unfit arguments, a rule that denies it, or a key that is taken."""
     rule: ev.MatchedRule | None = None
-    """The operator's rule that decides about it."""
+    """The operator's rule that decides about the call."""
     once_key: str | None = None
-    """Its business key, which no other call may have."""
+    """The business key of the call, which no other call may have."""
 
 
 def forecast_calls(
@@ -187,7 +187,7 @@ def _forecast_call(
 
 
 def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
-    """Return why the call would be refused because of another call with its business key; None if it would not."""
+    """Return why the call would be refused because of another call with its business key, or None."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step

@@ -58,11 +58,11 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits of the policy's digest in a question, to tell a new policy from tampering; the approval digest covers all."""
+"""Digits of the policy's digest in a question: enough to tell a new policy from tampering; `digest` covers them all."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
-    """Return the question that the tool itself asks."""
+    """Return the event of the question that the tool itself asks."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
     if suspend.addressee == "clock":
@@ -112,7 +112,7 @@ def _begin_question(
     required: Requirement | None = None,
     message: str | None = None,
 ) -> ev.Question:
-    """Return a question about the call with the needs of `required`; its default message is the step's description."""
+    """Return a question about the call that needs what `required` says; its default message describes the step."""
     call = request.call
     return ev.Question(
         suspension_id=request.context.ids.new(),
@@ -137,14 +137,14 @@ def _find_end(context: ApprovalContext, wait_s: float | None) -> float | None:
 def _wait_until(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, until: float | None
 ) -> ev.Suspended:
-    """Return the event of a question to the clock, which approves it when the time has come."""
+    """Return the event that asks the clock the question; the clock approves it at `until`."""
     return open_question(context, execution, replace(question, expires_at=until, on_timeout="approve"))
 
 
 def ask_approval(
     request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
-    """Return the question whether the call may run with exactly these arguments; `findings` say why it is asked now."""
+    """Return the event that asks whether the call may run with exactly these arguments; `findings` say why it asks."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     question = replace(
         _begin_question(request, arguments, "approval", requirement),
@@ -162,7 +162,7 @@ def ask_approval(
 
 
 def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
-    """Return the question whether a call of unknown outcome took effect; `findings` say why it is asked again."""
+    """Return the event that asks whether a call of unknown outcome took effect; `findings` say why it asks again."""
     call = request.call
     required = request.context.find_full_requirement(request.definition, call.arguments or {})
     late = (call.late_report,) if call.late_report else ()
@@ -186,7 +186,7 @@ def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) ->
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """Return a sentence on the retries that one approval of the step's call covers; nothing if it is never retried."""
+    """Return a sentence on the retries that one approval of the step's call covers; empty if there are none."""
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
@@ -209,7 +209,7 @@ def wait_for_model(
 def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> tuple[str, ...]:
     """Return a sentence for each placeholder in the calls as they were written, such as `<name>` or `TODO`.
 
-    A model's calls can have only placeholders that the goal or the inputs have; a model may have written the goal too.
+    A model's calls can only repeat placeholders of the goal or the inputs, but a model may have written the goal too.
     """
     sentences = _find_placeholders((call.tool_name, call.proposed) for call in calls)
     return tuple(islice(dict.fromkeys(sentences), MAX_PLACEHOLDERS))
@@ -289,7 +289,7 @@ def bind_revision(context: ApprovalContext, execution: ExecutionState, changed: 
 
 
 def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) -> tuple[ArgumentEdit, ...]:
-    """Return the edits and a new one; only the last edit of each argument names it, so their number is bounded."""
+    """Return the question's edits and a new one. Only the last edit of an argument names it, which bounds the list."""
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
@@ -309,8 +309,8 @@ def is_of_policy(question: ev.Question, policy: Policy) -> bool:
 
 
 def compute_approval_digest(policy: str, execution: ExecutionState, question: ev.Question) -> str:
-    """Return the digest that covers the whole question, the ids of its principal and its execution, the plan if it is
-    under review, and `policy`, which is the digest of the policy."""
+    """Return the digest that covers the whole question, the ids of its principal and its execution, the plan that
+    is under review, if any, and `policy`, which is the digest of the policy."""
     question_fields = msgspec.to_builtins(replace(question, digest="", policy=policy), enc_hook=plain_value)
     plan = plan_to_json(execution.plan) if question.kind == "review" and execution.plan is not None else None
     return digest([execution.principal, execution.execution_id, question_fields, plan], context="approval/v1")
@@ -341,7 +341,7 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
 
 
 def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> float | None:
-    """Return the seconds that a person has to answer about the call, None for no limit; a host's call has a limit."""
+    """Return the seconds that a person has to answer, or None for no limit. A host's call always has a limit."""
     default_s = HOST_CALL_ANSWER_S if execution.options.is_literal else None
     return default_s if definition.answer_within_s is None else definition.answer_within_s
 

@@ -1,4 +1,4 @@
-"""The question whether a plan may start: what it shows, how a person edits the plan, and which calls it can cover.
+"""The question whether a plan may start: what it shows, how a person edits the plan, and what an answer can cover.
 
 The digest of the question covers the whole plan in the log. An approval lets the plan start; a call that needs a person
 still asks when its turn comes. The person can say that the same answer also covers the calls whose arguments are
@@ -65,7 +65,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
             call_id=call.call_id,
         )
         for call in forecast
-        # If the tool changed since the plan was accepted, a question about the call alone shows how.
+        # A call whose tool changed since the plan was accepted gets a question of its own, which shows the change.
         if call.asks == "approval"
         and not call.has_changed
         and call.arguments is not None
@@ -79,7 +79,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
 
 
 def _begin_loops(context: ApprovalContext, execution: ExecutionState) -> ExecutionState:
-    """Return the execution as if the loops whose items are known had begun, up to the first with too many calls."""
+    """Return the execution as if each loop with known items had begun; stop before one that makes too many calls."""
     count = sum(map(_count_calls, execution.steps.values()))
     for step_id in [step_id for step_id, state in execution.steps.items() if state.step.loop is not None]:
         begun = look_ahead(context, execution, step_id)
@@ -91,7 +91,7 @@ def _begin_loops(context: ApprovalContext, execution: ExecutionState) -> Executi
 
 
 def _count_calls(state: StepState) -> int:
-    """Return how many calls a forecast looks at in the step before it begins."""
+    """Return how many of the step's calls a forecast looks at before the step begins."""
     return len(state.step.tool_calls) if state.items is None else len(state.calls)
 
 
@@ -111,7 +111,7 @@ def _describe(
     covers: tuple[ev.CoveredCall, ...],
 ) -> Iterator[str]:
     asking = [call for call in forecast if call.asks is not None and call.asks != "wait"]
-    # Of a call whose arguments are not known, only the risk of its tool says whether it will ask.
+    # As long as a call's arguments are unknown, only the risk of its tool says whether the call will ask.
     unknown = [call for call in forecast if call.takes_from and call.grant_id is None]
     by_risk = sum(call.risk is not None and context.policy.for_risk(call.risk).needs is not None for call in unknown)
     yield f"{count_of(len(execution.steps), 'step')}; {count_of(len(asking) + by_risk, 'call')} will ask a person."
@@ -181,10 +181,10 @@ def edit_plan(
     editor: Authority,
     plans: PlanIntake,
 ) -> tuple[ev.Question, tuple[ev.Event, ...]]:
-    """Return the question about the plan as the answer edits it, and the events of that edit, if it changes anything.
+    """Return the question about the edited plan, and the events of the edit: none if the answer changes nothing.
 
     Raises:
-        InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `plans.read`.
+        InvalidPlan, LimitExceeded, EarlierNeeded, ParsingNeeded: as `plans.read` does.
     """
     document, _ = read_review(answer)
     edit = None if document is None else _read_edit(execution, document, plans)
@@ -201,14 +201,14 @@ def edit_plan(
 
 
 def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
-    """Return the event that puts a person's plan in place, checked like any other plan; None if it is the same plan.
+    """Return the event that replaces the plan with the person's, checked like any other; None if they are the same.
 
     Raises:
-        InvalidPlan: also if the inputs differ, or a step that has begun does.
+        InvalidPlan: also if the person changed the inputs or a step that has begun.
     """
     before = execution.plan
     assert before is not None
-    # If the person left out the inputs, they stay as they are.
+    # What the person left out, such as the inputs, stays as it is.
     rest = {key: value for key, value in plan_to_json(before).items() if key != "todoList" and key not in document}
     plan, _ = plans.read({**document, **rest}, author="caller")
     if not is_same_json(plan.inputs, before.inputs):

@@ -1,4 +1,4 @@
-"""The next revision of a question: with the tool and the policy as they are now, or with edited arguments.
+"""Builds the next revision of a question: with the tool and the policy as they are now, or with edited arguments.
 
 Silence can approve a question only as it was first asked; a revision that nobody answers in time is rejected.
 """
@@ -39,9 +39,9 @@ MAX_CHANGED = 4
 def revise_stale_question(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question
 ) -> tuple[ev.Question, str] | None:
-    """Return the next revision and the reason, if the tool, a covered call or the policy is not as it was shown.
+    """Return the next revision and its reasons, if the tool, a covered call or the policy is not as it was shown.
 
-    None if the question still shows what would run, or if its tool is gone.
+    Return None if the question still shows what would run, or if the tool that it is about is gone.
     """
     definition = context.tools.get(question.tool_name or "") if question.call_id is not None else None
     if definition is None and not question.rows:
@@ -56,7 +56,7 @@ def revise_stale_question(
     risks: list[Risk] = [risk for _, risk in covers]
     denial = ""
     if definition is not None:
-        # As when it was asked: no rule was written for a changed definition or an unknown outcome.
+        # As when the question was asked: no rule was written for a changed definition or an unknown outcome.
         is_full = question.traits.releases == "again" or execution.options.asks_because is not None
         is_full = is_full or other is not None or has_changed_since_plan(execution, definition)
         find_requirement = context.find_full_requirement if is_full else context.find_requirement
@@ -64,7 +64,7 @@ def revise_stale_question(
         risks.append(requirement.risk)
         if requirement.denied is not None:
             denial = f" It does not run even if you approve it: {describe_denial(requirement)}."
-        # By the old digest, the dispatcher knows that the arguments were not meant for the new definition.
+        # The old digest tells the dispatcher that the arguments were not meant for the new definition.
         digest = definition.digest if takes_arguments else question.definition_digest
         changed = replace(changed, definition_digest=digest, rule=requirement.rule)
     if question.traits.releases != "call":
@@ -82,10 +82,10 @@ def revise_stale_question(
 def _find_staleness(
     context: ApprovalContext, question: ev.Question, now: ev.Question, other: ToolDefinition | None, takes: bool
 ) -> list[str]:
-    """Return why the question no longer shows what would run.
+    """Return the reasons why the question no longer shows what would run; empty if it still does.
 
-    In `now`, the covered calls are up to date. `other` is the question's tool if the tool changed, and `takes` says
-    whether the tool takes the arguments.
+    `now` is the question with its covered calls brought up to date. `other` is the question's tool as it is now, or
+    None if the tool did not change; `takes` says whether the tool still takes the arguments.
     """
     pairs = zip(question.covers, now.covers, strict=True)
     changed = {earlier.tool_name: earlier.definition_digest for earlier, current in pairs if earlier != current}
@@ -102,7 +102,7 @@ def _find_staleness(
     if not is_of_policy(question, context.policy):
         reasons.append(POLICY_CHANGED)
     if other is not None and not takes and reasons:
-        # Alone this does not count: no revision could make the call run as it was shown, and the dispatcher refuses it.
+        # This alone causes no revision: none could make the call run as it was shown, and the dispatcher refuses it.
         reasons.append(f"{other.name} changed after it was shown and no longer takes its arguments")
     return reasons
 
@@ -124,7 +124,7 @@ def _bind_for_risk(
 
 class _Edit(NamedTuple):
     arguments: dict[str, JsonValue]
-    """As they would run."""
+    """The arguments with which the call would run."""
     names: tuple[str, ...]
     """The arguments that were changed, added or removed."""
     requirement: Requirement
@@ -137,16 +137,16 @@ def revise_arguments(
     arguments: dict[str, JsonValue],
     editor: Authority,
 ) -> ev.Question:
-    """Return the next revision of the question with the editor's arguments, or `question` itself if they are the same.
+    """Return the next revision of the question with the editor's arguments, or `question` itself if none changed.
 
-    If the question has rows, `arguments` has the arguments of each edited row under its place, counted from 0.
+    If the question has rows, `arguments` maps the place of each edited row, counted from 0, to that row's arguments.
 
     Raises:
         InvalidArguments: the arguments do not fit the tool's schema, a rule denies them, or they cannot be modified.
         EditRefused: a host makes the call.
     """
     is_by_model = editor.assurance in ev.MODEL_ASSURANCES
-    # What the tool asked with is a fact. A person's edit goes to its function in addition, a model's is refused.
+    # The tool asked with these arguments, so they stay. Its function also gets a person's edit; a model's is refused.
     if question.asker or question.kind == "reconcile" or (question.traits.resumes_tool and is_by_model):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):
@@ -238,7 +238,7 @@ def _edit_call(
 def add_late_report(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question, report: str
 ) -> ev.SuspensionRevised:
-    """Return the next revision of a reconcile question, with what the process that made the call reported since."""
+    """Return the next revision of a reconcile question; it adds the late `report` of the process that made the call."""
     changed = replace(question, found=add_finding(question, report))
     reason = "the process that made the call reported what became of it"
     return ev.SuspensionRevised(question=bind_revision(context, execution, changed), reason=reason)

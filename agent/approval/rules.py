@@ -26,18 +26,18 @@ MAX_WORK = 2_500_000
 """The most units of work for judging one call: about 50 ms, see `planwarden.agent.common.schema_cost`."""
 UNEVALUATED = "it could not be evaluated, so a person is asked"
 UNCOUNTED = "its budget cannot count this call, so a person is asked"
-"""Like `UNEVALUATED`, shown before the values of a rule whose match is not known or whose budget cannot be counted."""
+"""This or `UNEVALUATED` is shown as the reason for a question, before the values that the rule looked at."""
 MAX_CACHED = 1_000
-"""The most names of tools whose rules are remembered."""
+"""The most tool names for which `RuleBook` caches the rules."""
 
 
 class RuleBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that the calls allowed by a rule may add up to in a rolling window."""
+    """A limit on the calls that a rule allows in a rolling window: on their number, or on the sum of an argument."""
 
     budget: str
     """A digest of the rule's tool and conditions and of this budget."""
     condition: RuleCondition | None = None
-    """Where in the arguments the amount is; None counts calls."""
+    """Where the amount is in the arguments; None if the budget counts calls."""
     limit: float
     window_s: float
 
@@ -59,8 +59,8 @@ class ArgumentRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loosens(self) -> bool | None:
-        """Return whether the rule can only lower what calls need; None for `confirm`, which lowers the risk of some
-        tools and raises that of others."""
+        """Return whether the rule can only relax what calls need; None if it sets the risk `confirm`, which is lower
+        than the risk of some tools and higher than the risk of others."""
         if self.risk == "confirm":
             return None
         return self.then == "allow" or self.risk == "read"
@@ -102,7 +102,7 @@ class RuleBook:
     ) -> Judgement | None:
         """Return what the first matching rule says; None when no rule matches.
 
-        Without `paths`, nobody knows where a path leads, so a rule with `under` asks.
+        Without `paths`, it is unknown where a path leads, so a rule with `under` asks a person.
 
         Raises:
             PathsNeeded: `paths` lacks a path that the rules need.

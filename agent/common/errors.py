@@ -102,7 +102,7 @@ class ThreadBusy(UsageError, code="thread_busy"):
 
 
 class NotRetryable(UsageError, code="not_retryable"):
-    """The execution cannot be retried so."""
+    """The execution cannot be retried in this way."""
 
 
 class KeyConflict(UsageError, code="key_conflict"):
@@ -146,7 +146,7 @@ class LimitExceeded(UsageError, code="limit_exceeded"):
 
 
 class ModelError(PlanwardenError, code="model_error"):
-    """The model could not be reached or did not answer usably."""
+    """The model could not be reached or gave no usable answer."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class ModelError(PlanwardenError, code="model_error"):
 
 
 class ToolError(PlanwardenError, code="tool_error"):
-    """A tool refused or failed; raise it from a tool to give the model a clear sentence.
+    """A tool refused or failed; raise this from a tool to give the model a clear sentence.
 
     `retryable` says that nothing happened, and that another attempt may succeed. `beside` is what else a server sent
     with its refusal, for the people and models that read it.
@@ -237,10 +237,10 @@ class GrantUsedUp(GuardFailed):
 
 
 class BudgetSpent(GuardFailed):
-    """A rule's budget has no room for a call that the rule would let pass."""
+    """A rule's budget has too little left for a call that the rule would let pass."""
 
     def __init__(self, budget: str, rest: float, room_at: float | None = None) -> None:
-        """Take as `rest` what is left now, and as `room_at` when the call will fit (Unix seconds), None if never."""
+        """`rest` is what is left now; `room_at` is when the call will fit, in Unix seconds, or None if never."""
         super().__init__(f"budget {budget!r} has room for {rest:g} only")
         self.budget, self.left, self.room_at = budget, rest, room_at
 
@@ -262,7 +262,7 @@ class ThreadMovedOn(StartRefused):
 
 
 class PlanUnfinished(StartRefused):
-    """The principal runs the same plan already; the message is for the caller who starts it once more."""
+    """The principal is already running the same plan; the message is for the caller who starts it again."""
 
     def __init__(self, execution_id: str, thread_id: str, key: str | None, digest: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Sentences about what is wrong with the form of data that callers and models send, with examples of the right form.
+"""Says in sentences what is wrong with the form of data that callers and models send, and shows the right form.
 
 `SentForm.tidy` undoes what some clients do to JSON: they send lists and objects as text, and null for what is absent.
 `find_form_faults` knows only the JSON Schema keywords that our schemas use, and refuses keys that `properties` lacks.
@@ -82,7 +82,7 @@ _KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
 
 
 class SentForm:
-    """Where the schema of sent data has objects and lists, and the objects' keys; the schema is read only once."""
+    """Knows where a schema of sent data has objects and lists, and the objects' keys; reads the schema only once."""
 
     def __init__(self, schema: FormSchema) -> None:
         choices: tuple[FormSchema, ...] = tuple(schema.get("anyOf", (schema,)))
@@ -96,7 +96,7 @@ class SentForm:
     def tidy(self, value: JsonValue) -> JsonValue:
         """Return the value without null properties, and with text read as JSON where the schema has objects or lists.
 
-        Text that is not such JSON stays, and so does everything under keys that the schema does not have.
+        Other text stays as it is, and so does everything under keys that the schema does not have.
 
         Raises `LimitExceeded` if the text has too many characters or values, or its JSON is nested too deeply.
         """

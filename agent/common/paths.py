@@ -17,7 +17,7 @@ def expand_home(path: str | Path) -> Path:
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, is_first: bool = False) -> None:
-    """Write a file in one step, as others may be using it. With `is_first`, keep an existing file. Raises `OSError`."""
+    """Write a whole file at once, so that no reader sees half of it. With `is_first`, keep an existing file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{token_hex(8)}.tmp")
     try:

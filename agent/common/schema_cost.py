@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from planwarden.agent.common.struct import JsonValue
 
 MAX_STEPS = 20_000
-"""The most steps of following references: once when a schema is accepted, and again for each depth of a value."""
+"""The most steps that following references may take when a schema is accepted, and again for each depth of a value."""
 MAX_PARTS = 10_000
 """The most parts of a schema as written, with no reference followed."""
 MAX_PATTERNS = 500
@@ -55,7 +55,7 @@ Name = str | int | None
 
 
 class Load(NamedTuple):
-    """Units of work that a schema takes at most for one value, wherever that is."""
+    """The most units of work that a schema takes for one value, wherever the value is."""
 
     values: float = 0
     """For each value and each key."""
@@ -87,7 +87,7 @@ class SchemaCost:
     """What a check against one schema costs, by the size of the value."""
 
     def __init__(self, root: Subschema, measure_pattern: Callable[[str], float]) -> None:
-        """Read the schema. `measure_pattern` returns the units for each byte of text under a pattern.
+        """Read the schema. `measure_pattern` returns the units that matching a pattern takes for each byte of text.
 
         Raises `ValueError`: a check could take unlimited time, or a reference leads nowhere or out of the schema.
         """
@@ -145,7 +145,7 @@ class SchemaCost:
         part = _Part(Load(1), 1, [], [])
         for keyword, value in schema.items():
             if keyword in ("$id", "id") and isinstance(value, str) and schema is not self._root:
-                # The references below would be relative to it.
+                # An id would change the base of the references inside its subschema.
                 raise ValueError(f"it has an {keyword} inside: {value[:100]!r}")
             if keyword in _REFERENCES and isinstance(value, str):
                 target = find_target(self._root, value)
@@ -185,7 +185,7 @@ class SchemaCost:
         self.constants_bytes = max(self.constants_bytes, len(repr(constants)))
         kinds = Counter(type(constant) for constant in walk(constants))
         numbers = kinds[int] + kinds[float]
-        # Constants that are all text, or all integers, are looked up.
+        # The library looks up constants that are all texts or all integers, instead of comparing each.
         is_slow = kinds[list] + kinds[dict] > 1 or kinds[float] or (kinds[int] and len(kinds) > 2)
         units = _CONSTANT * kinds.total() + _FRACTION * kinds[float] if is_slow else 10 if numbers else 1
         return Load(units, numbers * _FRACTION)
@@ -279,7 +279,7 @@ def find_target(root: JsonValue, reference: str) -> JsonValue:
 
 
 def measure_value(value: JsonValue) -> ValueSize:
-    """Return the size of a value. Raises `ValueError`, with a sentence, for one that the library cannot check."""
+    """Return the size of a value. Raises `ValueError` with a sentence if the library cannot check the value."""
     values = numbers = text = depth = 0
     level = [value]
     while level:

@@ -8,11 +8,11 @@ from planwarden.agent.common.schema_cost import MAX_DEPTH, Subschema, find_targe
 from planwarden.agent.common.struct import JsonValue
 
 _FILL_UNITS = 75
-"""Units of applying one schema to one value, or of adding one default."""
+"""The work of applying one schema to one value, or of adding one default, in units."""
 _LOOK_UNITS = 10
-"""Units of looking at one schema, property or value, or at one byte of a default."""
+"""The work of looking at one schema, property or value, or at one byte of a default, in units."""
 _TYPES: dict[type, str] = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
-"""The names that schemas have for the types of JSON values; all others are numbers."""
+"""The names that schemas give to types of JSON values; values of all other types are numbers."""
 
 
 def read_properties(schema: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
@@ -28,7 +28,7 @@ def read_defaults(schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class TooMuchWork(Exception):
-    """Filling in the defaults of a value takes more work than it may."""
+    """Filling in the defaults of a value takes more work than is allowed."""
 
 
 class Filling:
@@ -37,12 +37,12 @@ class Filling:
     def __init__(self, root: Subschema, work: int) -> None:
         self._root, self._work_left = root, work
         self._applied: dict[tuple[int, ...], tuple[list[Subschema], dict[str, Subschema]]] = {}
-        """What `_apply` returns, by whether the value is an object and by the identities of the schemas."""
+        """Results of `_apply`, keyed by whether the value is an object and by the identities of the schemas."""
 
     def fill_in(
         self, value: Subschema | list[JsonValue], schemas: list[JsonValue], used: tuple[int | None, ...] = ()
     ) -> JsonValue:
-        """Return the value with the defaults of these schemas, which all apply to it, and of the schemas of its parts.
+        """Return the value with the defaults of `schemas`, which all apply to it, and of the schemas of its parts.
 
         Return the same object if no default is missing. `used` has an entry for each level above: the identity of the
         property whose default filled that level, or None. No property adds its default inside itself, so the recursion
@@ -75,7 +75,7 @@ class Filling:
             raise TooMuchWork
 
     def _apply(self, value: JsonValue, schemas: list[JsonValue]) -> tuple[list[Subschema], dict[str, Subschema]]:
-        """Return the schemas with all that they apply to the same value, and their properties with usable defaults."""
+        """Return the schemas with all others that they apply to the value, and the properties with usable defaults."""
         memo_key = (isinstance(value, dict), *map(id, schemas))
         if memo_key not in self._applied:
             applied, defaults = self._applied[memo_key] = [], {}
@@ -93,7 +93,7 @@ class Filling:
         return self._applied[memo_key]
 
     def _list_beside(self, value: JsonValue, schema: Subschema) -> Iterator[JsonValue]:
-        """Yield what the schema applies to the same value; from a choice, only a schema that alone allows its type."""
+        """Yield the schemas that this one applies to the value; of a choice, only one that alone allows its type."""
         if "$ref" in schema:
             yield self._follow(schema)
         for keyword in ("allOf", "anyOf", "oneOf"):

@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue
 MAX_NAME_CHARS = 64
 MAX_NAMES = 10
 MAX_CHARS = 100
-"""The most characters of a word that may be a typing error."""
+"""The most characters of a word for which a similar one is sought."""
 MAX_KNOWN = 5_000
 MIN_PART_CHARS = 4
 """A word that ends with another one counts as similar only if the shorter one has at least this many characters."""
@@ -85,7 +85,7 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "anyOf": ("or", "any", "oneOf"),
     "allOf": ("and",),
 }
-"""What is written instead of each right key. How words are joined and capitalised does not matter."""
+"""For each right key, what models write instead. How words are joined and capitalised does not matter."""
 INNER_KEYS: Mapping[str, tuple[str, ...]] = {
     "options": ("maxIterations", "taefMaxRetries", "toolMode", "waitSeconds", "synthesize", "budgets", "prompts"),
     "plan": ("todoList", "steps"),
@@ -98,7 +98,7 @@ _CALLS = ("function", "functionCall", "function_call", "toolUse", "tool_use", "c
 _NAMES = ("name", "recipient_name", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "input", "args", "parameters", "params")
 _CALL_MARKS = frozenset({"type", "recipient_name", "tool_use_id"})
-"""Keys that mark a call of another API that is not inside one of `_CALLS`."""
+"""Keys that reveal a call in the form of another API when it is not under a key of `_CALLS`."""
 MAX_SHOWN_CHARS = 300
 
 

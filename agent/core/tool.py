@@ -15,11 +15,11 @@ from planwarden.agent.common.struct import JsonValue, StoredStruct
 from planwarden.agent.common.suggestions import did_you_mean
 
 HOST_SEPARATOR = "/"
-"""The mark of a host's own tool in its name, such as `claude-code/Bash`; no name in the catalogue contains it."""
+"""What marks the name of a host's own tool, such as `claude-code/Bash`; no name in the catalogue contains it."""
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest time limit that can be set; None means no limit at all."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
-"""The most arguments in the line about a tool in a prompt, and the most characters of each name."""
+"""The most arguments that a prompt lists of a tool, and the most characters of each argument's name."""
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
@@ -134,7 +134,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RemoteCall(StoredStruct):
-    """A call that another agent says it makes after an approval."""
+    """A call that another agent says it will make after an approval."""
 
     tool_name: str
     arguments: dict[str, JsonValue]
@@ -150,10 +150,10 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     resume_payload: JsonValue = None
     """Stored with the suspension and handed to the tool's `on_resume` together with the decision."""
     timeout_s: float | None = None
-    """Seconds for the answer; by default the tool's own limit. A value here can extend that limit or be the only one;
-    silence then rejects, because the value may come from a model."""
+    """Seconds for the answer; by default the tool's own limit. If a value here extends that limit
+    or is the only limit, a question without an answer is rejected, because the value may come from a model."""
     on_timeout: OnTimeout | None = None
-    """What silence does; by default as for the tool. `approve` counts only if the tool's `on_timeout` is `approve`."""
+    """What follows without an answer; by default, as for the tool. `approve` counts only if the tool has it too."""
     addressee: Answerer = "human"
     """Who answers; `clock` means nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
@@ -167,7 +167,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     undecidable: str = ""
     """Why the question cannot be approved here, and where it can be; empty when it can be approved here."""
     found: tuple[str, ...] = ()
-    """Sentences about the question by the tool itself, never by the agent that asks."""
+    """Sentences about the question that the tool itself wrote, never the agent that asks."""
 
     def __post_init__(self) -> None:
         """Raise `ToolError` for a word that its field does not allow, for a limit that is out of range, and for a

@@ -1,6 +1,6 @@
 """What the calls of all executions hold in a store: their business keys and their shares of budgets.
 
-The holder is a call's idempotency key, so a call keeps what it holds when a retry of its execution takes it over.
+The holder is named by a call's idempotency key, so a call keeps what it holds when a retry takes over the call.
 Keys and shares expire, and setting the clock back does not make them expire earlier.
 """
 

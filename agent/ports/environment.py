@@ -37,7 +37,7 @@ class SecretStore(Protocol):
     """
 
     async def check(self) -> None:
-        """Make sure that values can be read and stored here; a process must call this before it serves anybody."""
+        """Make sure that values can be read and stored here; a process must call this before it serves requests."""
         ...
 
     async def read(self, name: str) -> bytes | None:

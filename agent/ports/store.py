@@ -109,7 +109,7 @@ class Append(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected_version: int
     """0 creates the execution."""
     lease: Lease | None
-    """The lease that the writer holds; None if it holds none, as when it answers an execution of another process."""
+    """The lease that the writer holds; None if it holds none, as when another process owns the execution."""
     acquire: bool = False
     """Whether to take the lease in the same transaction, if no process holds a valid one."""
     release: bool = False
@@ -286,7 +286,7 @@ class Store(Lookups, Protocol):
     * `append` is atomic and conditional: its transaction checks version, lease and guards; a writer that loses the race
       gets `VersionConflict`, `LeaseLost` or `GuardFailed`, and nothing is merged.
     * At most one unfinished execution per thread (`ThreadBusy`).
-    * A new execution can continue an older one only while that is its thread's newest, unchanged (`ThreadMovedOn`).
+    * A new execution can continue an old one only if the old one is its thread's newest, unchanged (`ThreadMovedOn`).
     * A principal can start only one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).

@@ -1,4 +1,4 @@
-"""What the engine needs of the tools that exist now."""
+"""How the engine looks up and calls the tools that exist now."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -34,8 +34,8 @@ class Toolbox(Definitions, Protocol):
         ...
 
     def find_former(self, digest: str) -> ToolDefinition | None:
-        """Return the definition that a tool had before it changed and whose digest begins with `digest`; None when this
-        process does not know it."""
+        """Return a definition from before a tool changed, found by the beginning of its digest; None when this process
+        does not know it."""
         ...
 
     def search(self, query: str, limit: int) -> Sequence[ToolDefinition]:
@@ -49,8 +49,8 @@ class Toolbox(Definitions, Protocol):
     def check(
         self, name: str, arguments: dict[str, JsonValue], unknown: Collection[Path], limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return the faults that no values at the `unknown` paths (null for now) could mend, and the work
-        spent. A check that takes more work than `limit` finds none; see `Schema.find_certain_faults`."""
+        """Return the faults that remain whatever values come to the `unknown` paths (null for now), and the work spent.
+        A check that takes more work than `limit` returns no faults; see `Schema.find_certain_faults`."""
         ...
 
     def question(self, name: str, arguments: Mapping[str, JsonValue]) -> Suspend | None:

@@ -44,7 +44,7 @@ class Peers(Protocol):
 
     @property
     def generation(self) -> int:
-        """A number that grows whenever something that `Peers` says changes."""
+        """A number that grows whenever something that this object knows changes."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class Peers(Protocol):
         ...
 
     async def look_for(self, context: str | None) -> None:
-        """Learn of a process that began a moment ago, if an execution's `context` may name it. Raises `StoreError`."""
+        """Learn about a process that has just started, if an execution's `context` may name it. Raises `StoreError`."""
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
         """Return False when another process must make the calls of the tool `name`, because that process has another
@@ -90,7 +90,7 @@ class Adoption:
     """Takes over executions as long as the process runs fewer than `concurrency`.
 
     With `peers`, it leaves to them each execution whose remaining steps name a tool that this process lacks, or has in
-    another version than the process that started last. While that process has another policy, nothing is taken over.
+    another version than the process that started last. While the latter has another policy, nothing is taken over.
     """
 
     store: Store
@@ -148,8 +148,8 @@ class Adoption:
         return 0 if self.is_outdated else self.concurrency - len(self.cache.runs)
 
     def count_claimable(self) -> int:
-        """Return how many unowned executions may be claimed before they are read: none if this process can remember no
-        more executions that it gives back."""
+        """Return how many unowned executions may be claimed before they are read: none if this process cannot
+        remember another execution to skip."""
         self._forget_skipped()
         return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
 

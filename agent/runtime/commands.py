@@ -31,7 +31,7 @@ def start(
     request: StartRequest | None,
     inputs: Mapping[str, JsonValue] | None = None,
 ) -> BuildEvents:
-    """Start a planned execution, perhaps with other `inputs` than planned, or continue an incomplete one."""
+    """Start a planned execution, with `inputs` that may differ from the planned ones, or continue an incomplete one."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):
@@ -52,7 +52,7 @@ def start(
 def cancel(reason: str | None, *, if_undecided: bool = False) -> BuildEvents:
     """Ask for the cancellation of an execution that is not over, unless somebody has already asked for it.
 
-    With `if_undecided`, cancel only if it has asked questions, all are still open, and none is about a lost call.
+    With `if_undecided`, do so only if the execution has asked questions, all are open, and none is about a lost call.
     """
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
@@ -102,7 +102,7 @@ def report_late(context: ApprovalContext, outcome: JobOutcome) -> BuildEvents:
 
 
 def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
-    """Return the report of a late outcome; None when this process does not know what became of the call either."""
+    """Return the report of a late outcome; None if the outcome does not tell whether the call returned or failed."""
     match outcome.events:
         case (ev.ToolReturned(call_id=call_id, value=value, artifact=artifact),):
             text = canonical_json(value)

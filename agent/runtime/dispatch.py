@@ -101,7 +101,7 @@ def _find_foreign_call(context: ApprovalContext, execution: ExecutionState, call
 
 
 def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call, is_owner_gone: bool) -> PreparedCall:
-    """Repeat, if that is allowed, a call whose process recorded no result; else record that the outcome is unknown."""
+    """Return the job that repeats a call whose process recorded no result, or else the event of an unknown outcome."""
     return _hold(execution, call, _recover(context, execution, call, is_owner_gone=is_owner_gone))
 
 
@@ -148,7 +148,7 @@ def _recover(context: ApprovalContext, execution: ExecutionState, call: Call, *,
 
 
 def find_tool_question(execution: ExecutionState, call: Call) -> SuspensionState | None:
-    """Return the question of the call's own tool whose answer resumes the call; None if there is none."""
+    """Return the question that the call's own tool asked, if its answer resumes the call; otherwise None."""
     for suspension_id in reversed(call.consumed):
         suspension = execution.suspensions[suspension_id]
         if suspension.question.kind != "reconcile":
@@ -300,7 +300,7 @@ def _dispatch(request: CallRequest, arguments: dict[str, JsonValue], verdict: Al
 
 
 def _fail(call: Call, code: str, message: str, rule: ev.MatchedRule | None = None) -> PreparedCall:
-    # A call with an unknown outcome fails only after a person said that it did not happen: free its shares and key.
+    # A call with an unknown outcome fails only if a person said that it did not happen: free its shares and key.
     is_lost = call.status == "outcome_unknown"
     failed = ev.ToolFailed(call_id=call.call_id, code=code, message=message, nothing_happened=is_lost, rule=rule)
     return PreparedCall((failed,))

@@ -27,7 +27,7 @@ async def find_execution(store: Lookups, execution_id: str) -> ExecutionState:
 
     Raises:
         UnknownThread: there is no such execution.
-        LogUnreadable: as `load_execution`.
+        LogUnreadable: the log is damaged, or has events that this version does not know.
     """
     log = await find_log(store, execution_id)
     return fold_log(log.header, log.recorded)
@@ -54,7 +54,7 @@ def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev
     """Return the state of the execution of `row` after the `recorded` events, which must be the first of its log.
 
     Raises:
-        LogUnreadable: as `load_execution`.
+        LogUnreadable: the events cannot follow each other.
     """
     try:
         return fold(new_execution(row.execution_id, row.thread_id, row.principal), recorded)

@@ -59,7 +59,7 @@ class LookedUp:
     def build_plan_intake(self, execution: ExecutionState, facts: Mapping[str, ToolFacts] | None = None) -> PlanIntake:
         """Return the `PlanIntake` for plans of the execution, with the earlier results that it has or that were read.
 
-        A plan may name the tools of `facts`; with None, those that exist now. Without a thread, no results are taken.
+        A plan may name the tools of `facts`; with None, those that exist now. Without a thread, it gets no results.
         """
         return PlanIntake(
             tools=self._context.facts() if facts is None else facts,
@@ -115,7 +115,7 @@ class LookupReader:
                 await self.read(needed, execution, lookups)
 
     async def explain_conflict(self, execution: ExecutionState) -> str:
-        """Say why the store refuses every attempt to go on: a row that does not fit the log, or too many writers."""
+        """Return why the store refuses every attempt to go on: a row that does not fit the log, or too many writers."""
         execution_id, edited = execution.execution_id, list[str]()
         for suspension in execution.open_suspensions:
             row = await self._store.find_suspension(suspension.question.suspension_id)
@@ -152,7 +152,7 @@ class LookupReader:
                 results |= dict.fromkeys(mine, f"{text} to take: it is {status}")
             else:
                 results |= await self._read_results(source, mine)
-            # Let other tasks run, because each step may take as long as one turn of the event loop should.
+            # Let other tasks run, because one step may already fill a turn of the event loop.
             await anyio.lowlevel.checkpoint()
         return results
 

@@ -7,7 +7,7 @@
     foreign | unproven ──advanced──> unowned
 
 The store decides: it refuses an append with an outdated lease, whatever this process believes. This module says what
-the process tries. Only these events change a state; an event that a state does not list raises and changes nothing.
+the process tries. Only these events change a state; an event that a state does not list is an error without effect.
 """
 
 import math
@@ -61,7 +61,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     appends: Literal["everything", "commands", "nothing"]
     """With `commands`, the outcomes of jobs are appended as late reports."""
     starts_jobs: bool = False
-    """Whether this process decides and performs what follows from the facts, once an append or claim got the lease."""
+    """Whether this process decides and performs what follows from the facts, once it has the lease."""
     acquires: bool = False
     """Whether an append also takes the lease."""
     cancels_jobs: bool = False

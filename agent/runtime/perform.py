@@ -159,7 +159,7 @@ class Performer:
         return _end(call, ev.ToolReturned(call_id=call.call_id, value=result))
 
     def _fail_or_retry(self, execution: ExecutionState, job: CallJob, error: ToolError) -> JobOutcome:
-        """Return the tool's failure, and a wait for another attempt if the step's `retry` allows one and it is safe."""
+        """Return the tool's failure; add a wait for the next attempt if `retry` allows one and repeating is safe."""
         retry = execution.steps[job.call.step_id].step.retry
         attempts = execution.call(job.call.call_id).attempts
         is_harmless = job.call.effect != "effect" or error.retryable
@@ -174,7 +174,7 @@ class Performer:
     def _ask_again(
         self, execution: ExecutionState, job: CallJob, arguments: dict[str, JsonValue], error: StaleDefinition
     ) -> JobOutcome:
-        """Ask a person about a call whose tool changed before the call ran; fail the call if it can no longer run."""
+        """Return a question about a call whose tool changed before the call ran, or a failure if it cannot run now."""
         call, definition = job.call, self._tools.get(job.call.tool_name)
         if job.kind == "resume" or definition is None or definition.digest == job.definition.digest:
             return _fail(call, error.code, error.message, nothing_happened=job.kind == "call")

@@ -1,10 +1,10 @@
 """One process working on one execution: load, decide, append, perform.
 
 A `Run` takes facts (results, replies, answers), folds them, lets `decide` and the dispatcher say what follows, commits
-all of it in one transaction, and only then performs the jobs that it announced. So the result of call k and the intent
+all of it in one transaction, and only then performs the announced jobs. So the result of call k and the intent
 of call k+1 share a transaction. The task that brings a fact also performs what follows: a linear plan is one task.
 
-A cancelled tool may still go on: a plain function on a thread is abandoned, not killed.
+A cancelled tool may keep running: a plain function on a thread is abandoned, not killed.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
     skip: Callable[[str], None]
-    """Called with the id of an execution that an internal error stopped, and would soon stop again."""
+    """Called with the id of an execution that must not run here for now, because an internal error stopped it."""
 
 
 class _Doubt(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class _Doubt(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """Exists while this process works on the execution. Everything that must survive it is in the log."""
+    """Exists while this process works on the execution. Everything that must outlive the run is in the log."""
 
     def __init__(
         self, context: RunContext, execution: ExecutionState, lease: Lease | None = None, *, seems_foreign: bool = False
@@ -133,7 +133,7 @@ class Run:
 
     @property
     def lease(self) -> Lease | None:
-        """The lease that this process holds, as far as it knows; None if it holds none."""
+        """The lease that this process believes it holds, or None."""
         return self._ownership.lease
 
     @property
@@ -161,7 +161,7 @@ class Run:
         self.submit(Command(lambda execution, now, lookups: EventBatch()))
 
     async def _perform_and_commit(self, job: Job | None) -> None:
-        """Perform the job, record its outcome, and perform what follows. The outermost loop of its task."""
+        """Perform the job, record its outcome, and perform what follows. This is the outermost loop of its task."""
         running.set((self.execution.execution_id, self.execution.thread_id))
         try:
             while job is not None or self._is_committing:
@@ -551,7 +551,7 @@ class Run:
     async def _hand_over(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.
 
-        Their outcomes cannot be recorded. The new owner will ask about effects, so none may still be under way by then.
+        Their outcomes cannot be recorded. The new owner will ask about effects, so no call may still run by then.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse_commands(facts, error)
@@ -587,7 +587,7 @@ class Run:
 
 
 async def settle(run: Run, command: Command) -> None:
-    """Submit a command, wait until it is settled, and raise its error if it is refused. Cancelling does not undo it."""
+    """Submit a command, wait until it is settled, and raise its error if it is refused. Cancelling undoes nothing."""
     command.future = asyncio.get_running_loop().create_future()
     run.submit(command)
     await command.future

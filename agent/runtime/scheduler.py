@@ -113,7 +113,7 @@ class Scheduler:
         if self.adopts and now >= self._look_at:
             await self._take_over_orphans()
         elif not self.adopts and is_time_to_renew:
-            # Some of these may have a living owner.
+            # `take_over` leaves alone those that have a living owner.
             running = [name for name, state in self.cache.idle.items() if state.status == "running"]
             await _for_each(self.adoption.take_over, running)
         before, self._due = self._due, frozenset(row.suspension_id for row in due)
@@ -144,7 +144,7 @@ class Scheduler:
             self._late = []
 
     async def _find_due(self) -> Sequence[SuspensionRow]:
-        """Return rows as `Store.due` does; without `adopts`, only of expired questions in executions of `cache`."""
+        """Return the rows of `Store.due`; without `adopts`, only expired questions of executions in `cache`."""
         if self.adoption.is_outdated:
             # Silence may count as approval only under the policy under which the question was asked.
             return ()

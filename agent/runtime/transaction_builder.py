@@ -133,7 +133,7 @@ class Transaction:
     _inflight: Collection[str]
     _follow: bool
     _is_owner_gone: bool = True
-    """Whether the previous owner ended or gave the execution up; False when that process is only silent."""
+    """Whether the previous owner ended or gave up the execution; False if that process merely fell silent."""
     recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
     guards: tuple[Guard, ...] = field(default=(), init=False)
     start: StartRequest | None = field(default=None, init=False)
@@ -150,7 +150,7 @@ class Transaction:
         self._approval = approval if self._room is None else replace(approval, room=self._room)
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
-        """Build the transaction, or raise `Needed` for what to read first; `artifacts` then has those of the facts."""
+        """Build the transaction. Raise `Needed` if something must be read first; `artifacts` is complete even then."""
         for fact in facts:
             self._apply(fact)
         if self._follow:
@@ -239,9 +239,9 @@ class Transaction:
         return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
 
     def _awaits(self, *names: str) -> bool:
-        """Return True if a tool is not listed yet; a job then waits for it, and what needs it is decided again later.
+        """Return whether one of the tools is not listed yet; a job then waits for it, and the decision is made later.
 
-        The process that listed a server's tools need not be the one that continues the execution.
+        This process may continue an execution whose tools only another process has listed.
         """
         missing = tuple(filter(self._approval.tools.is_awaited, names))
         if missing:
@@ -324,8 +324,8 @@ class Transaction:
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
-    """Return the tools to show in a prompt: all available ones, if at most `PLANNING_TOOLS`; else that many, first the
-    best matches, then others by name."""
+    """Return the tools to show in a prompt: all available ones, or, if there are more than `PLANNING_TOOLS`, that many:
+    the best matches first, then others by name."""
     available = list(filter(_is_offered, tools.definitions()))
     if len(available) <= PLANNING_TOOLS:
         return available

@@ -1,8 +1,8 @@
-"""Reads the audit for people and programs. Verifies its chain, its signatures, and that it fits what is stored.
+"""Reads the audit for people and programs, and verifies its chain, its signatures and its agreement with the store.
 
 The rows of the audit are read once, in order, and only a digest of each execution's rows is kept. Then every stored
-execution is read, one at a time: its log has to fit its own digests, its rows in the store, and its rows in the audit.
-If the store no longer has an execution that the audit knows, a row must say that `planwarden prune` deleted it.
+execution is read, one at a time: its log must fit the digests in the log, and its rows in the store and in the audit.
+If an execution is in the audit but no longer in the store, a row must say that `planwarden prune` deleted it.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ PAGE = 500
 MAX_PROBLEMS = 100
 MAX_GRANTS = 1_000_000
 ATTEMPTS = 10
-"""The most times that an execution is compared with the audit while other processes continue it."""
+"""The most attempts to compare an execution with the audit while other processes continue the execution."""
 LOG_KINDS: frozenset[str] = frozenset(get_args(LogKind))
 
 
@@ -115,7 +115,7 @@ class Verification:
         self._problems.extend(self._signatures.check_row(row))
         self._problems.extend(self._grants.check_row(row))
         if head is not None and row.sequence == head[0] and row.hash.hex() != head[1]:
-            self._problems.append(f"row {row.sequence} does not have the hash in the head that was kept")
+            self._problems.append(f"row {row.sequence} does not have the hash of the head that was given")
         self._last, self._hash, self._count = row.sequence, row.hash, self._count + 1
         self._note(entry)
         while self._pruned:
@@ -134,7 +134,7 @@ class Verification:
             after = page[-1].execution_id
 
     async def _compare_absent(self) -> None:
-        """Compare the executions that the audit knows and `_compare_stored` did not find."""
+        """Check the executions that are in the audit but that `_compare_stored` did not find."""
         for execution_id, audit_digest in self._row_digests.items():
             if len(self._problems) >= MAX_PROBLEMS:
                 return
@@ -163,7 +163,7 @@ class Verification:
             self._pruned.update(map(str, executions) if isinstance(executions, list) else ())
 
     async def _compare(self, header: Header, audit_digest: bytes) -> list[str]:
-        """Return how the execution's log, its rows and the audit differ, even while other processes continue it."""
+        """Return how the log, the rows and the audit of an execution differ. Other processes may be continuing it."""
         execution_id = header.execution_id
         for _ in range(ATTEMPTS):
             try:
@@ -180,7 +180,7 @@ class Verification:
             if (now.version, digest_now) == (header.version, audit_digest) and not is_newer:
                 return [f"execution {execution_id!r}: {text}" for text in differences]
             header, audit_digest = now, digest_now
-        return [f"execution {execution_id!r} goes on faster than it can be compared; verify again later"]
+        return [f"execution {execution_id!r} changes faster than it can be compared; verify again later"]
 
     async def _find_differences(self, header: Header, audit_digest: bytes) -> list[str]:
         start = new_execution(header.execution_id, header.thread_id, header.principal)
@@ -226,7 +226,7 @@ class GrantCheck:
                 yield f"row {row.sequence} names grant {name!r}, and no earlier row says that it was made"
 
     def compare(self, stored: Iterable[Grant]) -> Iterator[str]:
-        """Yield the differences between the stored grants and those of the audit."""
+        """Yield the differences between the stored grants and the grants in the audit."""
         remaining = {grant.grant_id: grant for grant in stored}
         for name, facts in self._made.items():
             grant = remaining.pop(name, None)
@@ -278,7 +278,7 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 async def read_audit_page(
     store: Store, *, thread_id: str | None = None, limit: int = 50, cursor: str | None = None
 ) -> AuditPage:
-    """Return a page of rows, oldest first: those of a thread's stored executions, or of the whole audit."""
+    """Return a page of rows, oldest first: those of a thread's stored executions, or all if `thread_id` is None."""
     check_limit(limit, PAGE)
     after = 0 if cursor is None else _read_sequence(cursor)
     if after is None:

@@ -96,9 +96,9 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     definition_digest: str
     is_open: bool
-    """Whether the grant has not ended. It may be stale nevertheless, or used up for today if it is for a step."""
+    """Whether the grant is still in force. It may be stale nevertheless, or used up for today if it is for a step."""
     is_stale: bool
-    """Whether the tool is no longer as it was when the grant was made."""
+    """Whether the tool is gone, or has changed since the grant was made."""
 
 
 class StepCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
 
     arguments: dict[str, JsonValue]
     takes: dict[str, tuple[str, ...]]
-    """Where values come from, by the argument's name: `inputs`, a loop's `item`, or steps."""
+    """By argument, the sources of its value: `inputs`, a loop's `item`, or the ids of steps."""
 
 
 class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
 
     step: GrantedStep
     calls: tuple[StepCall, ...]
-    """The calls of that tool; those of a loop are made for each item."""
+    """The calls of that tool; a loop makes each of them once for every item."""
     is_loop: bool
     attempts: int
     """The most times that each call is made, as far as the plan says."""
@@ -163,16 +163,16 @@ class GrantService:
         )
 
     async def make(self, request: GrantRequest, authority: Authority) -> GrantView:
-        """Make a grant, which is in force when the method returns. Raises what `prepare` raises."""
+        """Make a grant and return its view; the grant is then in force. Raises what `prepare` raises."""
         grant = await self.prepare(request, authority)
         await self.add(grant)
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Return the grant for `add`; store nothing. Its id is `question`, if the answer to a question makes it.
+        """Return the grant for `add`; store nothing. `question` is its id if the answer to a question makes the grant.
 
         Raises:
-            InvalidArguments: no person or program makes the grant, or a number, a name or a value is not usable.
+            InvalidArguments: neither a person nor a program makes the grant, or a number, name or value is unusable.
             UnknownTool: there is no such tool.
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
             StaleDefinition: the tool or the plan is not the one that the person saw.
@@ -221,7 +221,7 @@ class GrantService:
             raise UnknownGrant(f"there is no grant {grant_id[:64]!r}; `planwarden grant list` shows them")
 
     def _build_entry(self, kind: Kind, facts: dict[str, JsonValue]) -> AuditEntry:
-        # The store may also serve a program's other warden, which has another policy.
+        # Another warden of the same program may share the store and have another policy.
         return AuditEntry(kind=kind, facts={**facts, "policy": self._engine.grants.policy.policy_digest[:POLICY_CHARS]})
 
     async def complete(self, request: GrantRequest) -> GrantRequest:
@@ -230,13 +230,13 @@ class GrantService:
 
         Raises what `make` raises, but does not check who makes the grant; stores nothing.
         """
-        # Reading the plan waits for the tools of its servers.
+        # This comes first, because reading the plan waits for the tools of its servers.
         names = () if request.step is None else await self._check_step(request, request.step)
         definition = self._check_tool(request)
         others = list_properties(definition) if request.opens_others else ()
         filled, _ = self._engine.tools.complete(definition.name, request.arguments)
         if request.step is not None:
-            # An argument that the plan leaves out has its default, whatever the inputs are.
+            # An argument that the plan leaves out always has its default, so the grant need not fix it.
             names = (*names, *filled)
         free = dict.fromkeys(name for name in (*request.free, *names, *others) if name not in request.arguments)
         return replace(

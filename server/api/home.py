@@ -234,10 +234,10 @@ class Home:
         return resources.store
 
     async def find_id(self, store: Lookups, kind: Literal["suspension", "thread"], beginning: str) -> str:
-        """Return the one id of that kind with this beginning; the text itself if it is a whole id, or no id begins so.
+        """Return the only id of that kind with this beginning, or `beginning` itself if it is a whole id or fits none.
 
         Raises:
-            UsageError: several ids of that kind begin so, or only ids of another kind do.
+            UsageError: several ids of that kind have this beginning, or only ids of another kind do.
         """
         entries = await store.find_ids(beginning, MAX_NAMED_IDS + 1) if beginning else ()
         ids = [entry.id for entry in entries if entry.kind == kind]
@@ -250,10 +250,10 @@ class Home:
         return complete_id(beginning, ids)
 
     async def find_thread(self, store: Lookups, beginning: str, advice: str = "") -> tuple[Header, ...]:
-        """Return the executions of the thread whose id begins so, oldest first.
+        """Return the executions of the thread whose id has this beginning, oldest first.
 
         Raises:
-            UnknownThread: no thread's id begins so; `advice` replaces the command that lists threads in the message.
+            UnknownThread: no thread has such an id; `advice` replaces the command that lists threads in the message.
             UsageError: as for `find_id`.
         """
         thread_id = await self.find_id(store, "thread", beginning)
@@ -264,10 +264,10 @@ class Home:
         return headers
 
     async def find_suspension(self, store: Lookups, beginning: str) -> SuspensionRow:
-        """Return the row of the suspension whose id begins so, of any owner.
+        """Return the row of the suspension whose id has this beginning, whatever its owner.
 
         Raises:
-            UnknownSuspension: no suspension's id begins so.
+            UnknownSuspension: no suspension has such an id.
             UsageError: as for `find_id`.
         """
         suspension_id = await self.find_id(store, "suspension", beginning)

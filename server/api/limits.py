@@ -19,7 +19,7 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 AttemptKind = Literal["approval", "question", "answer"]
-"""Attempts to decide for a person, to have the person asked, or to ask the person, who then does not decide."""
+"""What a caller tries: to decide for a person, to have a person asked, or to ask a person, who does not decide."""
 _WHAT: Mapping[AttemptKind, str] = {
     "approval": "decided without a person",
     "question": "put to a person in vain",
@@ -43,7 +43,7 @@ class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
 class AttemptLimiter:
     """Counts decisions that a caller sent although only a person can decide.
 
-    All processes of a store count together, if it keeps records.
+    All processes that share a store count together, if the store keeps records.
     """
 
     def __init__(self, store: Store, program: Callable[[], str]) -> None:
@@ -112,7 +112,7 @@ def check_text(text: object, name: str, limit: int, *, may_be_empty: bool = Fals
 
 
 def copy_mapping(value: object, name: str) -> dict[str, JsonValue] | None:
-    """Return a copy, or None for None. Raises `InvalidArguments` if the value is not a mapping."""
+    """Return a copy of the mapping, or None for None. Raises `InvalidArguments` if the value is not a mapping."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The processes that share a store: what this one can do, what the others say, and which one an execution waits for.
+"""The processes that share a store: what each of them can do, and which of them an execution waits for.
 
 On one machine only gates matter: a living gate makes the calls of its server, because the gate's server process may
 have state that another process of the same server lacks, such as a browser or a login.
@@ -141,7 +141,7 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
     """Return, in a sentence, what the living processes lack to continue an execution that none of them runs.
 
-    The policy must be that of the process that started last. A tool must be as in the last-started process that has it.
+    The policy must be that of the newest process. The definition of a tool must be that of the newest process with it.
     """
     runners = [process for process in living if process.role != "front"]
     if not runners:

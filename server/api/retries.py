@@ -24,8 +24,8 @@ async def start_retry(
 ) -> ExecutionState:
     """Start an execution that continues the last one of the thread that `start` names, and return it.
 
-    Without inputs in `start`, the last execution's inputs stay. Otherwise, inputs not in `start` keep their old values
-    if the plan takes the same inputs as before, unless `start.has_all_inputs`. Without a `plan`, the last plan runs.
+    Without inputs in `start`, the last execution's inputs are used again. Otherwise, inputs missing from `start` keep
+    their old values if the plan takes the same inputs, unless `start.has_all_inputs`. Without `plan`, the old one runs.
 
     Raises:
         NotRetryable: a completed execution needs a `from_step`, something would be done twice, or the thread moved on.
@@ -34,7 +34,7 @@ async def start_retry(
     """
     assert start.thread_id is not None
     execution = await starts.load_newest(start.thread_id, start.requester.principal)
-    # `document` is None only if the execution has no plan either.
+    # `document` is None only if neither the caller nor the execution has a plan.
     document = plan_to_json(execution.plan) if plan is None and execution.plan is not None else plan
     thread = await starts.prepare(start, {}, makes_plan=document is None)
     await starts.wait_for_tools({*execution.pins, *read_tool_names(plan)})
@@ -62,7 +62,7 @@ async def start_retry(
 
 
 def build_moved_error(execution: ExecutionState) -> NotRetryable:
-    """Return the refusal to continue an execution after which another one has begun."""
+    """Return the error for continuing an execution that another one already follows in its thread."""
     return NotRetryable(
         f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
         "was continued in the meantime; look at the thread with get_execution before anything is retried",
@@ -92,7 +92,7 @@ async def _add_plan(
 
 
 async def _check_plan(starts: Starts, source: ExecutionState, document: JsonValue) -> ParsedPlan:
-    """Return the plan as it would run now. Results of earlier executions that `source` has are not read again."""
+    """Return the plan as it would run now. Earlier results that `source` already holds are not read again."""
     completed = tuple(state.step for state in source.steps.values() if state.status == "completed")
     # A step that does not run again needs no tool, so the tools of completed steps may be missing.
     unneeded = {name: ToolFacts(is_blocking=True) for step in completed for name in list_step_tools(step)}
@@ -129,7 +129,7 @@ def _check_status(execution: ExecutionState, from_step: str | None) -> None:
 
 
 def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Mapping[str, JsonValue] | None:
-    """Return the new inputs, and the old values of the others unless `start` has all or the plan takes other inputs.
+    """Return the new inputs; keep old values for the rest, unless `start.has_all_inputs` or the plan's inputs changed.
     Without new inputs, return the old inputs, or None if the plan takes none."""
     if start.inputs is None:
         return source.inputs if plan.inputs is not None else None
@@ -138,7 +138,7 @@ def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Ma
 
 
 def find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return `requester`, with the starter of `source` if it has none. For the same plan, `source` sets `is_operator`.
+    """Return `requester`; if it names no starter, add that of `source`. For the same plan, `source` sets `is_operator`.
 
     A plan that a model revised is no longer the operator's.
     """

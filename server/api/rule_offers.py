@@ -1,6 +1,6 @@
 """The rule that would have allowed what a person approved again and again, as text to copy; no code installs it.
 
-Only approvals of one tool by people and embedding programs, in the newest executions of one owner, are looked at, so
+Only the newest executions of one owner are searched, for approvals of one tool by people and embedding programs, so
 the work is bounded however long the audit is. A rule is offered only if everything in which the calls differ can be
 bounded: numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every
 one of these calls, and no call with an argument that none of them had.

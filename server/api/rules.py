@@ -1,4 +1,4 @@
-"""What the operator's rules say about an imagined call and the calls of the log, and what is odd about the rules.
+"""What the operator's rules say about an imagined call or the calls in the log, and what looks wrong in the rules.
 
 `explain_rules` looks at each condition by itself, so that a person sees why a rule decides or does not. What decides in
 the end is the policy, as for every real call.
@@ -334,7 +334,7 @@ def _list_made(
         for call in state.calls:
             arguments = call.arguments
             if arguments is None and call.error_code == "denied" and not any(find_bindings(call.proposed)):
-                # The call was denied with its defaults filled in, and the log does not have these.
+                # The call was denied with its defaults filled in, and the log does not hold those defaults.
                 definition, arguments = tools.get(call.tool_name), call.proposed
                 if definition is not None and not execution.options.is_literal:
                     arguments, _ = Schema(definition.input_schema, is_known=True).complete(arguments)

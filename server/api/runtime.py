@@ -47,7 +47,7 @@ async def open_runtime(
     settings, duties = home.settings, DUTIES[role]
     async with AsyncExitStack() as stack:
         if store is None:
-            # For a store that the program gave, the key of the secrets is not checked: only a login needs it.
+            # For a store that the caller passed in, the key of the secrets is not checked: only a login needs it.
             store = await stack.enter_async_context(open_store(settings.store))
             await find_secrets(settings, store).check()
         if isinstance(store, HasRecords):
@@ -98,7 +98,7 @@ async def open_runtime(
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
-    """Return what this process knows of others: all on a shared store, else gates; None if it needs neither."""
+    """Return the watcher of other processes: of all on a shared store, else of gates; None if none is needed."""
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)

@@ -77,7 +77,7 @@ class InboxOpener(Protocol):
     """Opens the inbox when a person must decide."""
 
     def address(self) -> str | None:
-        """Return the address of the inbox, which it opens if necessary; None when the inbox cannot be opened."""
+        """Open the inbox if necessary, and return its address; None if the inbox cannot be opened."""
         ...
 
     def call_person(self, suspension_id: str) -> None:
@@ -150,10 +150,10 @@ class Service:
     async def execute_plan(
         self, plan: JsonValue, start: StartOptions, *, saved_plan: ev.PlanVersion | None = None
     ) -> ExecutionState:
-        """Run the plan; without one, run what the thread has planned or rehearsed, or continue its incomplete one.
+        """Run the plan; without one, run the thread's planned or rehearsed plan, or continue its incomplete execution.
 
-        `saved_plan` is the version whose plan this is, to be recorded. Without a key, the execution warns of an
-        unfinished one of the same plan.
+        `saved_plan` is the saved version that is to be recorded as the plan's source. Without a key, the execution
+        warns of an unfinished execution of the same plan.
         """
         call = read_options(start.options)
         if plan is None:
@@ -167,11 +167,11 @@ class Service:
     async def run_plan(self, name: str, start: StartOptions, *, shown_digest: str | None = None) -> ExecutionState:
         """Run the saved plan of that name as its file is now, as `execute_plan` does, and record which version ran.
 
-        A known key starts nothing, even if the file has since changed or gone. `shown_digest` is the digest of the
+        A key that was used before starts nothing, even if the file is gone. `shown_digest` is the digest of the
         version that a person saw.
 
         Raises:
-            PlanChanged: the plan is another version now.
+            PlanChanged: the saved plan now has another version than `shown_digest`.
         """
         check_text(name, "name", MAX_GOAL_CHARS, may_be_empty=True)
         call = read_options(start.options)
@@ -192,7 +192,7 @@ class Service:
     async def retry(
         self, thread_id: str, start: StartOptions, *, from_step: str | None = None, plan: JsonValue = None
     ) -> ExecutionState:
-        """Go on from the thread's last execution without repeating what is completed, except from `from_step` on."""
+        """Continue the thread's last execution; repeat completed steps only from `from_step` on, if it is given."""
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         inputs: JsonValue = None if start.inputs is None else dict(start.inputs)
@@ -248,7 +248,7 @@ class Service:
         request: StartRequest | None,
         saved_plan: ev.PlanVersion | None = None,
     ) -> ExecutionState:
-        """Check a plan and its inputs, and create its execution; all plans of callers pass here, except in a retry."""
+        """Check a plan and its inputs, and create its execution; every caller's plan passes here, except in a retry."""
         parsed = await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         inputs = fill_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
@@ -326,7 +326,7 @@ class Service:
         Raises:
             InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.
         """
-        # Another process may have made a grant, and an engine that does not run reads none by itself.
+        # Another process may have made a grant, and only a running engine reads new grants by itself.
         await self._engine.refresh_grants()
         checked = await self.check_plan(plan, principal=principal)
         has_inputs = inputs is not None or not (checked.plan.inputs or {}).get("required")
@@ -349,7 +349,7 @@ class Service:
         items_limit: int = PAGE_ITEMS,
         principal: str,
     ) -> Execution:
-        """Return the thread's newest execution; with `observations_after` also what happened after that number.
+        """Return the thread's newest execution; with `observations_after`, also the later observations.
 
         With `step_id` the view has only that step, and for a loop, results of `items_limit` items from `items_from` on.
         """
@@ -412,7 +412,7 @@ class Service:
         principal: str,
         attempt: AttemptKind | None = None,
     ) -> Execution:
-        """Return the execution, with the sentence that asks for a person while the suspension is open.
+        """Return the execution; while the suspension is open, its `next_action` says how to ask the person.
 
         `attempt` counts against the limit for its kind. Raises as `find_question`.
 
@@ -490,12 +490,12 @@ class Service:
                 "calling model; use resume_execution, which asks the person"
             )
         if authority.assurance == "claimed" and decision.approved is not False and _is_for_person(suspension):
-            # The calling model tries to decide for a person, even if its answer turns out to be faulty.
+            # Record that the calling model tried to decide for a person, even if its answer is faulty.
             facts: dict[str, JsonValue] = {
                 "assurance": "claimed",
                 "channel": authority.channel,
                 "principal": authority.principal,
-                # The store may also serve a program's other warden, which has another policy.
+                # Another warden of the same program may share the store and have another policy.
                 "policy": self.settings.policy.policy_digest[:POLICY_CHARS],
             }
             ids = {"execution_id": execution.execution_id, "suspension_id": suspension_id}

@@ -1,4 +1,4 @@
-"""What a caller learns of tools: search results, large results, the shape of a tool's last result, and how it changed.
+"""What a caller learns of tools: search results, large results, the shape of the last result, and how a tool changed.
 
 A shape has names and kinds of values but no values: `{"invoices": [{"number": "text", "amount": "number"}]}`. It comes
 from the newest successful call in an execution of the same principal. Its size is limited, as for all outside input.
@@ -27,7 +27,7 @@ from planwarden.tools.base import define
 from planwarden.tools.registry import Registry
 
 MAX_EXECUTIONS = 3
-"""The most executions that are searched for a call, the newest first; all name the tool, not all have called it."""
+"""The most executions to search for a call, newest first. All of them name the tool; some may not have called it."""
 MAX_DEPTH = 5
 MAX_KEYS = 30
 MAX_KEY_CHARS = 40
@@ -44,7 +44,7 @@ MAX_DEFINITION_BYTES = 32 * 1024
 
 
 class KnownDefinition(Record, frozen=True, kw_only=True):
-    """The definition of a tool as a process had it, for a later process that has another one."""
+    """The definition that a tool had in one process, for later processes in which the tool has another definition."""
 
     columns = Columns("definition", "digest")
 
@@ -53,9 +53,9 @@ class KnownDefinition(Record, frozen=True, kw_only=True):
 
 
 async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool) -> None:
-    """Learn which definitions of tools earlier processes had, and if `adds`, store those of these tools.
+    """Read which definitions of tools earlier processes had; if `adds`, also store the definitions of `tools`.
 
-    If that fails, only the sentences on how a tool changed say less.
+    A failure is only logged: the sentences on how a tool changed then say less.
     """
     records = RecordStore(store, KnownDefinition)
     own = {tool.digest: tool for tool in tools.definitions() if tool.source != "builtin"}
@@ -87,7 +87,7 @@ async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool
 
 
 async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, principal: str | None) -> Artifact:
-    """Return a whole artifact of the principal's thread; without a `principal`, of anybody's.
+    """Return a whole artifact of the principal's thread; without a `principal`, of anybody's thread.
 
     Raises:
         UnknownArtifact: the thread has no such artifact, or belongs to another principal.
@@ -104,7 +104,7 @@ async def read_artifact(store: Lookups, thread_id: str, artifact_id: str, *, pri
 async def find_seen_shape(
     store: Store, find: Callable[[str], Awaitable[ExecutionState]], tool_name: str, principal: str
 ) -> JsonValue:
-    """Return the shape of the tool's last result in the newest executions of the principal; None if there is none."""
+    """Return the shape of the tool's last result in the principal's newest executions; None if they have no result."""
     page = await store.list_executions(ExecutionFilter(tool=tool_name, principal=principal), limit=MAX_EXECUTIONS)
     for row in page.rows:
         try:
@@ -119,7 +119,7 @@ async def find_seen_shape(
 
 
 def describe_shape(value: JsonValue) -> JsonValue:
-    """Return the names and kinds in a value, as deep as the limits allow; of a list, those of the first entry only."""
+    """Return the names and kinds in `value`, as deep as the limits allow; for a list, those in its first entry only."""
     shape = _describe(value, 0)
     for depth in range(1, MAX_DEPTH + 1):
         deeper = _describe(value, depth)

@@ -71,8 +71,8 @@ class Warden:
 
         Spans and metrics go to the given providers; without any, `[otel]` and OpenTelemetry's variables decide. With
         `whole_process` they become the providers of the process, which suits a process that only serves. With the role
-        `front` it runs nothing: other processes that share the store do. `concurrency` limits how many executions of
-        other processes it takes over at a time.
+        `front` the warden runs nothing: other processes that share the store do. `concurrency` limits how many
+        executions of other processes the warden takes over at a time.
 
         Raises:
             UsageError: a setting, a tool or the model is not usable.
@@ -156,8 +156,8 @@ class Warden:
         """Plan for a goal and run the plan; return the execution when it ends or waits, or after `wait_seconds`.
 
         `options` are those of the MCP tool. Without `thread_id` a new thread begins; else the thread's options apply.
-        With a `key` of 1 to 200 characters, only the first of the principal's calls starts something: each later one
-        returns that execution as it is then, from any process, until it is pruned.
+        With a `key` of 1 to 200 characters, only the principal's first call with that key starts an execution. Until
+        it is pruned, later calls with the key, from any process, return that execution in its current state.
 
         Raises:
             InvalidArguments: the goal, the key or an option is not usable.
@@ -179,7 +179,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Plan for a goal and stop at `planned`; `execute_plan` with its `thread_id` and no plan runs the plan.
+        """Plan for a goal and stop at `planned`. To run the plan, call `execute_plan` with the `thread_id` and no plan.
 
         A `key` works as in `run_goal`. Raises what `run_goal` raises.
         """
@@ -199,14 +199,14 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Run the plan; without one, what the thread has `planned` or `rehearsed`, or go on with its `incomplete` one.
+        """Run the plan. Without one, run the thread's `planned` or `rehearsed` plan, or continue its `incomplete` one.
 
-        Return the execution as `run_goal` does. `inputs` are values for what the plan declares as `inputs`. A `key`
+        Return the execution as `run_goal` does. `inputs` are values for the `inputs` that the plan declares. A `key`
         works as in `run_goal`. Without a key, `warnings` names an unfinished execution of the same plan.
 
         Raises:
             InvalidPlan: the plan cannot run as written; `details["problems"]` has every fault.
-            LimitExceeded: it has too many steps or is nested too deeply.
+            LimitExceeded: the plan has too many steps or is nested too deeply.
             InvalidArguments: the inputs, the key or an option are not usable, or there is nothing to run.
             KeyConflict: the key started something else; the details name it.
             UnknownThread: the principal has no such thread.
@@ -237,7 +237,7 @@ class Warden:
     ) -> Execution:
         """Run a saved plan as its file is now; return the execution as `run_goal` does, with the plan's version.
 
-        A `key` works as in `run_goal`, even if the file has changed or is gone since it was used.
+        A `key` works as in `run_goal`, even if the file was changed or deleted after the key was used.
 
         Raises:
             UnknownPlan: no file has that name, or it cannot be used; the details list the plans.
@@ -258,7 +258,7 @@ class Warden:
         return await self._wait(await self.service.run_plan(name, start), wait_seconds, options)
 
     async def plans(self) -> tuple[SavedPlanLine, ...]:
-        """Return the saved plans by name, without files that cannot be used, which `planwarden doctor` names."""
+        """Return the usable saved plans by name; `planwarden doctor` names the files that cannot be used."""
         return await self.service.plans()
 
     async def ask_person(
@@ -274,12 +274,12 @@ class Warden:
     ) -> Execution:
         """Ask a person, durably and without a plan; return the execution after the answer or after `wait_seconds`.
 
-        Without `form`, a JSON Schema of an object, the person approves or rejects; with it, the answer is in the
-        result of the one step under `content`. The question shows the `details` and the `addressee`, who should answer;
-        anybody else who may decide can, too. A `key` works as in `run_goal`.
+        `form` is a JSON Schema of an object: with it, the answer is under `content` in the result of the only step;
+        without it, the person approves or rejects. The question shows the `details` and names the `addressee`, but
+        anybody who may decide can answer it. A `key` works as in `run_goal`.
 
         Raises:
-            InvalidArguments: a text is empty, the form is not usable, or the key or an option is not.
+            InvalidArguments: a text is empty, or the form, the key or an option is not usable.
             LimitExceeded: the message, the details or the form are too large.
             KeyConflict: the key started something else; the details name it.
         """
@@ -307,10 +307,10 @@ class Warden:
         Completed steps and calls that succeeded are taken over from the log that proves them. If nobody knows whether a
         call happened, a person is asked first; confirmations and approvals for the remaining steps are asked again.
         `from_step` runs that step again and everything that depends on it, perhaps with another `plan` or other
-        `inputs`; inputs that are not named stay. A `key` works as in `run_goal`.
+        `inputs`; inputs that are not named keep their values. A `key` works as in `run_goal`.
 
         Raises:
-            NotRetryable: it is completed and no step is named, a step would be done twice, or the thread moved on.
+            NotRetryable: it is completed and `from_step` is None, a step would be done twice, or the thread moved on.
             InvalidPlan: the plan cannot run as written.
             InvalidArguments: the inputs, the step or the key are not usable.
             LimitExceeded: what would be taken over is too large.
@@ -333,9 +333,9 @@ class Warden:
         items_limit: int = 100,
         principal: str = LOCAL,
     ) -> Execution:
-        """Return the thread's newest execution; with `observations_after` also what happened after that number.
+        """Return the thread's newest execution; with `observations_after`, also the later observations.
 
-        With `step_id` it has only that step. A loop then has `item_results`: at most `items_limit` (1 to 1,000) items
+        With `step_id` it shows only that step. A loop then has `item_results`: at most `items_limit` (1 to 1,000) items
         from `items_from` (0) on; `items.next` is where the next page begins, None after the last one.
 
         Raises:
@@ -433,7 +433,7 @@ class Warden:
         wait_seconds: float | None,
         options: Mapping[str, JsonValue] | None = None,
     ) -> Execution:
-        """Return the view once the execution stops, or after `wait_seconds`, else what `options` say, else its own."""
+        """Return the view when the execution stops, or after `wait_seconds` (default: from `options`, or its own)."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)
         seconds = next(candidate for candidate in candidates if isinstance(candidate, int | float))
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
@@ -461,7 +461,7 @@ class Warden:
 
         Raises:
             InvalidArguments: `names` is empty.
-            LimitExceeded: there are more than 100.
+            LimitExceeded: there are more than 100 names.
         """
         await self.service.wait_for_tools(names)
         return await self.service.get_tool_schemas(names, principal=principal)

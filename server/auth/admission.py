@@ -5,7 +5,7 @@ reach the server; without both the server does not start. TLS needs a proxy; lis
 Requests for other names are refused (DNS rebinding, cross-site requests). While the server is open to all, a request
 needs no token; otherwise it passes for as long as its token is valid.
 
-`FailedTokenLimiter` slows down guessing of tokens: after `FAILURES` refused tokens within `WINDOW_S` seconds an address
+`FailedTokenLimiter` slows down token guessing: after `FAILURES` refused tokens within `WINDOW_S` seconds, an address
 must wait. The 256 random bits of a token prevent guessing; the limit keeps logs short and reveals nothing about a
 guess. Every token is looked up first, so a valid one passes from a slowed address too: behind a proxy all clients share
 an address. Memory is bounded: the oldest entry is dropped first.
@@ -40,7 +40,7 @@ METADATA = "/.well-known/"
 class AdmissionMiddleware:
     """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
 
-    If a token ends while an answer is sent, such as an open stream, the answer ends. What the request started goes on.
+    If a token ends during an answer, such as an open stream, the answer ends, but what the request started goes on.
     While the store fails, no token can be checked, and the answer is 503 with an error of the protocol, without an id.
     """
 
@@ -85,7 +85,7 @@ class AdmissionMiddleware:
 
 
 class _Answer:
-    """The answer to one request, as far as it was sent."""
+    """The answer to one request, as far as it has been sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -182,7 +182,7 @@ class AllowedNames(msgspec.Struct, frozen=True):
 
 
 class AllowedNamesMiddleware:
-    """The outermost ASGI middleware: 421 for another `Host`, 403 for another `Origin`."""
+    """The outermost ASGI middleware: answers 421 to a `Host`, and 403 to an `Origin`, that is not ours."""
 
     def __init__(self, app: ASGIApp, names: AllowedNames) -> None:
         self._app = app

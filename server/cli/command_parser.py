@@ -59,7 +59,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_argument(self, *words: Any, **options: Any) -> argparse.Action:
         if options.get("nargs") == "*":
-            # Without a default, argparse calls an argument that may be left out required.
+            # Without a default, argparse lists such an argument as required, although it may be left out.
             options.setdefault("default", [])
         return self.note(super().add_argument(*words, **options))
 
@@ -90,7 +90,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. A command passes `SUPPRESS`, because a default would overwrite an earlier option."""
+        """Add the common options. A command passes `SUPPRESS`: a default would overwrite an option given before it."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.add_argument("--home", type=read_path, default=default, metavar="DIR", help=text)
         text = (
@@ -144,7 +144,7 @@ class CommandParser(argparse.ArgumentParser):
         return {flag: action for action in self.actions for flag in action.option_strings}
 
     def _find_unknown_option(self, words: Sequence[str]) -> Sequence[str]:
-        """Return the first unknown option before the command: argparse would take its value for the command."""
+        """Return the first unknown option before the command, if any: argparse would read its value as the command."""
         index = 0
         while index < len(words) and len(words[index]) > 1 and words[index].startswith("-") and words[index] != "--":
             name, has_value, _ = words[index].partition("=")

@@ -169,7 +169,7 @@ class FileChange(msgspec.Struct, frozen=True):
 
 
 def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) -> FileChange:
-    """Return the change of the file. Raises `UsageError` if the file must not or cannot be changed."""
+    """Return the change to make to the file. Raises `UsageError` if the file must not or cannot be changed."""
     _check_owner(path, is_project=is_project)
     try:
         before = read_text(path)

@@ -1,4 +1,4 @@
-"""What a command runs or checks: a saved plan by its name, or the plan in a file, and the inputs that go with it."""
+"""What a command runs or checks: a saved plan by its name, or the plan in a file, and the inputs for the plan."""
 
 import sys
 from argparse import Namespace
@@ -23,7 +23,7 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """A plan that the person named."""
 
     document: JsonValue
-    """As `execute_plan` takes it. None for a missing or unusable plan; a key may still find an earlier run."""
+    """The plan as `execute_plan` takes it. None if it is missing or unusable; a key may still find an earlier run."""
     name: str | None = None
     """The name of a saved plan, even of a missing one; otherwise None."""
     goal: str | None = None
@@ -59,7 +59,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
 
 
 def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
-    """Return the saved plan. Raises `UnknownPlan`; if there is a file, the message says what is wrong with the file."""
+    """Return the saved plan. Raises `UnknownPlan`, which says what is wrong with the plan's file if there is one."""
     fault = catalogue.get_fault(name)
     if fault is not None and catalogue.get(name) is None:
         raise UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
@@ -67,7 +67,7 @@ def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
 
 
 def _read_plan(path: str) -> GivenPlan:
-    """Return the plan in a file, whose ending says whether it is YAML or JSON; for `-`, the JSON on standard input."""
+    """Return the plan in a file, read as YAML or JSON as its ending says; for `-`, the JSON on standard input."""
     document = _read_document(path, "the plan")
     if not isinstance(document, dict):
         return GivenPlan(document)
@@ -77,7 +77,7 @@ def _read_plan(path: str) -> GivenPlan:
 
 
 def read_given_inputs(arguments: Namespace, plan: JsonValue) -> dict[str, JsonValue]:
-    """Return the inputs from --inputs and --input. Those from --input win, and get the types that the plan declares."""
+    """Return the inputs from --inputs and --input. --input overrides --inputs, and gets its types from the plan."""
     inputs: JsonValue = {} if arguments.inputs is None else _read_document(arguments.inputs, "the inputs")
     if not isinstance(inputs, dict):
         raise InvalidArguments(f"the inputs in {arguments.inputs!r} are not an object")

@@ -46,7 +46,7 @@ YES_ADVICE = (
     "terminal, or let a person approve the question there or in the inbox."
 )
 NEEDS_INBOX: tuple[ev.Needs, ...] = ("signed", "second")
-"""What a question needs if the owner's approval at a terminal is not enough for it."""
+"""The needs for which the owner's approval at a terminal is not enough."""
 MODEL_ADVICE = (
     "The person at the terminal is not the model. Name one with --model PROVIDER:NAME (anthropic, openai, google, "
     "ollama, vllm) or --model scripted:FILE, or use planwarden from your assistant, which then answers itself."
@@ -144,8 +144,8 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     async def record_time_out(self, service: Service, execution_id: str) -> ExecutionState:
-        """Time out a question whose deadline has passed, as any process that sees it does; return the execution."""
-        # An engine that adopts nothing times out only executions that it has read.
+        """Time out the question whose deadline has passed, as any process may do, and return the execution."""
+        # This engine adopts no executions, so it times out only those that it has read.
         await service.find(execution_id)
         await service.tick()
         return await service.find(execution_id)
@@ -167,7 +167,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.home.settings.policy.worth(assurance, find_operator(), owner, needs) is not None
 
     def find_faults(self, tool_name: str, arguments: dict[str, JsonValue]) -> tuple[str, ...]:
-        """Return why the arguments do not fit the tool; nothing for a tool that is not known here."""
+        """Return the reasons why the arguments do not fit the tool; empty for a tool that is not known here."""
         tools = self.home.tools
         return () if tools.get(tool_name) is None else tools.complete(tool_name, arguments)[1]
 
@@ -216,7 +216,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return [TerminalLine(f"waits until {until}; {server} continues it", mark="waits")]
 
     def ask(self, suspension: Suspension) -> tuple[Decision | None, str]:
-        """Ask, unless --yes answers. Return the decision, or None if the question stays open, and the channel."""
+        """Ask the person, unless --yes answers. Return the decision and its channel; None leaves the question open."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_cut=False)

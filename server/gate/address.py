@@ -1,6 +1,6 @@
 """The connection to a wrapped server behind an address: Streamable HTTP of the SDK, with planwarden's limits.
 
-Messages keep their values, but not their bytes. Some revisions need headers: this module builds them from the host's
+Messages are encoded anew, with the same values. Some revisions need headers: this module builds them from the host's
 messages, because the SDK adds them only to its own requests (https://modelcontextprotocol.io/specification/2026-07-28,
 Streamable HTTP). If a request fails, only that request ends; if the session ends, the connection ends.
 """

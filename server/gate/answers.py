@@ -1,7 +1,7 @@
 """What the host reads in answer to a gated call: the server's own result, or a text as an error result.
 
-A tool with an output schema may return only a result that fits the schema, or an error. The text says what happens
-without the model, and what the model should do. A status in JSON would make a model poll instead.
+A tool with an output schema may return only a result that fits the schema, or an error. The text says what goes on
+by itself, and what the model should do. A status in JSON would make a model poll instead.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,7 @@ def has_run(execution: ExecutionState) -> bool:
 
 
 def is_given_up(execution: ExecutionState) -> bool:
-    """Return whether the call was sent to its server, and the attempt to find out what became of it was given up."""
+    """Return whether the call was sent to its server, and nobody tries any longer to find out what became of it."""
     call = execution.only_call
     return execution.is_finished and call is not None and call.status == "outcome_unknown"
 

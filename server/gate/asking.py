@@ -64,7 +64,7 @@ class HostQuestions:
     async def push(
         self, execution: ExecutionState, client: Client, questions: Questions, waiting: anyio.CancelScope, s: float
     ) -> None:
-        """Send the questions to a host older than revision 2026-07-28. Then let the call wait at most `s` seconds."""
+        """Send the questions to a host of a revision before 2026-07-28. Then let the call wait at most `s` seconds."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]
@@ -73,7 +73,7 @@ class HostQuestions:
                 answer = await self._relay.host.ask("elicitation/create", params)
                 await self.apply(execution, client, {key: answer})
         except PlanwardenError:
-            # An answer that is missing, unusable or not stored decides nothing and ends the asking; earlier ones count.
+            # A missing, unusable or unstored answer decides nothing, and nothing more is asked; earlier answers count.
             pass
         finally:
             waiting.deadline = min(waiting.deadline, anyio.current_time() + s)

@@ -1,6 +1,6 @@
 """Decides whether a call of a host passes through to the server, or becomes an execution of one step.
 
-Executions of identical calls of one principal share a thread, which has at most one unfinished execution. So a later
+Identical calls of one principal share a thread, which has at most one unfinished execution. So a later
 identical call, even from another session or after a restart, attaches to the open question and waits for the result.
 """
 
@@ -98,7 +98,7 @@ class GatedCalls:
         self.tools = tools
         self._deliveries = Deliveries(service.store)
         self._undelivered: dict[RequestId | None, str] = {}
-        """By request, the execution whose result is about to be written as its answer."""
+        """By request id, the execution whose result is about to be written to the host as the answer."""
         self._relied = ReliedDefinitions(service.store)
         self._relied_by_tool: dict[str, ReliedDefinition] = {}
         """By the key of a tool, the definition that people rely on, as this process last read or stored it."""
@@ -277,7 +277,7 @@ class GatedCalls:
 
     @contextmanager
     def _announce_question(self, thread_id: str) -> Generator[Collection[str]]:
-        """Count the question as open during the block; yield the threads of such questions that came earlier."""
+        """Count the question as open during the block; yield the threads of questions announced before it."""
         asking, own = self._service.asking, (self._principal, thread_id)
         earlier = {thread for principal, thread in asking if principal == self._principal} - {thread_id}
         asking.append(own)
@@ -357,7 +357,7 @@ class GatedCalls:
         )
 
     async def _describe_earlier(self, newest: ExecutionState) -> str | None:
-        """Return what a person who is asked should know about the last identical call."""
+        """Return what the person who is asked should know about the last identical call; None if nothing."""
         age = format_age(self._service.store.clock.now() - newest.updated_at)
         if answers.is_given_up(newest):
             return f"This same call was given up {age}: nobody could find out whether it happened."
@@ -400,7 +400,7 @@ class GatedCalls:
         return answers.add_first_line(execution, await self._deliver(execution, call.name, call.request_id))
 
     async def _wait(self, execution: ExecutionState, call: HostCall) -> tuple[Answer | None, ExecutionState]:
-        """Hold the call. Return an answer, or None if `_deliver` has to build it, and the execution."""
+        """Hold the call. Return a pair: an answer (None if `_deliver` has to build it) and the execution."""
         if call.responses:
             await (await self._open_questions()).apply(execution, call.client, call.responses)
             execution = await self._service.find(execution.execution_id)
@@ -432,7 +432,7 @@ class GatedCalls:
             self._undelivered[request_id] = execution.execution_id
 
     async def _hold(self, execution: ExecutionState, call: HostCall) -> ExecutionState:
-        """Return the execution once it has ended, its outcome is unknown, or the time that a call is held has passed.
+        """Return the execution once it has ended, its outcome is unknown, or the call has been held for long enough.
 
         A call that nobody is asked about is held without a limit: its host waits as it would without a gate.
         """

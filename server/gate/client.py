@@ -1,6 +1,6 @@
 """What a client says about itself: in its handshake, or, from revision 2026-07-28 on, in each request.
 
-Over HTTP, several clients of one principal share a connection to the server, and each is asked only as itself allows.
+Over HTTP, several clients of one principal share a connection to the server. Each is asked only in ways it supports.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
 
 ENVELOPE = "io.modelcontextprotocol/"
-"""The beginning of the keys of `_meta` that, in newer revisions, say in each request what the handshake used to say."""
+"""The prefix of the keys of `_meta` that, in newer revisions, say in each request what the handshake said before."""
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension that a client declares in order to get tasks."""
 MAX_NAME_CHARS = 64

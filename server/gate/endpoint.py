@@ -62,7 +62,7 @@ MAX_SESSIONS = 1_000
 MAX_WAITING = 64
 """How many messages about one request may wait until its client reads them."""
 REQUEST_IDS = "planwarden.request_ids"
-"""The key in the scope of an HTTP request for the ids of the MCP requests in its body."""
+"""The key under which the scope of an HTTP request holds the ids of the MCP requests in its body."""
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
@@ -119,7 +119,7 @@ class Session:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the id of the named request, else of the newest call; None for an answer or a change of the tools."""
+        """Return the id of the request that the message names, else of the newest call; None if it concerns neither."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -169,7 +169,7 @@ class SharedHost:
                 stream.send_nowait(frame.encode().strip())
 
     async def answer(self, frame: Frame) -> AsyncGenerator[bytes]:
-        """Yield the server's messages about the request, the answer last; after each silent `PING_S`, an empty one."""
+        """Yield the server's messages about the request, the answer last; after `PING_S` of silence, yield `b""`."""
         own_id = next(self._ids)
         sending, received = anyio.create_memory_object_stream[bytes](MAX_WAITING)
         self._streams[own_id] = frame, sending
@@ -360,7 +360,7 @@ def _read_message(line: bytes) -> JSONRPCMessage | None:
 
 
 def _note_request(item: SessionMessage) -> None:
-    """Add the id of the request to the scope of the HTTP request that it came with."""
+    """Add the id of the MCP request to the scope of the HTTP request that carried it."""
     metadata = item.metadata
     http = metadata.request_context if isinstance(metadata, ServerMessageMetadata) else None
     if isinstance(item.message, JSONRPCRequest) and isinstance(http, Request):

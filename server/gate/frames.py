@@ -1,7 +1,7 @@
 """Messages of MCP as they pass through the gate: only the envelope is read, and the rest keeps its bytes.
 
 The gate writes each message of the host anew from what it understood, so that the wrapped server cannot understand the
-same bytes differently. It writes a server's message anew too, without members that JSON-RPC does not know.
+same bytes differently. A message of the server is also written anew, without members that JSON-RPC does not know.
 """
 
 import json
@@ -48,11 +48,11 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return end_line(msgspec.json.encode(self))
 
     def read_params(self) -> dict[str, Raw]:
-        """Return the unparsed bytes of each parameter by name. Raises `InvalidArguments`: they are not an object."""
+        """Return the raw bytes of each parameter by name. Raises `InvalidArguments` if `params` is not an object."""
         return {} if isinstance(self.params, UnsetType) else read_object(self.params)
 
     def read_member(self, name: str) -> Raw | None:
-        """Return one parameter; None if it is missing, or the parameters are not an object."""
+        """Return the raw bytes of one parameter; None if it is missing, or `params` is not an object."""
         try:
             return self.read_params().get(name)
         except InvalidArguments:
@@ -60,7 +60,7 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServerFrame(Frame, frozen=True, forbid_unknown_fields=False):
-    """A message of a server, which may have members that JSON-RPC does not know; they are left out."""
+    """A message of a server. Members that JSON-RPC does not know are allowed, and left out."""
 
 
 _FRAME = msgspec.json.Decoder(Frame)
@@ -71,14 +71,14 @@ _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 def read_frame(line: bytes, *, is_servers: bool = False) -> Frame:
     """Return the message of a host or a server. Raises `InvalidArguments`: the line is not one message of JSON-RPC."""
     try:
-        # The parts that stay bytes must be UTF-8 too.
+        # Members that are not decoded below must be UTF-8 too.
         line.decode()
         frame = (_SERVER_FRAME if is_servers else _FRAME).decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArguments(f"the line is not one message of JSON-RPC: {error}") from None
     if frame.jsonrpc != "2.0":
         raise InvalidArguments("the line is not a message of JSON-RPC 2.0")
-    # Some servers write an error of null beside each result.
+    # Some servers add `"error": null` to each result.
     has_null = is_servers and isinstance(frame.error, Raw) and bytes(frame.error) == b"null"
     return replace(frame, error=UNSET) if has_null else frame
 
@@ -110,7 +110,7 @@ def find_request_id(line: bytes) -> RequestId | None:
 
 
 def find_id_in_edges(line: OversizedLine) -> RequestId | None:
-    """Return the id of the host's request if the beginning or the end of its line contains that id."""
+    """Return the id in the kept ends of a line that is too long; None if they show no id or no `method`."""
     return line.request_id if b'"method"' in line.head + line.tail else None
 
 
@@ -164,7 +164,7 @@ def _encode(message: Mapping[str, object]) -> bytes:
 
 
 def end_line(message: bytes) -> bytes:
-    """Return the message as one line for every reader.
+    """Return the message in a form that every reader takes for one line.
 
     JSON may have line ends between its parts, and some readers also end a line at a carriage return, or at
     U+0085, U+2028 or U+2029 within a text. The part after such a character must not be read as a message of its own.

@@ -1,7 +1,7 @@
 """The servers in the files of hosts: which of them run behind the gate, and the change that puts them there.
 
 A change replaces the program of an entry and puts words before its arguments. The last of these words is the old
-program as it was written, so that the change can be undone byte for byte. The new text is parsed again and compared.
+program as it was written, so that the change can be undone byte for byte. Parsing the new text again checks the change.
 
 Sources: those of `planwarden.server.cli.hosts`, and https://code.claude.com/docs/en/mcp#mcp-installation-scopes.
 """
@@ -61,7 +61,7 @@ _WITH_VALUE = re.compile(
 )
 """Options of launchers that have their value in the next word."""
 _WITH_CONSTRAINTS = re.compile(f"-c|{_WITH_VALUE.pattern}")
-"""The same options for `uv` and `uvx`, and `-c`; for Python, code follows `-c`."""
+"""The same options, and `-c` for `uv` and `uvx`; after Python's `-c` comes code."""
 _WITHOUT_VALUE = re.compile(
     "-[itdqDPT]|-[^-].+|--.+=.*"
     "|--(rm|init|interactive|tty|detach|quiet|quiet-pull|privileged|read-only|publish-all|no-healthcheck|no-deps|build"
@@ -121,7 +121,7 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
         return [_read_entry(name, entry) for name, entry in value.items()]
 
     def add(self, text: str, name: str, program: Sequence[str]) -> str:
-        """Return the text, changed so that the entry runs behind the program's gate. Raises `InvalidArguments`."""
+        """Return the text, changed so that the entry runs behind a gate of `program`. Raises `InvalidArguments`."""
         gate = (*program, "gate", "--name", name, "--")
         edits = self._put_in_front(text, name, [json.dumps(word, ensure_ascii=False) for word in gate])
         return self._change(text, [*edits], name, lambda words: (*gate, *words))
@@ -244,12 +244,12 @@ def find_server_files(host: HostName, environment: Mapping[str, str], project: P
     file = ServerFile(host=host, path=path, keys=files.keys, is_project=True)
     if host != "claude-code":
         return (file,)
-    # What `claude mcp add` writes: servers of this user in this project.
+    # `claude mcp add` writes the servers of this user in this project to the user's file.
     return (file, ServerFile(host=host, path=user, keys=("projects", str(project), *files.keys), is_project=False))
 
 
 def read_statuses(environment: Mapping[str, str], project: Path | None) -> list[FileStatus]:
-    """Return what the files of all hosts say; the status of a file that cannot be read has a problem."""
+    """Return what the files of all hosts say; a file that cannot be read has a `problem`."""
     return [_read_status(file) for host in HOSTS for file in find_server_files(host, environment, project)]
 
 

@@ -94,7 +94,7 @@ class Upstream(Protocol):
         ...
 
     async def reset(self) -> None:
-        """Make the server forget the messages before, so that it takes a handshake."""
+        """Make the server forget earlier messages, so that it accepts a handshake again."""
         ...
 
 
@@ -133,7 +133,7 @@ class Host:
         if frame.is_request:
             await self._begin(frame)
         elif isinstance(frame.method, str):
-            # Anything else is dropped: a server might run a call that has no id, and so asks for no answer.
+            # Other methods are dropped: without an id they ask for no answer, but a server might run such a call.
             if frame.method.startswith("notifications/"):
                 self._pass_notification(frame)
         elif isinstance(question := self._questions.get(frame.request_id), tuple):
@@ -157,7 +157,7 @@ class Host:
             self.tasks.start_soon(self._answer, frame, request_id, scope)
 
     def has_request(self, request_id: RequestId) -> bool:
-        """Return whether a request of the host or of the gate that is under way has the id."""
+        """Return whether the id belongs to a request under way, of the host or of the gate."""
         return request_id in self._requests or any(relay.is_asked(request_id) for relay in self.relays)
 
     async def _answer(self, frame: Frame, request_id: RequestId, scope: anyio.CancelScope) -> None:
@@ -188,11 +188,11 @@ class Host:
             cancelled = frames.read_value(frame.read_member("requestId"))
             if isinstance(cancelled, int | float | str):
                 if (scope := self._requests.get(cancelled)) is not None:
-                    # A call that waits here goes on: hosts cancel by themselves when their time limit passes.
+                    # A call that the gate judges goes on: hosts cancel on their own when a time limit passes.
                     relays = [relay for relay in relays if relay.is_asked(cancelled)]
                     scope.cancel()
                 elif self.has_request(cancelled):
-                    # A request of the gate's own is not the host's to cancel.
+                    # The host must not cancel a request that the gate itself made.
                     return
         for relay in relays:
             relay.forward(frame)
@@ -227,7 +227,7 @@ class Host:
             if len(self._questions) >= MAX_REQUESTS:
                 return TOO_MANY
             if self.client.envelope and self.handshake is UNSET:
-                return "the host speaks a revision in which a server asks by the result of a call"
+                return "in the host's revision of the protocol, a server asks only in the result of a call"
             # Several servers may use the same id.
             is_alone = len(self.relays) == 1
             own_id = frame.request_id if is_alone else f"{relay.config.name}:{next(self._ids)}"
@@ -264,7 +264,7 @@ class Relay:
         self._is_greeted = False
         """Whether the running server has had a handshake."""
         self._failures, self._failure = 0, ""
-        """How often the server could not be reached, and why the last time."""
+        """How often the server could not be reached, and the reason for the last failure."""
         self._forwarding = 0
         """How many messages that need no answer are on their way to the server."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
@@ -293,14 +293,14 @@ class Relay:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
 
     async def _greet(self, frame: Frame) -> bytes:
-        """Return the answer to the handshake. Without the server, planwarden answers; the next request tries again."""
+        """Return the answer to the handshake. If the server is out of reach, planwarden itself gives the answer."""
         self._is_greeted = True
         with suppress(ToolError, TimeoutError):
             was_running = self._upstream.is_running
             await self.ensure_running(greets=False)
             with anyio.fail_after(self.config.settings.start_timeout_s):
                 answer = await self._exchange(frame)
-                # A host of a newer revision may have asked first, whereupon the SDK's servers refuse a handshake.
+                # The SDK's servers refuse a handshake after a request of a newer revision, which a host may have sent.
                 if was_running and not self._answers and answer.error is not UNSET:
                     await self._upstream.reset()
                     await self.ensure_running(greets=False)
@@ -377,7 +377,7 @@ class Relay:
         return await self._request(method, params)
 
     async def read_list(self, method: str, key: str, limit: int) -> list[JsonValue]:
-        """Return at most `limit` entries of all pages. Raises as `request`, and `ToolError`: a page has no list."""
+        """Return at most `limit` entries of all pages. Raises like `request`, and `ToolError` if a page has no list."""
         entries: list[JsonValue] = []
         params: dict[str, JsonValue] = {}
         for _ in range(MAX_PAGES):

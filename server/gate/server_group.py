@@ -1,4 +1,4 @@
-"""Serves several servers over one connection. Their tools get the names that they have in planwarden's catalogue.
+"""Puts several servers behind one connection. Their tools get the names that they have in planwarden's catalogue.
 
 Lists are merged; apart from these names, their entries stay as the servers sent them. A request about a tool, a URI or
 a prompt goes to the server that listed it; a URI that none listed goes to the server whose answer named it first.
@@ -56,7 +56,7 @@ class ServerGroup(Host):
         self._owners: dict[str, dict[str, Relay]] = {}
         """By listing method, the server of each URI, template or prompt."""
         self._links: dict[Relay, dict[str, None]] = {}
-        """By server, the latest `MAX_LINKS` URIs that its answers named before those of another server."""
+        """By server, the latest `MAX_LINKS` URIs that its answers named before any other server's answers did."""
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
@@ -107,7 +107,7 @@ class ServerGroup(Host):
     async def _ask_each(
         self, ask: Callable[[Relay], Awaitable[Answer]], *, has_limit: bool = True
     ) -> list[tuple[Relay, Answer]]:
-        """Return the answers of the servers, asked at once. Leave out those that are out of reach or take too long."""
+        """Ask all servers at once and return their answers. Leave out servers that are out of reach or slow."""
         answers: dict[Relay, Answer] = {}
 
         async def add(relay: Relay) -> None:
@@ -151,7 +151,7 @@ class ServerGroup(Host):
         key, name_key = LISTS[method]
         listings = await self._ask_each(lambda relay: relay.read_list(method, key, MAX_ENTRIES))
         merged = [(relay, entry) for relay, entries in listings for entry in entries]
-        # What a server listed before stays its own while it does not answer.
+        # A server that did not answer this time keeps the entries that it listed before.
         listed = dict(listings)
         owners = {name: relay for name, relay in self._owners.get(method, {}).items() if relay not in listed}
         for relay, entry in merged:
@@ -161,10 +161,10 @@ class ServerGroup(Host):
         return {key: [entry for _, entry in merged]}
 
     def _keep_links(self, relay: Relay, answer: bytes) -> bytes:
-        """Return the answer of the server, after remembering the URIs that it names."""
+        """Remember the URIs that the answer of the server names, and return the answer unchanged."""
         values = [frames.read_value(frames.read_frame(answer).result)] if b'"uri"' in answer else []
         links = self._links.setdefault(relay, {})
-        # The list grows while this reads it.
+        # The loop appends to the list that it goes through.
         for value in islice(values, MAX_LINKED_VALUES):
             values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
             uri = value.get("uri") if isinstance(value, dict) else None
@@ -178,7 +178,7 @@ class ServerGroup(Host):
         return next((relay for relay, links in self._links.items() if uri in links), None)
 
     async def _find_owner(self, reference: Result) -> Relay:
-        """Return the first server that listed the URI or prompt (or a fitting template), so no other takes it over."""
+        """Return the first server that listed the prompt, the URI or its template: no later server takes it over."""
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
@@ -247,7 +247,7 @@ def _merge(results: list[Result]) -> Result:
 
 
 def _merge_objects(one: Result, other: Result) -> Result:
-    """Return the members of both; a capability of one server is a capability of the group."""
+    """Return the members of both objects, because a capability of one server is a capability of the group."""
     merged = dict(one)
     for key, value in other.items():
         mine = merged.get(key)

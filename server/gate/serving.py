@@ -1,4 +1,4 @@
-"""Opens a gate: the relay at once, the store and the engine when a call needs them, or after `HEADSTART_S`."""
+"""Opens a gate: the relay at once, but the store and the engine when a call needs them or after `HEADSTART_S`."""
 
 import dataclasses
 import logging
@@ -38,7 +38,7 @@ HEADSTART_S = 0.5
 
 
 class Opening:
-    """The store and the engine, which open once. If that fails, each call is answered with the reason."""
+    """Tells whether the store and the engine are open. If opening fails, each call is answered with the reason."""
 
     def __init__(self) -> None:
         self.has_work = anyio.Event()
@@ -48,7 +48,7 @@ class Opening:
         """The exit code of the process after a signal; 0 without a signal."""
 
     def fail(self, reason: PlanwardenError) -> None:
-        """Answer each call with the reason."""
+        """Answer each call with the reason from now on."""
         self.failure = reason
         self.settled.set()
 
@@ -126,7 +126,7 @@ async def serve_gate(settings: Settings, config: ServerConfig, wire: TextIO) -> 
 
 
 async def serve_gates(settings: Settings, wire: TextIO) -> None:
-    """Serve all servers of planwarden.json behind one connection. Ends and raises as `serve_gate`."""
+    """Serve all servers of planwarden.json behind one connection. Ends like `serve_gate`, with the same errors."""
     configs = [config for config in settings.servers.configs if config.can_start and not config.is_gated]
     if not configs:
         raise UsageError("planwarden.json has no server; name one: planwarden gate -- COMMAND ARGUMENT...")
@@ -174,13 +174,13 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             opening.fail(error)
             await ended.wait()
         except Exception:
-            # Also after a failed import: otherwise the thread that reads input would keep process and host waiting.
+            # A failed import ends here too: otherwise the thread that reads input would keep process and host waiting.
             logger.exception("planwarden failed")
             opening.fail(StoreError("planwarden failed; see its log"))
             await ended.wait()
         tasks.cancel_scope.cancel()
     if opening.exit_code:
-        # Only the end of file would stop the thread that reads the input.
+        # The thread that reads the input would stop only at the end of the input.
         sys.stderr.flush()
         os._exit(opening.exit_code)
 
@@ -195,7 +195,7 @@ def _write(wire: TextIO, line: bytes) -> bool:
 
 
 async def _read_lines() -> AsyncGenerator[bytes | OversizedLine]:
-    """Yield the lines of standard input, which child processes and tools can no longer read."""
+    """Take standard input away from child processes and tools, and yield its lines."""
     wire = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

@@ -116,7 +116,7 @@ class GatedTools:
         return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
 
     async def load(self) -> None:
-        """Load the tools that are stored in the home, because questions of an earlier gate are about them."""
+        """Load the tools that are stored in the home, because questions of an earlier gate may be about them."""
         await self._take(await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config))
 
     async def read(self) -> None:
@@ -143,7 +143,7 @@ class GatedTools:
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         """Put the tools into the catalogue and the home, and return them."""
         config = self._relay.config
-        # Another process that runs a call of this gate reads the listing from there.
+        # Another process that runs a call of this gate reads the listing from the home.
         await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
         listed, _ = await anyio.to_thread.run_sync(
             lambda: build_tools(config, listing, other_tools=(), slugs=self._slugs)
@@ -161,13 +161,13 @@ class GatedTools:
         self._meta[thread_id] = meta
 
     def release(self, thread_id: str) -> None:
-        """Leave the thread to others."""
+        """Stop claiming the call of the thread."""
         self._meta.pop(thread_id, None)
         if self._gated_calls.get(thread_id) == self.call:
             del self._gated_calls[thread_id]
 
     def close(self) -> None:
-        """Leave all threads to others, because the host is gone."""
+        """Stop claiming the calls of all threads, because the host is gone."""
         for thread_id in list(self._gated_calls):
             self.release(thread_id)
 
@@ -180,7 +180,7 @@ class GatedTools:
         return await self._go_on(tool, CallRound.model_validate(payload).add_answer(decision), context)
 
     async def call(self, tool: DownstreamTool, arguments: dict[str, JsonValue], context: CallContext) -> Outcome:
-        """Send the call that planwarden decided to make. Raises as `_send`."""
+        """Send the call that planwarden decided to make. Raises the same errors as `_send`."""
         return await self._send(tool, CallRound(arguments=arguments), context)
 
     async def _go_on(self, tool: DownstreamTool, call_round: CallRound, context: CallContext) -> Outcome:
@@ -258,7 +258,7 @@ class GatedTools:
             raise StaleDefinition(f"{name} changed before it was called; nothing was sent")
 
     def _pass_large(self, name: str, large: LargeResult, context: CallContext) -> JsonValue:
-        """Keep the result for waiting calls; return a text for others. Raises `ToolError`: it is an error, or lost."""
+        """Keep the result for waiting calls; return a text for others. Raises `ToolError` if it is an error or lost."""
         text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
         if large.raw is None:
             raise ToolError(f"{name} ran, and its result is lost: {large.message}")

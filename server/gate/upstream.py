@@ -111,7 +111,7 @@ class ProcessUpstream:
                     else:
                         what = f"sent more than {MAX_ANSWER_BYTES} bytes in one message"
                         if line.request_id is None:
-                            # Nothing says which request the message answers; that request would wait forever.
+                            # The answered request is unknown and would wait forever, so the connection ends.
                             child.on_lost(f"it {what}")
                             return
                         error = LargeResult(f"server {self.config.name!r} {what}", None)

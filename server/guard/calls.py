@@ -1,6 +1,6 @@
 """A call that a host is about to make, as its hook describes it, and the answer that the host gets.
 
-Everything in the call is hostile: a model chose it.
+Everything in the call is treated as hostile, because a model chose it.
 """
 
 import json
@@ -91,7 +91,7 @@ def read_event(host_name: str, text: bytes) -> GuardedCall:
 
 
 def read_object(text: bytes) -> dict[str, JsonValue]:
-    """Return the JSON object that a host sent. Raises as `read_event`."""
+    """Return the JSON object that a host sent. Raises what `read_event` raises."""
     try:
         event = read_json(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -104,7 +104,7 @@ def read_object(text: bytes) -> dict[str, JsonValue]:
 def build_call(
     host_name: object, tool: object, arguments: object, folder: object, session: object = None
 ) -> GuardedCall:
-    """Return the call. Arguments may be the JSON text of an object. Raises as `read_event`."""
+    """Return the call. Arguments may be the JSON text of an object. Raises what `read_event` raises."""
     if host_name not in GUARDED_HOSTS:
         names = ", ".join(GUARDED_HOSTS)
         raise InvalidArguments(f"there is no guarded host {str(host_name)[:64]!r}; the guarded hosts are {names}")
@@ -164,7 +164,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     then: Literal["allow", "no opinion", "deny"]
     """`allow` lets the call run; with `no opinion` the host's own rules decide, as without planwarden."""
     reason: str = ""
-    """Why, for the model and the person who reads along."""
+    """The reason, for the model and for the person who uses the host."""
     suspension_id: str | None = None
     """The id of the question that is open about the call; None without one."""
     person: str | None = None

@@ -1,8 +1,8 @@
 """Records how a host's calls ended, and checks the promises of its session when the host wants to stop.
 
-Only the host's report of a call that it made counts; see `planwarden.tools.guarded.promises`. Unproven strict promises
-refuse a stop `retries` times. Then a person is asked, and the host may stop, so no session is trapped in a loop. A
-program in a shell of the same user can send such events too; the guard lets no model run `planwarden guard hook`.
+Only the host's report of a call that it made counts; see `planwarden.tools.guarded.promises`. A stop is refused up to
+`retries` times while a strict promise is unproven. Then a person is asked, and the host may stop, so no session loops
+forever. The user's own shell can forge such events; the guard lets no model run `planwarden guard hook`.
 """
 
 import json
@@ -65,7 +65,7 @@ MAX_NAME_CHARS = 200
 NEW = 0
 """The version of a session that is not stored yet."""
 ATTEMPTS = 20
-"""How many times a decision about a stop is tried while other stops of the session change what is stored."""
+"""How often a decision about a stop is tried when other stops keep changing the stored session."""
 MAX_AT = 2.0**37
 """The latest time in a transcript, in Unix seconds: in the year 6325, so that it has a date in every time zone."""
 MAX_CALLS = 2_000
@@ -106,9 +106,9 @@ class DoneKeeper:
             return build_failure(host, text, self._settings.tables.guard.stop == "closed", error.message)
 
     async def decide(self, host: str, event: dict[str, JsonValue]) -> StopDecision:
-        """Return the decision about a stop. Strict promises refuse a stop `retries` times; then a person is asked."""
+        """Return the decision: unproven strict promises refuse a stop up to `retries` times; then a person is asked."""
         if event.get("agent_id") or _has_running_subagent(event):
-            # A subagent itself owes nothing. If one still runs, the host will stop again after it.
+            # A subagent owes nothing itself. While one runs, no check is needed: the host stops again after it.
             return StopDecision()
         fresh = _build_session(str(self._settings.home), host, event)
         for _ in range(ATTEMPTS):
@@ -164,7 +164,7 @@ class DoneKeeper:
     async def _save(self, session: HostSession, answer: str = "", owed: Sequence[OwedPromise] = ()) -> bool:
         """Store the session unless the stored one has changed since it was read; return whether it is stored.
 
-        With an `answer`, also audit it. Delete the sessions whose last stop was more than `KEEP_SESSIONS_S` ago.
+        With an `answer`, also audit the stop. Delete the sessions whose last stop was more than `KEEP_SESSIONS_S` ago.
         """
         now = self._store.clock.now()
         record = replace(session, updated_at=now, expires_at=now + KEEP_SESSIONS_S)
@@ -206,7 +206,7 @@ def _build_session(home: str, host: str, event: dict[str, JsonValue]) -> HostSes
 
 
 async def list_calls(store: Any, session: HostSession) -> list[RecordedCall]:
-    """Return the calls of a session. If a call started an execution that is not completed, its success is unknown."""
+    """Return the calls of a session. The success of a call is unknown until the execution that it started completes."""
     calls = await anyio.to_thread.run_sync(_read_record, session.host, session.record)
     headers = await store.headers({call.execution for call in calls} - {""})
     completed = {header.execution_id for header in headers if header.status == "completed"}
@@ -268,12 +268,12 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
         is_background |= "backgroundTaskId" in response
         is_background |= "\nCommand moved to background" in str(response.get("llmContent", ""))[:200]
     executions = _EXECUTION.findall(str(response)) if call.tool.startswith(call.host.own_prefix) else []
-    # If the ids differ, one comes from a text that a model wrote.
+    # If the ids differ, at least one comes from a text that a model wrote.
     execution = "" if not executions else executions[0] if len({*executions}) == 1 else "several"
     return RecordedCall(
         tool=call.name,
         at=at,
-        # A call that nobody could judge proves nothing, but it may have changed something.
+        # A call without all its arguments proves nothing, but it may have changed something.
         succeeded=succeeded if is_whole or succeeded is False else None,
         folder=call.folder[:MAX_FOLDER_CHARS],
         arguments=arguments,
@@ -287,9 +287,9 @@ def _build_recorded(host: str, event: dict[str, JsonValue], at: float) -> Record
 
 
 def _read_call(host: str, event: dict[str, JsonValue]) -> tuple[GuardedCall, bool]:
-    """Return the call, and whether it has all its arguments. If they cannot be judged, keep only plain values.
+    """Return the call, and whether it is whole. Of arguments that cannot be judged, keep only the plain values.
 
-    Raises as `read_event` if it is unclear which tool was called, or where.
+    Raises the same errors as `read_event` if it is unclear which tool was called, or where.
     """
     tool, arguments, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
     try:
@@ -350,7 +350,7 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_RECORD_BYTES))
                 lines += file.read(MAX_RECORD_BYTES).splitlines()
         except OSError as error:
-            # A session without calls has no record of planwarden's, and most records have no `.old`.
+            # planwarden keeps no record for a session without calls, and most records have no `.old` file.
             if not isinstance(error, FileNotFoundError) or (host == "codex" and name == path):
                 raise InvalidArguments(f"the record of the session cannot be read: {error.strerror}") from None
     if host == "codex":
@@ -360,7 +360,7 @@ def _read_record(host: str, path: str) -> list[RecordedCall]:
 
 
 def _find_first_folder(record: str) -> str:
-    """Return the folder of the host at its first recorded call; the host may have left it. Empty if unknown."""
+    """Return the folder in which the host made its first recorded call; empty if unknown."""
     for name in (f"{record}.old", record):
         with suppress(OSError, PlanwardenError), open(name, "rb") as file:
             folder = read_object(file.readline()).get("cwd")
@@ -388,7 +388,7 @@ def _read_line(host: str, line: bytes) -> RecordedCall | None:
 def _read_loosely(text: bytes) -> dict[str, JsonValue]:
     """Return a JSON object like `read_object`, even if it is nested deeply, has a key twice, or has NaN (read as null).
 
-    Raises as `read_event`.
+    Raises the same errors as `read_event`.
     """
     try:
         return read_object(text)
@@ -431,7 +431,7 @@ def _list_reasons(owed: Sequence[OwedPromise]) -> str:
 
 
 def _build_question(session: HostSession, owed: Sequence[OwedPromise]) -> GuardedCall:
-    """Return the stop as a call, for a question. Stops of one session that owe the same promises are identical."""
+    """Return the stop as a call to ask about. Stops of a session that owe the same promises give identical calls."""
     missing = "; ".join(f"no `{describe_pattern(each.promise.requires)}` has succeeded" for each in owed)
     arguments: dict[str, JsonValue] = {
         "done_without": _list_names(owed),

@@ -77,7 +77,7 @@ class HostGuard:
                     return verdict
             flood = await self._describe_flood(call.session, principal)
             if flood is not None:
-                return deny(f"Refused: {flood} wait for people already; some of them have to be answered first.")
+                return deny(f"Refused: {flood} already wait for people; some of them have to be answered first.")
             try:
                 started = await self._start(call, principal, thread_id, newest)
             except (ThreadBusy, StartRefused):
@@ -119,7 +119,7 @@ class HostGuard:
         )
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
-        """Return the execution's verdict on the call; None if it has none, or if an earlier call took its pass."""
+        """Return the execution's verdict on the call; None if it has none, or if an earlier call used up its pass."""
         if not is_about(execution, call):
             return None
         execution = await self._executions.wait(execution, SETTLE_S)

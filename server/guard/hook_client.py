@@ -1,5 +1,5 @@
-"""Answers `planwarden guard hook` quickly: a running server of the same home judges a future call, over a local socket;
-a call that the host has already made is only written to a file.
+"""Answers `planwarden guard hook` quickly: a running server of the same home judges, over a local socket, a call that
+the host wants to make; a call that the host has already made is only written to a file.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
 imports little, and sends the event to a server that the host has started anyway. It also sends a digest of the settings
@@ -25,7 +25,7 @@ MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_SERVERS = 8
 FOLDER = "guard"
-"""The folder of the home that has a socket for each server that runs."""
+"""The name of the folder in the home that holds a socket for each running server."""
 SETTINGS_FILE = "planwarden.toml"
 DECLINED = b"declined"
 SESSIONS = "sessions"
@@ -33,13 +33,13 @@ SESSIONS = "sessions"
 MAX_RECORD_BYTES = 32 * 1024 * 1024
 """The limit for a session's file. A larger file replaces the `.old` file, and a new file begins."""
 CUT_CHARS = 2_000
-"""How many characters at the beginning, and how many at the end, are kept of a long text in a result."""
+"""How many characters a long text in a result keeps at its beginning, and how many at its end."""
 MAX_ITEMS = 20
 """How many items of a list in a result are kept."""
 CALL_EVENTS = frozenset({"PostToolUse", "PostToolUseFailure", "AfterTool"})
 STOPS = frozenset({"Stop", "AfterAgent"})
 DONE_EVENTS = CALL_EVENTS | STOPS
-"""Events about what a host did. If planwarden fails, it never refuses two stops in a row, so no session is trapped."""
+"""Events about what a host did. A failing planwarden never refuses two stops in a row, so no session is trapped."""
 
 
 def set_deadline() -> None:
@@ -52,7 +52,7 @@ def set_deadline() -> None:
 def answer_quickly(words: Sequence[str]) -> int | None:
     """Answer the hook, and return the exit code; None if no server can help, so the command has to judge by itself.
 
-    `words` follow `guard hook` in the command. After None, the command can read the event from `sys.stdin`.
+    `words` are the arguments of `guard hook`. After None, the command can still read the event from `sys.stdin`.
     """
     set_deadline()
     home = find_home(words)
@@ -89,7 +89,7 @@ def find_record(home: str, host: str, session: str) -> str:
 
 
 def record_call(home: str, host: str, event: bytes) -> dict[str, object]:
-    """Write down what a host says about a call that it made, and return the answer to its hook, even after an error."""
+    """Append a host's report of a call to the session's file. Return the answer to the hook, even after an error."""
     call = cast("dict[str, Any]", json.loads(event))
     session = call.get("session_id")
     if not isinstance(session, str) or not session:
@@ -161,7 +161,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the answer; None if nobody listens or the server declines. `{}` is a broken answer and blocks a call."""
+    """Return the server's answer: None if no server listens or it declines, `{}` if it is broken and blocks a call."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:
@@ -178,7 +178,7 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
             while len(text) <= MAX_ANSWER_BYTES and (piece := connection.recv(MAX_ANSWER_BYTES)):
                 text += piece
         except OSError:
-            # The server may have taken the pass for this call, so no other server is asked.
+            # The server may have used up the call's only pass, so no other server is asked.
             text = b""
     if text == DECLINED:
         return None

@@ -3,7 +3,7 @@
 `Judge` needs no store for calls of planwarden's own tools, calls that it refuses, calls that only read, and calls
 that a rule without a budget allows. The guard starts an execution about every other call. The host's call then passes
 if that execution made exactly this call, and a person, a grant or a rule released the call within the last hour. A
-commit takes the pass before the host gets the answer, so each pass counts only once among all processes.
+commit marks the pass as taken before the host gets the answer, so that only one process can ever use it.
 """
 
 from collections.abc import Mapping
@@ -65,8 +65,8 @@ class Judge(msgspec.Struct, frozen=True):
 
     def _is_plan(self, name: str) -> bool:
         plan = None if self.library is None else self.library.look_now().get(name)
-        # A model may write files in folders other than the home's. In some hosts a plan `other_run` has the name of
-        # the tool `run` of a server `planwarden_other`.
+        # A model may write plans outside the home. In some hosts, its plan `other_run` would have the same name as the
+        # tool `run` of a server `planwarden_other`, and would let calls of that tool pass.
         return plan is not None and (plan.source == HOME or "_" not in name)
 
     def find_requirement(self, call: GuardedCall) -> Requirement:

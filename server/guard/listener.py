@@ -1,7 +1,7 @@
 """Answers the hooks of hosts in a server that runs anyway: over MCP, and over a socket for hooks that are commands.
 
-An answer counts only if the host gets it from its hook. A model that calls `guard_call` itself gets only a text. Its
-call also takes no pass if `_meta` has the id that Claude Code adds to the calls of its model. The socket (see
+An answer counts only if the host gets it from its hook. A model that calls `guard_call` itself gets only a text,
+and uses up no pass if `_meta` has the id that Claude Code adds to its model's calls. The socket (see
 `hook_client`) answers only hooks, and is in a folder of the home that only the folder's owner may enter.
 """
 

@@ -121,7 +121,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return what the braces expand to. Beyond the limit, return text with quotes (JSON) as is, or raise `TooMuch`."""
+    """Return what the braces expand to. Beyond the limit, return a text with quotes unchanged, else raise `TooMuch`."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

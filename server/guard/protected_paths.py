@@ -25,7 +25,7 @@ from planwarden.tools.guarded.shell import RESERVED, list_words
 from planwarden.tools.guarded.wrappers import InnerCommands
 
 MAX_WORDS = 4_000
-"""The most words of one call that are looked up on the disk; those of a command line count once for each folder."""
+"""The most words of one call that are looked up on the disk; a word of a command line counts once for each folder."""
 MAX_FOLDERS = 50
 """The most folders in which one command line works: each `cd` starts where the previous one led, so paths can grow."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
@@ -42,13 +42,13 @@ DECIDING = frozenset(
 """All other commands of planwarden."""
 GLOBAL_OPTIONS = Program("home= store= model= mcp-config=")
 MAX_OPTIONS = 100
-"""The most words that are looked through for a command of planwarden."""
+"""The most words among which a command of planwarden is sought."""
 VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
 """Variables that could lead planwarden or a command to another home; a command may only search for their names."""
 CONTENT = frozenset(
     {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
 )
-"""Arguments that hold words, and no paths."""
+"""Arguments that hold prose or text, and not paths."""
 DELETING = frozenset(
     {
         *("rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete"),
@@ -71,14 +71,14 @@ READING_OF_GIT = frozenset({"add", "blame", "check-ignore", "commit", "diff", "l
 LOCKING = frozenset({"chmod", "chown", "chgrp"})
 """Programs that can keep a host from reading its files."""
 GIVING = frozenset({"xargs", "parallel"})
-"""Programs that give a command the words that others print."""
+"""Programs that pass the words on their standard input to a command, as arguments."""
 READING_ALL = frozenset(
     {
         *("rg", "ag", "ack", "ugrep", "rgrep", "--no-index", "tar", "bsdtar", "pax", "rsync", "zip"),
         *("7z", "7za", "7zr", "7zz", "-exec", "-execdir"),
     }
 )
-"""Programs and options that read all folders below a given one; those of `READING_MUCH` need a recursive option."""
+"""Programs and options that read all folders below a given one; those in `READING_MUCH` need a recursive option."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments of hosts' tools that name the folder to search."""
@@ -111,7 +111,7 @@ HOST_FILES = (
     *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
     *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
 )
-"""Code of hosts outside `HOST_FOLDERS`."""
+"""Files outside `HOST_FOLDERS` that say what a host runs."""
 _HOST_FOLDER_NAMES = frozenset(name for name, _ in HOST_FOLDERS.values())
 _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
@@ -123,7 +123,7 @@ _GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)
 _RUNS_IN = re.compile(r"-C(.*)|--(?:chdir|directory|cwd)(?:=(.*))?", re.DOTALL)
 """Options of programs that name the folder in which a command runs."""
 MAX_DEPTH = 8
-"""The most levels of quoted lines inside each other."""
+"""The most levels of command lines that are quoted inside one another."""
 _DELETING_CODE = re.compile(
     r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']|\.rm\("
 )
@@ -168,7 +168,7 @@ MAX_ALTERNATIVES = 10
 """The most values that are looked up of one variable, so that two loops inside each other can be."""
 _USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?:[^\w{}][^{}]*)?\})")
 _PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
-"""What may come before a line in the same word."""
+"""Matches what may precede a command line in the same word."""
 _FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
 _CLEAN = Program("-dfinqxX dry-run force interactive quiet -e= exclude=")
 _UNCLEAR_FIND = re.compile(r"[\\$`]|\[[\[^]| (?:-L|-follow) |\{\}/| -i?name \.+ ")
@@ -181,7 +181,7 @@ _PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
     """Return why the call is refused; None if no reason is found. `home` is planwarden's; a command may name
-    places by the variables of `environment`."""
+    paths by the variables in `environment`."""
     try:
         return _CallCheck(home, environment, call).find_refusal()
     except TooMuch:
@@ -312,7 +312,7 @@ class _CallCheck:
         return None
 
     def _refuse_search(self) -> str | None:
-        """Return why a search tool of the host may not search its folders; None for other tools."""
+        """Return why a search tool of the host may not search its folders; None if it may, or for other tools."""
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None
@@ -361,8 +361,8 @@ class _CallCheck:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
     def _list_folders(self, parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
-        """Yield the folders that a line may change to, by its first `MAX_FOLDERS` changes, and what runs there: the
-        words of one command, or None for every command that may follow."""
+        """Yield each folder that the first `MAX_FOLDERS` changes of folder may lead to, after the words of the command
+        that runs there, or after None if every later command may run there."""
         folder = self._call.folder
         for command, change in islice(_list_changes(parts), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
@@ -370,7 +370,7 @@ class _CallCheck:
                 yield command, path
 
     def _expand(self, text: str) -> str:
-        """Return the text in which variables that name folders of people and programs are replaced by their values."""
+        """Return the text with variables that name folders, such as `$HOME`, replaced by their values."""
         values = {**self._environment, "PWD": self._call.folder}
 
         return self._insert(_FOLDER_VARIABLE, lambda match: values.get(match[1] or match[2] or "PWD"), text)
@@ -388,16 +388,16 @@ class _CallCheck:
         return variables.sub(replace, text)
 
     def _expand_assigned(self, line: str) -> str:
-        """Return the line in which variables to which it gives values are replaced by these: several as braces."""
+        """Return the line with each variable that it assigns replaced by its values: several values in braces."""
         values: dict[str, list[str]] = {}
 
         def find(match: re.Match[str]) -> str | None:
-            given = values.get(match[1] or match[2], ())[:MAX_ALTERNATIVES]
-            return f"{{{','.join(given)}}}" if len(given) > 1 else "".join(given)
+            alternatives = values.get(match[1] or match[2], ())[:MAX_ALTERNATIVES]
+            return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
 
         for match in _ASSIGNED.finditer(line):
-            given = (match["value"] or match["values"]).split()
-            plain = [word.strip("\"'") for word in given if _PLAIN_VALUE.fullmatch(word)]
+            words = (match["value"] or match["values"]).split()
+            plain = [word.strip("\"'") for word in words if _PLAIN_VALUE.fullmatch(word)]
             values.setdefault(match["name"] or match["each"], []).extend(
                 self._insert(_USED, find, word) for word in plain
             )
@@ -416,12 +416,12 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
         elif isinstance(node, list):
             stack.extend((key, child) for child in node)
             if node and all(isinstance(child, str) for child in node):
-                # A command as a list of words.
+                # The list may be a command, split into words.
                 yield key, " ".join(map(str, node))
 
 
 def _list_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
-    """Yield each folder that a line changes to, after the words of the only command that runs there, if it is one."""
+    """Yield each folder that a line changes to, after the words of the one command that runs there, or after None."""
     for words in parts:
         moves = False
         for word, following in pairwise([*words, ""]):
@@ -439,7 +439,7 @@ def _list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterat
     says whether what it prints may be run."""
     is_code = depth > 0 or ("<<" in line and _INTERPRETER.search(line) is not None)
     if is_code and _DELETING_CODE.search(line):
-        # What code does with a path is not read.
+        # The check cannot read what code does with a path, so it assumes that the code deletes.
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
@@ -518,7 +518,7 @@ def _is_shell(word: str) -> bool:
 
 
 def _list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:
-    """Return what may be a path in the command line."""
+    """Return every piece of the command line that may be a path."""
     return frozenset(_list_pieces(_SPLIT.split(line))) | frozenset(
         piece for words in parts for piece in _list_pieces(words)
     )
@@ -549,8 +549,8 @@ def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
     """Return the folders from which `git clean` deletes ignored files."""
     rest = [*dropwhile(lambda word: word != "clean", dropwhile(lambda word: not word.endswith("git"), words))][1:]
     options, paths, behind = read_options(_CLEAN, rest, len(rest))
-    given = " ".join(option.word for option in options)
-    is_safe = re.search(r"(?<!-)-[A-Za-z]*[xX]", given) is None or re.search("-[A-Za-z]*n", given)
+    flags = " ".join(option.word for option in options)
+    is_safe = re.search(r"(?<!-)-[A-Za-z]*[xX]", flags) is None or re.search("-[A-Za-z]*n", flags)
     is_safe = is_safe or any(option.value in _HOST_FOLDER_NAMES for option in options)
     return [] if is_safe else [*paths, *behind] or ["."]
 
@@ -571,7 +571,7 @@ def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
 
 
 def _list_operands(words: Sequence[str]) -> list[str]:
-    """Return what a command is given, including the values that are glued to options."""
+    """Return the operands of a command, including the values that are glued to options."""
     return [
         piece
         for word in words[1:]
@@ -585,7 +585,7 @@ def _reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
 
 
 def _runs_planwarden(text: str) -> bool:
-    """Return whether the command line runs planwarden, directly or behind a wrapper, other than to read."""
+    """Return whether the line runs planwarden, directly or through a wrapper, to do more than read."""
     sure: dict[tuple[str, ...], bool] = dict.fromkeys(map(tuple, _list_parts(text)), False)
     sure.update(dict.fromkeys(map(tuple, list_words(text)), True))
     sure.update(InnerCommands(text).list_words())
@@ -605,7 +605,7 @@ def _decides(words: Sequence[str], *, is_sure: bool) -> bool:
     if words and _is_planwarden(words[0]):
         command = _find_command(words[1:])
         return (command not in READING or "--yes" in words) if is_sure else command in DECIDING
-    # The options of a wrapper may be unknown.
+    # A wrapper may have unknown options, so any of its words may begin the command.
     is_wrapper = program is not None and program.then not in ("git", "nothing")
     return is_wrapper and any(
         _is_planwarden(word) and _find_command(words[index : index + MAX_OPTIONS]) in DECIDING
@@ -636,7 +636,7 @@ def _find_command(words: Sequence[str]) -> str:
 
 
 def _list_around(path: str) -> frozenset[str]:
-    """Return the path and every folder above it, folded as on file systems that ignore case."""
+    """Return the path and every folder above it, in one spelling for file systems that ignore case."""
     return frozenset(_list_upwards(path.casefold()))
 
 

@@ -1,6 +1,6 @@
 """Allowing calls in advance from a question: who may do it, for which questions, and the answer that comes with it.
 
-The answer is stored first, then the grant, and only then is anything called that the answer released. So a crash
+The answer is stored first, then the grant; the calls that the answer released start only after both. So a crash
 between answer and grant leaves an answered question and nothing allowed, and never the reverse. A grant that came with
 an answer has the id of the question, so a form that is sent a second time finds the grant.
 """
@@ -113,7 +113,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_
 
     Raises:
         AlreadyDecided, StaleRevision: nothing was allowed.
-        UsageError: as `GrantService.prepare` and `record_decision`; nothing was decided or allowed.
+        UsageError: `GrantService.prepare` or `record_decision` refused; nothing was decided or allowed.
         StoreError: the answer may be stored; nothing was allowed.
     """
     grants, question = request.service.grants, record.row.suspension_id

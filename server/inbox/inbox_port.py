@@ -2,7 +2,7 @@
 
 A lock in the home admits one process. The operating system frees the lock when that process ends, however it ends. The
 next process that takes the lock listens at the same port, which a file in the home remembers. A paused process keeps
-both lock and port. Processes that work on another store with the same home's settings have an inbox of their own.
+both lock and port. A process that uses another store with the settings of this home has an inbox of its own.
 
 Browsers bind signing keys to a host name on a secure page. Of this machine's names only `localhost` qualifies, and
 127.0.0.1 does not (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). For

@@ -26,9 +26,9 @@ from planwarden.server.settings.configuration import Settings, find_operator
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""How long the launcher opens no browser after it has opened one, or after a person has used the inbox."""
+"""Seconds without another browser window after the launcher opened one, or after a person used the inbox."""
 LOOK_AGAIN_S = 1.0
-"""How often a process checks whether the process that serves the inbox has ended."""
+"""Seconds between two checks whether the process that serves the inbox has ended."""
 
 Opener = Callable[[str], bool]
 

@@ -2,7 +2,7 @@
 
 Only a hash is stored: one line `PARAMETERS:SALT:HASH`, salt and hash in hex (https://www.rfc-editor.org/rfc/rfc7914).
 With SQLite the line is in the file that `[inbox] passphrase_file` names. With PostgreSQL it is in the store, and all
-inboxes ask for the passphrase even without this setting, which then only demands that there is a hash.
+inboxes ask for the passphrase even without this setting; the setting then only demands that a hash is stored.
 """
 
 import hashlib
@@ -105,6 +105,6 @@ class InboxPassphrase:
 
 
 def _derive(text: str, salt: bytes) -> bytes:
-    # Unicode normalization, because another keyboard may produce the same passphrase in another form.
+    # Normalize the text, because another keyboard may produce the same passphrase in another form of Unicode.
     data = unicodedata.normalize("NFKC", text).encode("utf-8", "surrogatepass")
     return hashlib.scrypt(data, salt=salt, n=COST, r=BLOCK_BYTES, p=LANES, maxmem=MEMORY_BYTES, dklen=HASH_BYTES)

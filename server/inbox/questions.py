@@ -1,11 +1,11 @@
-"""Finds questions in the store, one or a page of them, and records a decision that a person made on a page.
+"""Finds one question or a list of questions in the store, and records a decision that a person makes in the inbox.
 
 The inbox belongs to the operator, so it shows the questions of every principal. An unknown id and the id of a question
 to the calling model raise the same error.
 
-After a decision this process usually continues the execution. If it lacks a tool of the execution, because another
-program registered that tool, it only records the decision, and the process that has the tools continues the execution.
-So no call fails because a person decided on the page of the wrong process.
+After a decision this process usually continues the execution. If this process lacks a tool of the execution, because
+another program registered the tool, it only records the decision, and a process that has all the tools continues.
+So a decision on the page of the wrong process makes no call fail.
 """
 
 from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ class QuestionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def find_question_of(request: InboxRequest) -> QuestionRecord:
-    """Return the question that the address names. Raises `UnknownSuspension`."""
+    """Return the question whose id is in the request's URL. Raises `UnknownSuspension` if there is none."""
     return await find_question(request.service, request.path("suspension_id"))
 
 
@@ -86,7 +86,7 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
 
 
 async def find_next_waiting(service: Service, record: QuestionRecord) -> tuple[str | None, int]:
-    """Return the id of an open question other than this one, if there is one, and how many other questions are open."""
+    """Return the id of another open question, or None, and the number of all other open questions."""
     page = await service.store.waiting(limit=2)
     others = [row.suspension_id for row in page.rows if row.suspension_id != record.row.suspension_id]
     counts_itself = record.suspension.is_open and record.row.addressee == "human"
@@ -130,9 +130,9 @@ async def record_decision(
     assurance: ev.Assurance = "human",
     then: Callable[[], Awaitable[None]] | None = None,
 ) -> ExecutionState:
-    """Record a decision about the revision with `digest`, with the form's reason, and return the execution.
+    """Record the decision, with the reason from the form, for the revision that has `digest`; return the execution.
 
-    `then` and the errors are those of `Service.answer`.
+    `Service.answer` explains `then` and the errors.
     """
     service = request.service
     decision = replace(decision, reason=request.form_value("reason").strip() or None)
@@ -154,7 +154,7 @@ async def record_decision(
 
 
 def list_unavailable_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
-    """Return the names of tools that unfinished steps use and that this process lacks or cannot use."""
+    """Return the names of the tools of unfinished steps that this process does not have or cannot use."""
     tools = service.tools
     names = dict.fromkeys(
         name

@@ -1,4 +1,4 @@
-"""One request of a person with a session: who it is, the fields of the form, and how to respond.
+"""One request of a person with a session: who the person is, the fields of the form, and how to respond.
 
 A page needs a session. A change also needs a form that belongs to this session. Every error becomes a page that says
 what happened.
@@ -94,7 +94,7 @@ _ERRORS: dict[int, tuple[type[PlanwardenError], ...]] = {
     503: (StoreError,),
     422: (UsageError,),
 }
-"""The classes of errors for each HTTP status; the first entry that has a class of the error decides."""
+"""The classes of errors for each HTTP status; the first entry with a matching class decides."""
 
 
 class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,7 +242,7 @@ def _build_route(site: InboxSite, path: str, handler: Handler, is_form: bool) ->
 
 
 async def _load_form(site: InboxSite, http: Request) -> InboxRequest:
-    """Return the request with its form. Raises `Forbidden` unless it is a POST and the form is of its session."""
+    """Return the request with its form. Raises `Forbidden` unless it is a POST with a form of this session."""
     if http.method != "POST":
         raise Forbidden("opening a page changes nothing; decide with the buttons on the page of the question")
     request = await _load_session(site, http, await read_form(http))

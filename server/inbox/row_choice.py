@@ -25,7 +25,7 @@ from planwarden.server.views.fields import Field, format_ranges, read_number, re
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
-"""The most fields on a page. For some of them browsers also send a second field, which leaves the first out."""
+"""The most fields on a page. For some fields, browsers also send a second one, which says to leave the first out."""
 MAX_PAGE_CHARS = 96 * 1024
 """The limit for all arguments on a page as JSON; the form of the page sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
@@ -38,7 +38,7 @@ _WHOLE = ".all"
 
 
 class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen, and the page on which the person is."""
+    """What was chosen, and the page of rows that the person is looking at."""
 
     page: int = 0
     """The index of that page, counted from 0."""
@@ -200,7 +200,7 @@ def _measure(row: CoveredCall) -> int:
 
 
 def read_page_number(text: str, count: int) -> int:
-    """Return the index of a page, counted from 0, for its number, counted from 1; the first for an empty text."""
+    """Return the index, counted from 0, of the page with this number, counted from 1; empty means the first page."""
     number = read_number(text or "1")
     if number is None or not 1 <= number <= count:
         raise BadForm(f"there is no page {text[:20]!r} of these rows; they have pages 1 to {count}")

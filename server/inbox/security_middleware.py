@@ -1,6 +1,6 @@
 """ASGI middleware in front of every page: refuses foreign requests, and sets the security headers.
 
-Before any page reads the request, it refuses foreign `Host` headers (against DNS rebinding), requests for pages in
+Before a page reads a request, the middleware refuses foreign `Host` headers (DNS rebinding), requests for pages in
 frames, changes that another site started, and a `Content-Length` over the limit; Starlette limits the bodies. Sources:
 the Fetch standard on `Origin` (https://fetch.spec.whatwg.org/#origin-header), Fetch Metadata
 (https://www.w3.org/TR/fetch-metadata/), CSP 3 (https://www.w3.org/TR/CSP3/). `Referrer-Policy` is `same-origin` and not

@@ -151,7 +151,7 @@ class InboxAccess:
         await self._refusals.write(add, _build_audit_entry("code_refused", why="code"))
 
     async def _count_attempt(self, pairing: Pairing, now: float) -> None:
-        """Count a wrong passphrase; with the last attempt both codes are void."""
+        """Count a wrong passphrase; after the last attempt, both codes are void."""
 
         def count(transaction: RecordTransaction) -> bool:
             stored = transaction.find(Pairing, pairing.link_hash, now)
@@ -179,7 +179,7 @@ class InboxAccess:
         return await self._sessions.find(_hash("session", token), self._clock.now())
 
     async def end_session(self, token: str, principal: str) -> bool:
-        """End one session; False if it had ended before."""
+        """End one session. Return False if it had already ended."""
         ended = _hash("session", token)
         entry = _build_audit_entry("session_ended", principal=principal, session=ended[:NAMED_DIGITS])
         now = self._clock.now()
@@ -191,7 +191,7 @@ class InboxAccess:
         return await self._sessions.write(end, entry)
 
     async def end_all_sessions(self, principal: str) -> int:
-        """End every session of this home and void every code. Returns the number of sessions."""
+        """End every session of this home and void every code. Return the number of sessions that were open."""
         entry = _build_audit_entry("session_ended", principal=principal, session="all")
         now = self._clock.now()
 
@@ -218,7 +218,7 @@ def _hash(use: str, text: str) -> str:
 
 
 def _normalize_code(text: str) -> str:
-    """Return a typed code without dashes, its lookalikes replaced; strip and cut other text, such as a link's code."""
+    """Return a typed code in the form that is hashed; return other text, such as a link's code, stripped and cut."""
     code = text.strip()[:256]
     plain = code.replace("-", "").replace(" ", "").upper().translate(_LOOKALIKES)
     is_typed = len(plain) == TYPED_CHARS and all(character in _ALPHABET for character in plain)

@@ -36,7 +36,7 @@ async def until_cancelled(server: uvicorn.Server, sockets: Sequence[socket.socke
     stopped = anyio.Event()
     for listener in sockets:
         # Without this option the second part of an answer waits up to 40 ms for the client. Connections inherit it.
-        # asyncio sets it only on sockets that name their protocol; `socket.create_server` makes none of these.
+        # asyncio sets it only on sockets with an explicit protocol number, and `socket.create_server` gives them none.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def run() -> None:

@@ -3,9 +3,9 @@
 A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
 and not to the model. Until the plan is over, the view asks for news with `app_show`, if the host lets it call tools.
 
-Each question keeps the three voices of every channel (see `card`) in separate fields. A question that a form may decide
-also has that form and a nonce. `app_decide` accepts a decision only with the nonce, for that revision of the question
-and from that principal. So a model that calls the tool itself decides nothing, even if its host ignores
+Each question keeps the three voices (see `card`) in separate fields, as in every channel. A question that a form may
+decide also has that form and a nonce. `app_decide` accepts a decision only with a nonce that was issued for the same
+revision and principal. So a model that calls the tool itself decides nothing, even if its host ignores
 `visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
 press its buttons (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
 """
@@ -43,7 +43,7 @@ META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
 """The most questions that one result carries."""
 QUESTION_CHARS = 4_000
-"""The longest question that can be decided in the view, which only shows longer ones and those that are cut."""
+"""The longest question that a person can decide in the view; longer or cut ones are only shown there."""
 PLAN_KEY = "planwarden/plan"
 WIDTH = 620
 """The width of the drawing in pixels, which fits into a conversation in most hosts."""
@@ -100,7 +100,7 @@ class Nonces:
 
 
 def build_suspension_app() -> Apps:
-    """Return the extension with the view, whose policy forbids it to load anything from elsewhere."""
+    """Return the extension with the view. The policy of the view forbids loading anything from elsewhere."""
     apps = Apps()
     apps.add_html_resource(
         URI,
@@ -143,8 +143,8 @@ def _build_question(suspension: Suspension, nonces: Nonces, principal: str, now:
 
 
 def _build_fields(card: Card) -> dict[str, JsonValue] | None:
-    """Return the schema of the form, with numbers as texts, which JavaScript does not round; None if there is no form.
-    A person cannot empty a number that has a default, because an empty text is not a number."""
+    """Return the schema of the form; None if there is no form. Numbers become texts, which JavaScript does not round.
+    A number that has a default is required, because an emptied field would not be a number."""
     schema = build_form_schema(card)
     if schema is None:
         return None
@@ -155,8 +155,8 @@ def _build_fields(card: Card) -> dict[str, JsonValue] | None:
 
 @cache
 def build_page() -> str:
-    """Return the view as one HTML document; its content security policy admits its script and its style by their
-    hashes."""
+    """Return the view as one HTML document; its content security policy admits only its own script and style, by
+    their hashes."""
     text = files("planwarden.server.mcp").joinpath("app.html").read_text(encoding="utf-8")
     text = text.replace("%GRAPH%", read_rules())
     style, script = (re.findall(rf"<{name}>(.*?)</{name}>", text, re.DOTALL) for name in ("style", "script"))
@@ -197,7 +197,7 @@ def name_version(execution: ExecutionState) -> str:
 
 
 def _describe_place(graph: PlanGraph) -> str:
-    """Return the first step that waits, runs or went wrong, in words; empty if there is none."""
+    """Return a sentence about the first step that waits, runs or went wrong; empty if there is none."""
     for mark in _STOPS_AT:
         for number, row in enumerate(graph.rows, 1):
             if row.mark == mark:

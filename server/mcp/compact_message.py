@@ -25,7 +25,7 @@ from planwarden.server.views.instants import format_instant
 MAX_LINES = 4
 MAX_FACT_LINES = 3
 LINE_CELLS = 74
-"""The columns of a line that a terminal of 80 columns shows."""
+"""How many columns of each line a terminal of 80 columns shows."""
 CONTINUATION = "| "
 
 
@@ -83,7 +83,7 @@ def _find_layouts(card: Card) -> list[list[str]]:
 
 
 def build_headline(card: Card) -> list[str]:
-    """Return the kind of question, the tool and the risk, to go with a link; the page behind it shows the rest."""
+    """Return lines with the kind of question, the tool and the risk, for a link to the page that shows the rest."""
     return _wrap_lines(_format_headline(card), most=MAX_FACT_LINES - 1)
 
 

@@ -153,7 +153,7 @@ def build_form_schema(card: Card) -> dict[str, Any] | None:
 def type_numbers_as_text(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the form with a text field in place of each number field. `read_decision` reads the numbers exactly.
 
-    JavaScript rounds long numbers. If a form asks for a number, Codex 0.169.0 shows none of its fields.
+    JavaScript rounds long numbers. Codex 0.169.0 shows no fields of a form that asks for a number.
     """
     return {**schema, "properties": {name: _as_text_field(name, field) for name, field in schema["properties"].items()}}
 
@@ -306,7 +306,7 @@ def read_reference(context: AnyContext) -> QuestionReference | None:
 def read_answer(context: AnyContext) -> Answer | None:
     """Return this call's answer to the question that an earlier call returned; None if it has none.
 
-    Also return None if the client does not declare the mode in the state: it cannot have shown the question.
+    Also return None if the client does not declare the mode that the state names: it cannot have shown the question.
     """
     reference, result = read_reference(context), (context.input_responses or {}).get(RESPONSE_KEY)
     if reference is None or not isinstance(result, ElicitResult):
@@ -317,7 +317,7 @@ def read_answer(context: AnyContext) -> Answer | None:
 async def elicit(
     service: Service, suspension: Suspension, elicitation: Elicitation, context: AnyContext
 ) -> Answer | InputRequiredResult | None:
-    """Ask, and return the answer. From protocol `INPUT_REQUIRED_SINCE` on, return instead a result that makes the
+    """Ask, and return the answer. From revision `INPUT_REQUIRED_SINCE` on, return a result instead that makes the
     client ask. Return None when the client failed or another channel decided."""
     reference = QuestionReference(suspension.suspension_id, suspension.digest, elicitation.mode)
     if _is_at_least(context, INPUT_REQUIRED_SINCE):

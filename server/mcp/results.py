@@ -49,7 +49,7 @@ def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToo
 
 
 def build_error_result(error: PlanwardenError) -> CallToolResult:
-    """Return the error as a result with `isError`, without `problems` in its details if its message names them all."""
+    """Return the error as a result with `isError`. If the message names all `problems`, the details leave them out."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
     repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
     details = {key: part for key, part in error.details.items() if key not in repeated}

@@ -23,7 +23,7 @@ from planwarden.server.views.fields import Field, build_fields, read_inputs
 from planwarden.tools.guarded.hosts import GUARD_TOOL
 
 MAX_LIST_CHARS = 600
-"""The limit of the list of plans in the description of `run_plan`, which every conversation pays for."""
+"""The most characters of saved plans in the description of `run_plan`; every conversation pays for them."""
 MAX_TITLE_CHARS = 80
 MAX_NAMED_INPUTS = 6
 MAX_TOOL_NAME_CHARS = 40
@@ -63,7 +63,7 @@ def name_skill(plan_name: str) -> str:
 
 
 def find_skill_clash(plan_name: str, plans: Sequence[SavedPlan]) -> str | None:
-    """Return why the plan of this name is not a skill; None if it is one."""
+    """Return the reason why the plan with this name cannot be a skill, or None if it can."""
     name = name_skill(plan_name)
     if not name:
         return "its name has no letter and no digit"
@@ -74,7 +74,7 @@ def find_skill_clash(plan_name: str, plans: Sequence[SavedPlan]) -> str | None:
 
 
 def find_tool_clash(name: str) -> str | None:
-    """Return why a plan of this name is not a tool; None if it is one."""
+    """Return the reason why a plan with this name cannot be a tool, or None if it can."""
     if name in TOOLS_BY_NAME or name == GUARD_TOOL:
         return "planwarden has a tool of this name"
     if len(name) > MAX_TOOL_NAME_CHARS:
@@ -83,7 +83,7 @@ def find_tool_clash(name: str) -> str | None:
 
 
 def find_prompt_clash(name: str) -> str | None:
-    """Return why a plan of this name is not a prompt; None if it is one."""
+    """Return the reason why a plan with this name cannot be a prompt, or None if it can."""
     return "planwarden has a prompt of this name" if any(prompt.name == name for prompt in PROMPTS) else None
 
 
@@ -94,7 +94,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
         MCPError: the arguments do not fit the plan's inputs.
     """
     if arguments and arguments == {field.name: f"${number}" for number, field in enumerate(list_arguments(plan), 1)}:
-        # Some hosts, such as opencode, send `$1` and `$2` once, and later replace these with what people type.
+        # Some hosts, such as opencode, ask once with `$1`, `$2` as values, and later put in what people type.
         call = _write_template(plan, arguments)
     else:
         optional = {field.name for field in build_fields(plan.inputs) if not field.must_be_given}
@@ -115,7 +115,7 @@ def render_prompt(plan: SavedPlan, arguments: Mapping[str, str]) -> GetPromptRes
 
 
 def _write_template(plan: SavedPlan, arguments: Mapping[str, str]) -> str:
-    """Return the call with `$1` etc. for the host to fill. The model omits empty values; `run_plan` checks the rest."""
+    """Return the words for a call whose `$1`, `$2` etc. the host fills in; they tell the model to omit empty values."""
     inputs_text = "\n".join(f"{json.dumps(name, ensure_ascii=False)}: {text}" for name, text in arguments.items())
     return (
         f"name {json.dumps(plan.name)} and these inputs, word for word: text where the plan takes text, JSON "

@@ -1,4 +1,4 @@
-"""Saved plans as Agent Skills, through the extension `io.modelcontextprotocol/skills`: one folder for each plan.
+"""Offers saved plans as Agent Skills (extension `io.modelcontextprotocol/skills`), one folder for each plan.
 
 `SKILL.md` says how to call `run_plan`, and `references/inputs.json` has the whole schema of the inputs, if there are
 any. No line of `SKILL.md` begins with a plan's own text. In the front matter such text is JSON, so it cannot break out.

@@ -93,7 +93,7 @@ def _derive_id(execution_id: str, sequence: int, channel: str) -> str:
 
 
 def _find_speaker(question: ev.Question) -> str:
-    """Return who asks: the asker that the question names, else planwarden if it is about calls, else the agent."""
+    """Return who asks: the `asker` of the question, else planwarden for a question about calls, else the agent."""
     if question.asker:
         return question.asker[:MAX_NAME_CHARS]
     return "planwarden" if question.traits.is_about_calls or question.kind == "reconcile" else "agent"

@@ -40,7 +40,7 @@ class NotificationChannel(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes = b""
     """For a webhook: the key that signs its messages."""
     token: str | None = None
-    """For an ntfy server that requires an access token."""
+    """The access token, for an ntfy server that requires one."""
     problem: str | None = None
     """Why this process cannot deliver to the channel; None if it can."""
 

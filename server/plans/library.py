@@ -1,8 +1,8 @@
 """The saved plans of a process: what the folders hold, and which plan each name means.
 
 The home's folder comes first, then `[plans] folders` in their order. If several folders have a plan of the same name,
-the plan in the first folder is used, and the hidden plans are listed. Even an unusable file hides later plans: a slip
-in the operator's own plan must not let the plan of a repository run instead.
+the first folder's plan is used, and the hidden plans are listed. Even an unusable file hides plans of the same name in
+later folders: after a slip in the operator's own plan, a repository's plan must not run instead.
 
 A list of the plans may be up to `FRESH_S` seconds old; a single plan is always looked up anew. Files are read on
 another thread, so a slow disk or a large file never holds up the event loop.
@@ -49,7 +49,7 @@ FRESH_S = 2.0
 """The age, in seconds, that a list of plans may reach. A plan is always looked up anew before it runs."""
 
 _FileContents = dict[Path, tuple[FileStamp, SavedPlan | PlanFault]]
-"""What each file held when it was read last; a file that has not changed is not read again."""
+"""What each file held when it was last read; an unchanged file is not read again."""
 
 
 class HiddenPlan(msgspec.Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
 dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge
-keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so depth is
-limited by counting, before the recursion of a loader could fail.
+keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so that
+depth is limited by counting, before a loader's recursion could fail.
 """
 
 import math
@@ -32,7 +32,7 @@ _HINTS = {
     "cannot start any token": "; indent with spaces, not tabs, and put a text that begins with @ or ` into quotes",
     "did not find expected": "; compare how far this line and those before it are indented, and close each bracket",
 }
-"""By a part of the library's message: what people probably did."""
+"""For a part of the library's message, what people probably have to change."""
 _UNTYPED: Any = yaml
 """The library without its types, which are partly unknown."""
 

@@ -55,7 +55,7 @@ class CronTimes:
         overlap_s = moment - start.replace(fold=0).timestamp()
         for tick in self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True):
             if tick <= at:
-                # Backwards, cronsim leaves out an hour that comes twice at the end of a day.
+                # When it goes backwards, cronsim leaves out an hour that comes twice at the end of a day.
                 while (following := self.find_next(tick)) <= at:
                     tick = following
                 return tick
@@ -71,7 +71,7 @@ class CronTimes:
     def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
         if self._is_elapsed:
             times = CronSim(self._cron, start, reverse=is_reverse)
-            # For a single minute, cronsim jumps even over a clock change; minute 60, which no hour has, prevents that.
+            # With only one minute, cronsim jumps over clock changes; a minute 60, which never comes, prevents that.
             times.minutes = {*times.minutes, 60}
             for time in times:
                 yield int(time.timestamp())

@@ -1,9 +1,9 @@
-"""The task, in every process that serves, that starts the runs of schedules.
+"""The task that starts the runs of schedules; every process that serves has one.
 
 Each second it looks for schedules with something to do. A tick takes three commits: the decision to start it, the start
 of the execution, and the record of the start. The decision is conditional on the version of the row, and the start has
 a key that only this tick has. So at most one execution is started, by the process that comes first. If that process is
-killed in between, another process goes on from the row.
+killed in between, another process continues from the row.
 
 Pure functions compute the next state of a schedule and of its ticks. `decide` lets a tick start (`starting_at`), wait
 (`queued`), or end without a run; `settle` records what the start led to. Each state is stored
@@ -33,7 +33,7 @@ LOOK_S = 1.0
 JUMP_S = 1.0
 """If the clock goes back by more than this between two looks, it counts as set back."""
 PATIENCE_S = 5.0
-"""How long a refused start is tried again, because another process may have the plan or the tools."""
+"""For how long a refused start is tried again, because another process may have the plan or the tools."""
 STARTS = 32
 """The most starts that may be under way at the same time."""
 CHANNEL = "schedule"
@@ -253,7 +253,7 @@ def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
 
 
 def realign(schedule: PlanSchedule, now: float) -> PlanSchedule | None:
-    """Return the state with the first tick after `now` as its next; None if `next_at` is not later than that."""
+    """Return the state with the first tick after `now` as its next; None if `next_at` is not after that tick."""
     next_at = CronTimes(schedule.cron, schedule.timezone).find_next(now)
     return replace(schedule, next_at=next_at) if next_at < schedule.next_at else None
 

@@ -24,7 +24,7 @@ from planwarden.tools.base import Tool, as_tool, find_tools
 from planwarden.tools.builtin.tools import list_builtin_tools
 from planwarden.tools.registry import Registry
 
-# Imported when servers are configured or a warden opens, because a server's first answer does not need that module.
+# Imported only once servers are configured or a warden opens: a server's first answer does not need this module.
 if TYPE_CHECKING:
     from planwarden.tools.downstream.servers import DownstreamServers
 
@@ -96,7 +96,7 @@ def _load_files(paths: Iterable[Path]) -> Iterator[Tool]:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Ignores bytecode, because Python takes it for current after an edit of the same length in the same second."""
+    """Ignores bytecode: after an edit of the same length in the same second, Python would run the old code."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

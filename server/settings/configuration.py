@@ -193,7 +193,7 @@ def _list_facts(tables: SettingsTables, document: Mapping[str, Any]) -> dict[str
     if trusted := sorted(name for name, server in tables.servers.items() if server.trusted):
         facts["trusted"] = list[JsonValue](trusted)
     if tables.rules:
-        # As they are written: any change of a rule changes the policy.
+        # The rules count as they are written, so any change of a rule changes the policy.
         facts["rules"] = cast("JsonValue", document["rules"])
     return facts
 
@@ -218,7 +218,7 @@ def _build_policy(tables: SettingsTables, facts: dict[str, JsonValue]) -> Operat
 def _read_all_servers(
     home: Path, path: Path, env: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Return the servers in the file, and the servers that gates have wrapped."""
+    """Return the servers in the file and those that gates have wrapped, with notes about settings without a server."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
     configs = (*servers.configs, *read_gated_servers(home, env, settings, servers.configs))
     unused = [name for name in settings if name not in {config.name for config in configs}]
@@ -237,19 +237,19 @@ def find_operator() -> str:
     """Return the name of the operating system's user, or `operator`."""
     try:
         return getpass.getuser()
-    # Raises KeyError, ImportError or OSError, depending on version and platform, when the user has no name.
+    # `getuser` raises one of these, depending on version and platform, when the user has no name.
     except (KeyError, ImportError, OSError):
         return "operator"
 
 
 def find_home(home: Path | None, environment: Mapping[str, str]) -> Path:
-    """Return the folder of database and settings: `home`, else `PLANWARDEN_HOME`, else the platform's data folder."""
+    """Return the folder of the database and settings: `home`, or `PLANWARDEN_HOME`, or the platform's data folder."""
     variable = environment.get(HOME_VARIABLE)
     folder = home or (Path(variable) if variable else user_data_path("planwarden", appauthor=False))
     return expand_home(folder).absolute()
 
 
 def build_home_option(home: Path) -> tuple[str, ...]:
-    """Return the option that names the home; nothing if every process of this user finds it without the option."""
+    """Return the option that names the home; an empty tuple if every process of this user finds the home without it."""
     is_moved = any(os.environ.get(name) for name in (HOME_VARIABLE, "XDG_DATA_HOME"))
     return () if home == find_home(None, {}) and not is_moved else ("--home", str(home))

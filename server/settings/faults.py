@@ -42,7 +42,7 @@ _LIMITS: Mapping[str, str] = {
 }
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _OF_THE_MESSAGE = ("value_error", "string_pattern_mismatch", "url_parsing")
-"""Kinds of faults for which the message of pydantic or of the validator says more than the schema."""
+"""Kinds of faults that the message of pydantic or of a validator explains better than the schema does."""
 
 
 class Table(BaseModel):
@@ -52,7 +52,7 @@ class Table(BaseModel):
 
 
 def read_tables(document: object, model: type[Model], file: str) -> Model:
-    """Return the document as an instance of `model`; `file` begins the path of each key in messages.
+    """Return the document as an instance of `model`; in messages, the path of each key begins with `file`.
 
     Raises:
         InvalidArguments: keys are unknown, or values are wrong; the message names up to `MAX_FAULTS` of them.

@@ -24,7 +24,7 @@ HookName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 
 def is_timely(message_id: str, timestamp: str, now: float) -> bool:
-    """Return whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds away.
+    """Return whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds from now.
 
     Dots separate the signed parts: if an id could contain a dot, one signature would fit two messages.
     """

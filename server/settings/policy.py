@@ -65,7 +65,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     trust_caller: bool = False
     """Whether the calling model's own approval counts; the audit records such an approval as `claimed`."""
     critical: Literal["signed", "second"] = "signed"
-    """What a critical call needs: `second` is a person other than the owner, `signed` that or a signature."""
+    """What a critical call needs: `second` is a person other than the owner, `signed` such a person or a signature."""
     quorum: int = 1
     """How many different people have to approve a critical call."""
     approvers: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Requirement:
-        """See the port. The definition has the operator's risk already, see `Settings.apply_to`."""
+        """See the port. `Settings.apply_to` has already given the definition the operator's risk."""
         if is_of_host(definition.name):
             return _limit_host_call(self, definition, arguments, paths)
         judgement = self.judge(definition, arguments, paths)
@@ -171,10 +171,10 @@ def _limit_host_call(
 ) -> Requirement:
     """Return what a host's call needs: the rules are stricter for what a host does itself than for tools of plans.
 
-    A command line may hold several commands, and a rule matches one: each must be allowed, both as it is written and as
-    the shell reads its words. Rules that deny are applied even to a line that cannot be read as a whole. Only a rule
-    that names hosts allows their calls, so that `tool = "*"` does not open a shell. Releasing a call of the host takes
-    at least a person, because the host controls its own forms.
+    A command line may hold several commands, but a rule matches only one. Each command must be allowed, both as written
+    and as the shell reads its words. Rules that deny apply even to a line that cannot be read as a whole. Only a rule
+    that names hosts allows their calls, so that `tool = "*"` does not open a shell. Any other call needs at least
+    a person's approval outside the host, because the host controls its own forms.
     """
     judge, rules = policy.judge, policy.rules
     whole = judge(definition, arguments, paths)
@@ -241,7 +241,7 @@ def _ask_a_person(requirement: Requirement) -> Requirement:
 def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list[ShellCommand]:
     """Return the line's commands, except moves to the call's own folder; none if it is unclear what runs, or where."""
     line = arguments.get(shell.command)
-    # On Windows hosts start PowerShell or cmd.
+    # On Windows, hosts start PowerShell or cmd.
     if not shell.is_posix or os.name != "posix" or not isinstance(line, str):
         return []
     if not arguments.keys() <= shell.arguments | {FOLDER}:
@@ -263,8 +263,8 @@ def _is_plain(value: JsonValue) -> bool:
 def assess_authority(authority: Authority, execution: ExecutionState) -> Authority:
     """Return the authority with the assurance that its channel has for this execution.
 
-    An OAuth login proves a person only if its client does not drive the execution: a client that does has a token of
-    the same person, with which it could decide. A login without a client id is not accepted: it may be that client's.
+    An OAuth login proves a person only if its client does not drive the execution: a client that drives it holds the
+    same person's token and could decide with it. A login without a client id does not count: it may be that client's.
     """
     if authority.channel != OAUTH_CHANNEL or authority.assurance not in ("human", "signed", "second"):
         return authority

@@ -62,7 +62,7 @@ class PromiseSettings(Table):
         return self
 
     def build(self, source: str = "") -> Promise:
-        """Return the promise; `source` is the folder whose file has it; empty for the operator's file."""
+        """Return the promise. `source` is the folder that its file belongs to, empty for the operator's own file."""
         plain = self.model_dump(exclude={"when", "requires"})
         return Promise(**plain, when=self.when.build(), requires=self.requires.build(), source=source)
 

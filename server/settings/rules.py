@@ -29,7 +29,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202
 
 Period = Literal["hour", "day", "week", "month"]
 PERIOD_S: Mapping[Period, float] = {"hour": 3_600.0, "day": 86_400.0, "week": 604_800.0, "month": 2_592_000.0}
-"""The rolling window of each period: the seconds before the call. A month has 30 days."""
+"""The length of each period in seconds; a period ends with the call. A month has 30 days."""
 
 
 class BudgetSettings(Table):
@@ -68,7 +68,7 @@ class BudgetSettings(Table):
 
     @property
     def words(self) -> str:
-        """The budget in one line."""
+        """The budget as one line of text."""
         if self.limit is not None:
             return f"{self.limit:g} of {self.sum} per {self.per}"
         return f"{count_of(self.count or 0, 'call')} per {self.per}"

@@ -1,4 +1,4 @@
-"""Spans of what this process runs, with the names of OpenTelemetry's GenAI conventions where those have a name.
+"""Spans of what this process runs, named after OpenTelemetry's GenAI conventions where these have a name.
 
     invoke_workflow planwarden       from the start, or an answer, until the execution waits or ends
       planwarden.step ID             until the step waits or ends
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 MAX_OPEN = 2_048
 """The most executions with open spans. Beyond this number, the spans of the oldest execution end as interrupted."""
 MAX_STARTING = 256
-"""The most uncommitted executions with a first span. A refused execution's span stays until newer spans displace it."""
+"""The most uncommitted executions that have a first span. New spans displace those of refused executions."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
 """The most characters of a `tracestate`, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""

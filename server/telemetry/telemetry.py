@@ -1,4 +1,4 @@
-"""Spans and counters of what an engine commits. Requests have the spans of the MCP SDK's own middleware.
+"""Spans and counters of what an engine commits. Requests get their spans from the MCP SDK's own middleware.
 
 This module is imported only when the operator or an embedding program configures telemetry; otherwise the engine
 only makes one `is None` check per transaction and per call. The process that commits an event counts it, so each
@@ -94,7 +94,7 @@ class Telemetry:
 
     def committed(self, execution: ExecutionState, recorded: Sequence[ev.Recorded], *, owned: bool) -> None:
         for entry in recorded:
-            # Separately, because a failing counter must not leave a span open.
+            # Count and trace separately, because a failing counter must not leave a span open.
             with log_failures("event %s of %s was not counted", entry.sequence, execution.execution_id):
                 self._count(execution, entry.event, entry.at)
             if owned:

@@ -3,8 +3,8 @@ servers of planwarden.json below `/gate/`.
 
 On a loopback address without tokens, everybody who can open a local connection acts as the operator's assistant, but
 cannot approve as a person. Any other address needs tokens and a list of names. Requests must name this server in `Host`
-and, if a browser sends it, in `Origin`, so that no web page can reach it by rebinding its name
-(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). A proxy does TLS.
+and, if a browser sends it, in `Origin`, so that no web page can reach the server by rebinding its own name
+(https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#security-warning). A proxy must add TLS.
 `X-Forwarded-*` headers are not read; `[http] public_url` takes their place.
 """
 
@@ -88,7 +88,7 @@ async def serve_http(
     accepts = accepts_trust or settings.tables.approvals.trust_caller_over_network
     check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
     if not settings.store.is_made:
-        # Raises before a database is created.
+        # Refuse an address that needs tokens before the store creates a database.
         needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
@@ -158,7 +158,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
     """Yield the authentication of requests, and the check of their tokens.
 
     Raises:
-        UsageError: requests must have a token, and nobody can have one.
+        UsageError: requests need a token, and no usable token exists.
     """
     settings, store = warden.settings.http, warden.service.store
     tokens = TokenStore(store)
@@ -174,7 +174,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
         check = TokenCheck(tokens, store.clock, is_open=is_open, scopes=settings.required_scopes, others=issuer)
         auth = AuthSettings(
             issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
-            # The SDK publishes it as protected-resource metadata (RFC 9728), which only an issuer needs.
+            # The SDK publishes this URL as protected-resource metadata (RFC 9728), which only an issuer needs.
             resource_server_url=None if resource is None else AnyHttpUrl(resource),
             required_scopes=list(settings.required_scopes),
             # The verifier checks the audience itself.
@@ -193,7 +193,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         yield
     finally:
         service.inbox_url = None
-        # A closed store raises, but then its liveness file has ended the entry already.
+        # If the store is closed, this raises, but the store's liveness file has ended the entry already.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await inboxes.close(owner)
 
@@ -213,7 +213,7 @@ def _protect(gates: ASGIApp, auth: BearerAuth, check: TokenCheck, names: Allowed
 def _mount(app: ASGIApp, inbox: ASGIApp, hooks: ASGIApp, gates: ASGIApp | None) -> ASGIApp:
     """Return `app` with the inbox (also at `/`), the hooks and the gates under their own paths.
 
-    The scope's `gate` names the gate. Everything else goes to `app`, including lifespan events.
+    A gate finds its name in the scope, under `gate`. All other requests go to `app`, and so do lifespan events.
     """
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
@@ -269,6 +269,6 @@ def _bind_socket(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128)
     except (OSError, OverflowError) as error:
-        # Python adds its own words to those of the system.
+        # Python appends its own words to the system's message.
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise UsageError(f"cannot listen on {host}:{port}: {reason}; choose another --host or --port") from error

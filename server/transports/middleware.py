@@ -24,7 +24,7 @@ _SESSION = b"mcp-session-id"
 
 
 class BoundedFramesMiddleware:
-    """Answers a body with too many values with 413 and an error that has the request's id. The SDK limits the bytes."""
+    """If a body has too many values, answers 413 and an error that has the request's id. The SDK limits the bytes."""
 
     def __init__(self, app: ASGIApp, path: str) -> None:
         self._app = app
@@ -149,7 +149,7 @@ class SessionCapMiddleware:
                 del self._sessions[caller]
 
     async def _make_room(self, scope: Scope, opened: str) -> None:
-        """Count the new session. If there are too many, close the least recently used, an idle one if possible."""
+        """Count the new session. If there are too many, close the least recently used one, preferably an idle one."""
         caller = identify_operator() if get_access_token() is None else identify_bearer()
         sessions = self._sessions.setdefault(caller, OrderedDict())
         oldest = next((name for name, each in sessions.items() if not each.requests), next(iter(sessions), ""))

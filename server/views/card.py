@@ -126,7 +126,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     released: tuple[CardCall, ...]
     """Calls that the asking agent says it will make after an approval."""
     asker: str
-    """Who asks, if it is not planwarden."""
+    """Who asks; empty if planwarden itself asks."""
     votes: tuple[Vote, ...]
     """The approvals so far, if the question needs several."""
     expires_at: datetime | None
@@ -189,7 +189,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def repeated_argument(self) -> str | None:
-        """The name of the argument whose value equals the words; the argument is always shown, as a fact."""
+        """The name of the argument whose value repeats the words, or None; the argument itself is always shown."""
         return _find_repeated_argument(self.question)
 
     @property
@@ -259,7 +259,7 @@ def build_card(
 
 
 def format_host(name: str) -> str:
-    """Return the name of a program; quoted when it has characters that could pass for more than a name."""
+    """Return the name of a program; put it in quotes if its characters could make it look like a sentence."""
     is_plain = name.isascii() and all(part.isalnum() or part in " _-./:@()" for part in name)
     return name if is_plain else format_value(name)
 
@@ -282,7 +282,7 @@ def _build_title(question: Question) -> str:
 
 
 def _name_speaker(execution: ExecutionState, suspension: SuspensionState, call: Call | None) -> tuple[str, bool]:
-    """Return whose words the question has, and whether they are exactly those of the operator's own plan."""
+    """Return who wrote the question's words, and whether they are exactly the words of the operator's own plan."""
     question, first = suspension.question, suspension.first or suspension.question
     tool_name = question.tool_name if question.call_id is not None else None
     if question.asker:

@@ -29,7 +29,7 @@ from planwarden.server.views.fields import find_title
 from planwarden.server.views.status_words import WORDS, Tone
 
 CLAIM_CHARS = 200
-"""The most characters that are quoted of what a tool's source says about the tool."""
+"""The most characters that are quoted from the description of a tool."""
 _SHOWN_ELSEWHERE = ("id", "description", "expectedOutcome")
 """Keys of a step that are shown elsewhere: the id in the heading, the other two under the name of their writer."""
 _SOURCES = {"builtin": "built into planwarden", "python": "Python tool"}
@@ -41,14 +41,14 @@ class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a tool."""
 
     name: str
-    """Not for display."""
+    """The unescaped name, not for display."""
     label: str
     source: str
     """Where the tool comes from, in words."""
     server: str = ""
     """The server that has the tool, in words; empty for a tool from elsewhere."""
     claim: str = ""
-    """The description of the tool, quoted, with who wrote it; empty for built-in tools and without a description."""
+    """A sentence that quotes the tool's description and says who wrote it; empty for built-in tools, or without one."""
     titles: Mapping[str, str] = MappingProxyType({})
     """The titles of the arguments in the tool's schema, by the arguments' names; not for display."""
 
@@ -57,7 +57,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """One argument of a call."""
 
     name: str
-    """Not for display."""
+    """The unescaped name, not for display."""
     value: ValueView
     schema_title: str = ""
     """The argument's title in the tool's schema, unverified and not for display; empty if it only repeats the name."""
@@ -78,7 +78,7 @@ class Argument(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def result_origins(self) -> tuple[str, ...]:
-        """The origins that are results of tools, or items of a loop, because such an item may itself be a result."""
+        """The origins that are results of tools, or may be: an item of a loop may itself be a result."""
         return tuple(origin for origin in self.origins if origin.startswith((_FROM_RESULT, _OWN_VALUES[ITEM])))
 
 
@@ -111,11 +111,11 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a plan under review, without the words of its writer."""
 
     heading: str
-    """Its place and its id."""
+    """The place of the step in the plan, and its id."""
     calls: tuple[CardCall, ...]
     """The planned calls; their arguments may hold bindings."""
     facts: tuple[tuple[str, ValueView], ...]
-    """The other keys of the step, each with its value, except for the usual values: empty lists and `tool`."""
+    """The other keys of the step, each with its value. Keys with a usual value, `[]` or `tool`, are left out."""
 
 
 def note_tool(tools: Definitions | None, name: str) -> ToolNote:
@@ -161,7 +161,7 @@ def build_own_call(
 def list_covered(execution: ExecutionState, question: Question, note: Callable[[str], ToolNote]) -> Iterator[CardCall]:
     """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan says.
 
-    Only a row of a loop has the id of its call, and that call may not exist yet: compare each row with planned calls.
+    Only the rows of a loop name their calls by id, and the calls may not exist yet: compare rows with planned calls.
     """
     for row in question.covers:
         state = execution.steps.get(row.step_id)

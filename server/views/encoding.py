@@ -31,7 +31,7 @@ def to_json(view: object) -> dict[str, JsonValue]:
 
 
 def to_short_json(view: object, *, lists: bool = False) -> dict[str, JsonValue]:
-    """Return a view as camelCase JSON without null fields or empty lists; `lists` keeps the view's required lists."""
+    """Return a view as camelCase JSON without null fields or empty lists; `lists` keeps empty required lists."""
     return cast("dict[str, JsonValue]", _encode(view, is_short=True, lists=lists))
 
 
@@ -86,7 +86,7 @@ def describe_changes(after: Execution, before: Execution | None = None, answered
     """Return the execution as JSON: what is new since `before`, and what comes next.
 
     `before` is a view that the caller has certainly seen, or None. `answered` is the id of the question
-    that the call names; while that question is open, it is shown in full.
+    that the caller's request names; while that question is open, it is shown in full.
     """
     earlier = {suspension.suspension_id: suspension for suspension in before.suspensions} if before is not None else {}
     whole = cast("Document", to_short_json(after, lists=True))
@@ -130,7 +130,7 @@ def _find_plan_part(step: Step) -> tuple[object, ...]:
 
 
 def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:
-    """Yield the changed steps, except pending ones, which the plan describes, and suspended ones with a question.
+    """Yield the changed steps. Leave out pending steps, which the plan describes, and suspended steps with a question.
 
     A successful call is left out if the plan or the caller wrote its arguments, or if a loop's result shows it.
     """
@@ -142,7 +142,7 @@ def _show_steps(after: Execution, before: Execution | None, documents: list[Docu
             continue
         entry = _pick(whole, _OF_STEP)
         if step.items is not None and step.items.next is not None:
-            # The result is cut; `items` tells from which item on.
+            # The result is cut off; `items` tells at which item.
             entry["items"] = whole["items"]
         if step.validation_status == "failed":
             entry["validationStatus"] = "failed"

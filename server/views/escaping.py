@@ -83,7 +83,7 @@ _PICTURED = _compile(_PICTURES)
 def is_invisible(character: str, before: str) -> bool:
     """Return whether the character is invisible; `before` is the character before it, or empty.
 
-    A digit before U+FE0F is meant as part of a keycap: the caller has seen that U+20E3 follows.
+    A digit before U+FE0F counts as part of a keycap: the caller has checked that U+20E3 follows.
     """
     if character == PICTURE and before:
         return not (_PICTURED.fullmatch(before) or before in "#*0123456789")

@@ -78,24 +78,24 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     item_results: tuple[LoopItem, ...] = ()
     """The outcomes of a loop's items, when the call names a `stepId`; left out otherwise."""
     taken_from: str | None = None
-    """The execution whose log proves it, when a retry took it over; left out otherwise."""
+    """The execution whose log proves the step, if a retry took the step over; left out otherwise."""
     skipped_because: str | None = None
     """The step whose result was missing, or `when`; left out if this step was not skipped."""
     skipped_reason: str | None = None
     """If `when` skipped it: which condition did not hold, and why; left out otherwise."""
     revision_refused: str | None = None
-    """Why the last revision of the plan by the model of this step was refused; left out otherwise."""
+    """Why the last attempt of this step's model to revise the plan was refused; left out otherwise."""
 
 
 class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
     """Which saved plan an execution runs."""
 
     name: str
-    """As it was called when the execution was created."""
+    """The name of the plan when the execution was created."""
     version: str
-    """Digest of the content that runs, whatever the file says by now."""
+    """Digest of the content that runs; the file may have changed since."""
     changed: Literal[True] | None = None
-    """The run's own plan was changed since, by a model or in a review; left out otherwise."""
+    """True if a model or a review has changed the plan of this run since; left out otherwise."""
 
 
 class EarlierEffect(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,8 +125,8 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     goal: str | None
     """In the caller's words, or null."""
     output: str | None
-    """The final text, after the engine's own sentence unless the execution completed; without one, the engine's summary
-    of what the log proves; null until it ends."""
+    """The final text, with a sentence of the engine before it unless the execution completed. Without a final text, the
+    engine's summary of what the log proves. Null until the execution ends."""
     error: Error | None
     """Why it failed or was given up, or null."""
     steps: tuple[Step, ...]
@@ -134,7 +134,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     suspensions: tuple[Suspension, ...]
     """Open suspensions, for people and for the caller."""
     usage: Usage
-    """Model replies, tokens and calls that it used."""
+    """Model replies, tokens and calls that the execution used."""
     saved_plan: SavedPlanRun | None = None
     """The saved plan that it runs, with its version; left out for every other plan."""
     warnings: tuple[str, ...] = ()
@@ -144,13 +144,13 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     next_action: str = ""
     """What the caller should do now, how far a finished run is proven, and what others changed in its calls."""
     retry_of: str | None = None
-    """The earlier execution of the thread that it continues; left out if it began anew."""
+    """The earlier execution of the thread that this one continues; left out if this one began anew."""
     done_before: tuple[EarlierEffect, ...] = ()
     """The newest 20 effects of the thread's earlier executions, if this one ended early; left out if there are none."""
     is_rehearsal: bool | None = None
     """True if it only rehearses its plan; left out otherwise."""
     forecast: Forecast | None = None
-    """While it is `planned`: whom the plan will ask, and what only the run will know; left out if there is nothing."""
+    """While it is `planned`: whom the plan will ask, and what only the run will know; left out if empty."""
     awaiting: Literal["human", "caller"] | None = None
     """Who must act while it is suspended: `human` or `caller`."""
     extra: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
@@ -278,7 +278,7 @@ def describe_rehearsal(state: ExecutionState) -> str:
 
 
 def _describe_stored(state: ExecutionState) -> str:
-    """Return a sentence on how to use results of which an answer shows only the beginning; empty if there are none."""
+    """Return a sentence on how to use results that an answer shows only in part; empty if there are none."""
     ids = [step_id for step_id, step in state.steps.items() if is_stand_in(step.result)]
     if not ids:
         return ""
@@ -314,7 +314,7 @@ def _list_completed(state: ExecutionState) -> list[str]:
 
 
 def _is_complete(step: StepState) -> bool:
-    """Return whether all that the step promised was done; an advisory step may complete without it."""
+    """Return whether the step did everything that it promised; an advisory step may complete without that."""
     return step.status == "completed" and step.validation != "failed" and not step.failed_items
 
 
@@ -333,7 +333,7 @@ def ask_for_person(view: Execution, suspension_id: str) -> Execution:
 
 
 def find_awaited_person(view: Execution) -> str | None:
-    """Return the id of the first question to a person if nobody else is awaited, else None."""
+    """Return the id of the first question to a person; None if nobody is awaited, or the caller is."""
     questions = view.suspensions if view.awaiting == "human" else ()
     return next((item.suspension_id for item in questions if item.addressee == "human"), None)
 

@@ -1,4 +1,4 @@
-"""The view of a forecast: whom a plan will ask before it has run, what only the run will know, and its graph."""
+"""The view of a forecast: whom a plan that has not run yet will ask, what only the run will know, and its graph."""
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
@@ -21,7 +21,7 @@ MAX_NAMES = 10
 
 
 class ForecastStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step in the order in which steps may start."""
+    """What a forecast says about one step of the plan."""
 
     id: str
     """As in the plan."""
@@ -172,7 +172,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """The plan as Mermaid text; only in `planwarden check`."""
 
     def describe_step(self, step: ForecastStep) -> Iterator[tuple[str, Tone]]:
-        """Yield what is foreseen of a step, in words with their tone; of a skipped step only why it is skipped."""
+        """Yield what the forecast says of a step, each text with its tone; of a skipped step, only why it is."""
         if step.skipped_because is not None:
             yield step.fate, "warn"
             return

@@ -30,15 +30,15 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     step_count: int
     steps_done: int
     waits_for: str | None
-    """Whom the execution waits for: the first of `human`, `caller` and `clock` that applies; None if for nobody."""
+    """Whom it waits for: the first of `human`, `caller` and `clock` that applies; None if it waits for nobody."""
     suspension_id: str | None
     """The oldest open question to a person."""
     fault: str | None
-    """Why it did not reach its goal."""
+    """Why the execution did not reach its goal."""
     created_at: datetime
     changed_at: datetime
     calls: tuple[ToolCall, ...] = ()
-    """The calls that it makes, if the list shows calls."""
+    """The calls of the execution, if the list shows calls."""
 
     @property
     def is_quoted(self) -> bool:
@@ -47,12 +47,12 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> Words:
-        """The words that a person reads for the state; if it waits, they say for whom."""
+        """The words that name the state to a person; for a waiting execution, they say whom it waits for."""
         words = WORDS["execution"][STATUSES[self.state]]
         return words._replace(word=WAITS.get(self.waits_for or "", words.word)) if self.state == "waiting" else words
 
     def describe_progress(self) -> str:
-        """Return how far it has got, in words; empty while it has no plan."""
+        """Return in words how far the execution has got; an empty text while it has no plan."""
         if not self.step_count:
             return ""
         steps = f"{count_of(self.step_count, 'step')}"
@@ -86,13 +86,13 @@ class SavedPlanLine(msgspec.Struct, frozen=True, kw_only=True):
     """A saved plan, without its steps."""
 
     name: str
-    """What `run_plan` takes."""
+    """The name that `run_plan` takes."""
     title: str | None
-    """For people, or null."""
+    """A title for people, or null."""
     description: str | None
-    """What it does and when to use it, or null."""
+    """What the plan does and when to use it, or null."""
     inputs: dict[str, JsonValue] | None
-    """JSON Schema of what a run is given; null for a plan that takes nothing."""
+    """JSON Schema of a run's inputs; null for a plan without inputs."""
     version: str
     """Digest of its content."""
     source: str
@@ -116,7 +116,7 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
 
     schedule_id: str
     plan: str
-    """Name of the saved plan that it starts."""
+    """Name of the saved plan that the schedule starts."""
     cron: str
     timezone: str
     inputs: dict[str, JsonValue]

@@ -81,7 +81,7 @@ def _find_step_id(event: ev.Event, execution: ExecutionState) -> str | None:
 
 
 def _keys(*names: str, **others: Getter | str | None) -> Mapping[str, Getter | str | None]:
-    """Map the last part of each name, in camelCase, to what `others` has for the name, or else to its getter."""
+    """Return, by the last part of each name in camelCase, what `others` has for the name, or else its getter."""
     return {to_camel(name.rpartition(".")[2]): others.get(name, attrgetter(name)) for name in names}
 
 

@@ -59,7 +59,7 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
     # A suspended step without an open question waits for nothing: the plan has ended, or is about to go on.
     is_left = decided is None or (decided.status == "suspended" and decided.step.step_id not in asking)
     steps = [] if decided is None or is_left else [_describe_step(execution, decided)]
-    # If another step failed, it shows why the plan failed.
+    # The first other step that failed, if any, shows why the plan failed.
     steps += [
         _describe_step(execution, state)
         for state in execution.steps.values()
@@ -140,7 +140,7 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
         parts = filter(None, (words.phrase, shortfall))
         phrase, tone = (", " if state.items is None else "; ").join(parts), words.tone
     number = list(execution.steps).index(state.step.step_id) + 1
-    # A tool or a server may have written the error: quoted, it cannot be taken for words of planwarden.
+    # A tool or a server may have written the error, so it is quoted: nobody takes it for words of planwarden.
     is_failed = phrase == "failed" and state.error_message
     why = f": {format_value(state.error_message, ERROR_CHARS)}" if is_failed else ""
     return f"Step {number} of {len(execution.steps)} {phrase}{why}.", tone

@@ -103,7 +103,7 @@ def build_graph(
 
 
 def list_in_order(plan: Plan) -> list[PlanStep]:
-    """Return the steps in the order of the plan, sorted topologically if a step comes before its dependencies there."""
+    """Return the steps in the plan's order or, if that puts a step before its dependencies, in topological order."""
     steps = {step.step_id: step for step in plan.steps}
     position = {step_id: number for number, step_id in enumerate(steps)}
     if all(position[name] < position[step.step_id] for step in plan.steps for name in step.dependencies):
@@ -172,7 +172,7 @@ def _count_over(state: StepState) -> int:
 
 
 def _find_waits(execution: ExecutionState) -> dict[str, str]:
-    """Return whom each suspended step waits for; a step that waits for several has the person, if there is one."""
+    """Return whom each suspended step waits for; if it waits for several, a person comes first."""
     waits: dict[str, str] = {}
     for suspension in execution.open_suspensions:
         question = suspension.question

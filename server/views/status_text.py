@@ -62,7 +62,7 @@ def describe_state(execution: ExecutionState) -> str:
 
 
 def describe_wait(addressees: Collection[str]) -> str:
-    """Return in words who is waited for: a person before the assistant, and both before the clock."""
+    """Return in words what the execution waits for: a person, if one is needed, else the assistant or the clock."""
     return next((words for addressee, words in WAITS.items() if addressee in addressees), WAITS["clock"])
 
 
@@ -73,7 +73,7 @@ def describe_progress(execution: ExecutionState) -> str:
 
 
 def describe_outage(execution: ExecutionState, outage: ModelOutage) -> str | None:
-    """Return until when the prompt of the outage waits, and why; None if that prompt does not wait now."""
+    """Return until when the prompt of the outage waits, and why; None if the prompt is not waiting."""
     suspension = execution.suspensions.get(outage.suspension_id or "")
     if suspension is None or not suspension.is_open or suspension.question.expires_at is None:
         return None
@@ -91,7 +91,7 @@ def describe_next_attempt(execution: ExecutionState) -> str | None:
 
 
 def describe_lost_patience(execution: ExecutionState) -> str | None:
-    """Return how often the provider was asked until the execution gave up, and the last error; None if it has not."""
+    """If the execution gave up on the provider, return how often it had asked, and the last error; otherwise None."""
     outages = list_outages(execution)
     if execution.exhausted != PATIENCE or not outages:
         return None
@@ -159,11 +159,11 @@ class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     text: str
     execution_id: str = ""
-    """The other execution that it is about; empty if it is about none."""
+    """The other execution that the fact names; empty if it names none."""
 
 
 def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
-    """Yield what applies: the saved plan, the execution that this one goes on from, and that it is a rehearsal."""
+    """Yield the facts that apply: its saved plan, the execution that it continues, and that it is a rehearsal."""
     if execution.saved_plan is not None:
         changed = ", changed since by a model or in a review" if execution.is_revised else ""
         yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")

@@ -41,7 +41,7 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
     """A line beside the steps, from its first row to its last."""
 
     column: int
-    """The place of the line, counted from 0, which is next to the steps."""
+    """The place of the line; 0 is next to the steps."""
     sources: tuple[int, ...]
     """Rows at which a link enters the line."""
     targets: tuple[int, ...]

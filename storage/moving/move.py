@@ -8,8 +8,8 @@ No commit can span two databases, so the target is marked as unfinished until th
     source marked      marked      whole, marked as unfinished
     (end)              marked      is used
 
-During the move nobody else uses either store, and at no time can both be used. After a move that broke off, the same
-command starts again: it removes the marks, empties the target, and copies everything anew.
+During the move no other process uses either store, and at no time can both be used. After a move that broke off,
+the same command starts again: it removes the marks, empties the target, and copies everything anew.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class MoveReport(msgspec.Struct, frozen=True):
 
     source: str
     target: str
-    """URLs without passwords."""
+    """Like `source`, a URL without a password."""
     rows: dict[str, int]
     """The number of rows of each table."""
     audit_head: str
@@ -43,7 +43,7 @@ def move(source: StoreLocation, target: StoreLocation) -> MoveReport:
 
     Raises:
         InvalidArguments: both are the same store.
-        StoreError: there is no source, a store is in use, damaged or not reachable, or the target holds something.
+        StoreError: the source does not exist, a store is in use, damaged or unreachable, or the target is not empty.
         UsageError: what PostgreSQL needs is not installed.
     """
     if not source.is_made:
@@ -92,8 +92,8 @@ def _open_side(location: StoreLocation) -> Generator[StoreSide]:
 
 
 def _prepare(old: StoreSide, new: StoreSide) -> None:
-    """Undo what an interrupted run of this move left. Raises `StoreError` if another move marked a store, or the
-    target holds anything else."""
+    """Undo what an interrupted run of this move left behind. Raises `StoreError` if another move marked a store, or if
+    the target holds anything else."""
     moved, unfinished = old.read_mark(), new.read_mark()
     if moved is not None:
         if not moved.is_source or unfinished is None or unfinished.move_id != moved.move_id:

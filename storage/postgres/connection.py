@@ -44,7 +44,7 @@ SILENT_S = 30.0
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors of a connection that broke or could not be made; whether its last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
-"""Errors after which nothing was done. A second try may succeed, or it sees the rival's row that stopped the first."""
+"""Errors after which nothing was written. A second try may succeed, or it finds the row of the rival that won."""
 MIGRATING = 7_811_887_001
 """The advisory lock of the process that changes the schema."""
 IN_USE = 7_811_887_002
@@ -77,9 +77,9 @@ class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def connect(url: str, *, prepares: bool = False) -> Connection:
-    """Return a connection on which every statement is a transaction of its own, unless one was begun. If the URL names
-    several servers, the connection leads to the one that accepts writes. With `prepares`, the server keeps the plans of
-    frequent statements.
+    """Return a connection on which each statement outside an explicit transaction is a transaction of its own. If the
+    URL names several servers, the connection leads to the one that accepts writes. With `prepares`, the server keeps
+    the query plans of frequent statements.
 
     Raises:
         psycopg.OperationalError: the server cannot be reached or refuses.
@@ -121,7 +121,7 @@ def name_server(url: str) -> str:
 
 
 def store_error(error: Exception, url: str) -> StoreError:
-    """Turn the driver's error into ours: what happened where, and what to do. Ours shows no password and no row."""
+    """Return a `StoreError` that says what happened where, and what to do; it never shows a password or a row."""
     if isinstance(error, psycopg.Error) and error.sqlstate == REFUSED:
         replaced = StoreReplaced(
             f"{name_server(url)} {error.diag.message_primary}, and nothing more is written; end every planwarden "
@@ -187,8 +187,8 @@ def migrate(connection: Connection, url: str) -> None:
     """Bring the schema to the newest version, one process at a time.
 
     Raises:
-        StoreError: the database is too old, read-only, another application's, a newer planwarden's, marked by
-            `planwarden move`, or has an execution that can go on but does not replay. It is left as it was.
+        StoreError: the database is too old or read-only, belongs to another application or a newer planwarden, has the
+            mark of `planwarden move`, or holds an execution that can go on but does not replay. It is left unchanged.
     """
     version = connection.info.server_version // 10_000
     if version < OLDEST:

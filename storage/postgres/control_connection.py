@@ -1,7 +1,7 @@
-"""The control connection, on a thread: signs of life, hints about commits, the database's time, the seal of the audit.
+"""The control connection, on its own thread, shows that owners live, takes hints, reads the time and seals the audit.
 
 It goes directly to the server, never through a pooler, because advisory locks and LISTEN belong to a connection.
-Everything stays correct without it: leases run out by themselves, and a process without hints looks every few seconds.
+Everything stays correct without it: leases expire, and a process that gets no hints looks for commits by itself.
 """
 
 import hashlib
@@ -88,19 +88,19 @@ def send_hint(connection: Connection, sender: str, hints: list[str]) -> None:
 
 
 class Control:
-    """The control connection, from `start` to `stop`; all other public methods may be called from any thread."""
+    """The control connection, from `start` to `stop`; any thread may call the other public methods."""
 
     def __init__(self, url: str, changed: Callable[[Changes], None]) -> None:
-        """Take `changed`, which the thread calls for hints of other processes and when anything may have changed."""
+        """The thread calls `changed` for hints of other processes, and after reconnecting, when hints may be lost."""
         self._url = url
         self.name = token_hex(8)
         """The name under which this process sends its own hints."""
         self._changed = changed
         self._connection: Connection | None = None
         self.reconnected_at = -math.inf
-        """Monotonic seconds when the connection was last lost or opened again."""
+        """When the connection was last lost or opened again, in seconds of the monotonic clock."""
         self._offset_s = time.time() - time.monotonic()
-        """The database's time minus the steady seconds of this machine."""
+        """The database's time minus the monotonic time of this machine, in seconds."""
         self._owners: list[str] = []
         self._recorded: set[str] = set()
         """Owners with a row in the database; all others count as dead, because an ending owner deletes its row."""
@@ -130,7 +130,7 @@ class Control:
         return owner in self._recorded
 
     def announce(self, owner: str) -> None:
-        """Request the lock of `owner` and wait until it has been tried; give up after a while without a connection."""
+        """Ask the thread to lock `owner`, and wait until it has tried once, but no longer than five seconds."""
         with self._condition:
             if owner not in self._owners:
                 self._owners.append(owner)
@@ -162,7 +162,7 @@ class Control:
                     self._changed(Changes(0))
                 connection = self._connection
                 assert connection is not None
-                # Until a hint comes, or it is time to seal.
+                # Pause until a hint comes or it is time to seal.
                 self._pause(max(0.0, seal_at - time.monotonic()), connection.fileno())
                 self._lock_owners(connection)
                 if time.monotonic() >= seal_at:
@@ -175,7 +175,7 @@ class Control:
                 self._lose(error)
             except Exception as error:
                 # Without this thread, others would take this process for dead after the next restart of the database.
-                logger.exception("the control connection to PostgreSQL met a defect")
+                logger.exception("the control connection to PostgreSQL failed unexpectedly")
                 self._lose(error)
 
     def _attend(self, connection: Connection) -> None:
@@ -183,7 +183,7 @@ class Control:
         self._announced = 0
         self._unlocked.clear()
         connection.execute(f"LISTEN {CHANNEL}".encode())
-        # Refuses `planwarden move` while this process uses the store.
+        # With this lock, `planwarden move` refuses the store while this process uses it.
         connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE,))
         self._read_clock(connection)
         self._lock_owners(connection)
@@ -193,14 +193,14 @@ class Control:
         try:
             seal(connection)
         except StoreError as error:
-            # Readers of the audit are told too. Hints and signs of life go on.
+            # Only sealing fails; hints and locks continue. Commands that read the audit report the same error.
             logger.error("%s", error.message)
             return REFUSED_S
         return SEAL_S
 
     def _take_hints(self, connection: Connection) -> None:
-        """Take the hints, also those that arrived while a statement ran. Then pause, so that the next ones are taken
-        together: if many processes commit, waking for each hint would cost a noticeable part of the time."""
+        """Take all hints, including those that arrived while a statement ran. Then pause, so that the next hints are
+        taken together: if many processes commit, waking up for each hint would take a noticeable share of the time."""
         hints = [*connection.notifies(timeout=0)]
         for hint in hints:
             sender, *texts = hint.payload.split("\n")
@@ -222,7 +222,7 @@ class Control:
         self._try_locks(connection)
 
     def _try_locks(self, connection: Connection) -> None:
-        """Try each missing lock without waiting: a check of liveness may hold it briefly, or another store has it."""
+        """Try each missing lock without waiting: a liveness check may hold it briefly, or another store may hold it."""
         for owner in tuple(self._unlocked):
             if connection.execute("SELECT pg_try_advisory_lock($1)", (lock_key(owner),)).fetchone() == (True,):
                 self._unlocked.discard(owner)

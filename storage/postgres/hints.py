@@ -26,7 +26,7 @@ def write_hint(execution_id: str, *, is_unowned: bool) -> str:
 
 
 def read_hints(texts: Sequence[str]) -> Changes:
-    """Return what another process says it committed; the number of the result is 0 and means nothing."""
+    """Return the changes that another process reports in these texts; their number is 0 and means nothing."""
     if EVERYTHING in texts:
         return Changes(0)
     return Changes(
@@ -48,12 +48,12 @@ class Hints:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def add(self, hint: Changes) -> None:
-        """Add a hint, with a new number in place of its own, and wake everybody who waits."""
+        """Add a hint under the next number, whatever number it has, and wake everybody who waits."""
         with self._lock:
             self._number += 1
             self._kept.append(hint)
             for loop, event in self._waiting:
-                # A loop that has ended waits for nothing.
+                # A closed loop raises this error, and no task waits in it any more.
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(event.set)
 
@@ -72,7 +72,7 @@ class Hints:
                 self._waiting.discard(entry)
 
     def read(self, since: int) -> Changes:
-        """Return what came after the hint with the number `since`."""
+        """Return the changes after hint number `since`; without ids if any execution may have changed."""
         if time.monotonic() - self._swept_at >= SWEEP_S:
             self._swept_at = time.monotonic()
             self.add(Changes(0))

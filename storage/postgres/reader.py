@@ -27,7 +27,7 @@ def may_be_stored(value: object) -> bool:
 
 
 class PostgresReader:
-    """Reads by the name of a statement and its parameters. A read is tried again if the database cannot be reached."""
+    """Runs statements that read, by name and parameters. A read is tried again if the database cannot be reached."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -43,7 +43,7 @@ class PostgresReader:
             return []
         return await self.use(lambda connection: run(connection, name, parameters).fetchall())
 
-    # Every read runs on a thread, so a long one needs no other way.
+    # Every read runs on a thread, so a long read needs nothing else.
     fetch_long = fetch
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
@@ -70,7 +70,7 @@ class PostgresReader:
         while True:
             failure = self._failure
             if failure is not None and (monotonic() > deadline or self._is_closed):
-                # Otherwise reads that still wait for a thread would wait for the database one after another.
+                # Without this, each read that still waits for a thread would then wait for the database in turn.
                 raise store_error(failure, self._url) from failure
             try:
                 result = self._try(work)
@@ -93,7 +93,7 @@ class PostgresReader:
         except psycopg.InternalError as error:
             if not connection.closed:
                 raise
-            # A server that shuts down may report it right behind an answer, and libpq reads the two as one.
+            # A server may report its shutdown right after an answer, and libpq reads the two as one.
             raise psycopg.OperationalError(str(error)) from error
         finally:
             # A broken connection is not used again.

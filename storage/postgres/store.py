@@ -167,7 +167,7 @@ class PostgresStore(SqlStore):
         return tuple(Lease(str(row[0]), owner, int(row[1]), silent_s=row[3]) for row in rows)
 
     def _find_times(self) -> tuple[float | None, float | None]:
-        """Return now and steady seconds of the given clock; None for both without one: the database uses its own."""
+        """Return the given clock's time and steady seconds; (None, None) without one: the database uses its own."""
         return (None, None) if self._given_clock is None else (self._given_clock.now(), self._given_clock.steady())
 
     async def changes(self, since: int) -> Changes:
@@ -177,7 +177,7 @@ class PostgresStore(SqlStore):
         await self._hints.wait(since, timeout_s)
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        # Grants change so rarely that this hint may be part of the transaction, which it slows down.
+        # Grants change so rarely that this hint may be part of the transaction, although the hint slows that down.
         transaction.execute("hint", (CHANNEL, f"{self._control.name}\n{EVERYTHING}"))
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:

@@ -1,4 +1,4 @@
-"""The connection that writes, on a thread: requests that arrive during a commit form the group of the next one.
+"""The connection that writes, on its own thread. Requests that arrive during a commit form the next group.
 
 The appends of a group are sent together, and only reading an answer waits for the server (pipeline mode). A broken
 connection is opened again, and the group is sent again: appends have tokens, so one that was committed is
@@ -41,7 +41,7 @@ class PostgresTransaction:
         self.execute("lock", (name,))
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
-        """Add rows that get their places in the chain when they are sealed."""
+        """Add rows to the audit. They get their places in its chain when they are sealed."""
         for entry in entries:
             facts = canonical_json(entry.facts)
             names = entry.kind, entry.execution_id, entry.suspension_id
@@ -62,7 +62,7 @@ PAUSE_S = 0.25
 SHUTDOWN = "57P"
 """The class of the errors with which a server ends a connection; libpq's own errors belong to no class."""
 HINTS_S = 0.02
-"""The most seconds that a hint waits, so that others are sent with it."""
+"""The most seconds that a hint waits, so that other hints are sent with it."""
 
 
 class _Request(Request[Result]):
@@ -107,7 +107,7 @@ class PostgresWriter:
         self._failure: Exception | None = None
         """Why the last group could not reach the database; None if it could."""
         self._hints: list[str] = []
-        """Hints about commits that others were not told about yet."""
+        """Hints about commits that other processes have not been told about yet."""
         self._hinted_at = 0.0
         self._requests: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._closed = False

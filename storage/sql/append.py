@@ -3,7 +3,7 @@
 Both databases run this code; its SQL is in `statements.sql`. Appends of a group share a transaction, and a refused
 append has written nothing. With PostgreSQL, only reading an answer waits for the server. So first all appends send the
 queries that their conditions depend on; then each append's answers are read and checked, and its rows are written.
-Appends that concern the same subject follow one after the other.
+Appends that concern the same subject are handled one after the other.
 
 On PostgreSQL other transactions write at the same time. What the conditions read stays true until the commit: the
 transaction has locked the executions, the grants and the names in `PreparedAppend.locks`. Where it has no lock and a
@@ -42,7 +42,7 @@ from planwarden.storage.sql.rows import checksum_of, read_grant
 Outcome = Lease | None | PlanwardenError
 """The lease that the writer holds after the append, or why it was refused."""
 Times = tuple[float | None, float | None]
-"""Now and steady seconds; None where the database's own are used."""
+"""The time now and the steady clock, in seconds; None where the database's own clock is used."""
 
 
 class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +60,7 @@ class PreparedAppend(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def locks(self) -> list[str]:
-        """The names to lock where there may be no row to lock, so that other appends that want the same thing wait."""
+        """The names to lock for rows that may not exist yet, so that other appends that want the same thing wait."""
         names = [f"holdings {number}" for number in self.holdings.locks] if self.holdings is not None else []
         principal, start = self.append.execution.principal, self.append.start
         if start is not None and start.key is not None:
@@ -246,7 +246,7 @@ def _check_grant(grant_id: str, count: int, rows: Rows, now: float) -> None:
 
 
 def check_version(append: Append, row: _Row | None) -> None:
-    """Raise unless the writer knows the newest event and, if it has or wants a lease, still has it or can get it."""
+    """Raise if the writer does not know the newest event, has lost its lease, or wants a lease that is taken."""
     execution_id, lease = append.execution.execution_id, append.lease
     if row is None:
         if append.expected_version:

@@ -126,7 +126,7 @@ class SqlLookups:
         return _build_page(rows, limit, [(min(len(rows), limit),)])
 
     async def _find_place(self, cursor: str, principal: str | None = None) -> tuple[Any, ...]:
-        """Return number, rank and closing time of the suspension that `cursor` names. Raises `InvalidArguments`."""
+        """Return the number, rank and closing time of the suspension `cursor`. Raises `InvalidArguments`."""
         rows = await self._reads.fetch("place_of_suspension", (cursor, principal))
         if not rows:
             raise _describe_foreign(cursor)
@@ -141,7 +141,7 @@ def _describe_foreign(cursor: str) -> InvalidArguments:
 
 
 def _build_page(rows: Rows, limit: int, totals: Rows) -> SuspensionRowPage:
-    """Return the page; a row beyond `limit` means a further page. `totals` is empty if no row can hold a parameter."""
+    """Return the page; a row beyond `limit` means a further page. `totals` is empty if no row can match a parameter."""
     suspensions = tuple(map(read_suspension, rows[:limit]))
     total = int(totals[0][0]) if totals else 0
     return SuspensionRowPage(suspensions, total, suspensions[-1].suspension_id if len(rows) > limit else None)
@@ -181,6 +181,6 @@ def _read_row(row: tuple[Any, ...]) -> ListedExecution:
     question, waits_for = fields["question"], fields["waits_for"]
     if fields["status"] not in TRANSITIONS or fields["status"] == "new" or waits_for not in _ADDRESSEES:
         raise StoreError(f"the row of execution {fields['execution_id']!r} is damaged; restore a backup")
-    # Of several addressees, a person comes first, then the one whose name sorts first.
+    # If the execution waits for several addressees, name a person first, then the one whose name sorts first.
     fields |= {"is_goal": bool(fields["is_goal"]), "waits_for": waits_for if question is None else "human"}
     return ListedExecution(**fields)

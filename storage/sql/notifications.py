@@ -60,7 +60,7 @@ class NotificationQueue:
                 try:
                     notifications.append(_read(row))
                 except (ValueError, TypeError):
-                    # It can never be sent, and it must not hold up the others.
+                    # A damaged notification can never be sent, and must not hold up the others.
                     transaction.execute("delete_notification", (row[0],))
                     _fail(transaction, [_read_bare(row)], "its row is damaged", now)
             return tuple(sorted(notifications, key=lambda notification: notification.created_at))
@@ -115,7 +115,7 @@ def _fail(transaction: SqlTransaction, notifications: Iterable[Notification], re
 
 
 def _build_failure(notification: Notification, reason: str) -> AuditEntry:
-    """Return the audit row of a notification that will not be delivered. `reason` has no text from outside."""
+    """Return the audit row of a notification that will not be delivered. `reason` must not hold text from outside."""
     return AuditEntry(
         kind="notice_failed",
         execution_id=notification.execution_id,

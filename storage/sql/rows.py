@@ -80,12 +80,12 @@ def read_header(row: tuple[Any, ...]) -> Header:
 
 
 def read_suspension(row: tuple[Any, ...]) -> SuspensionRow:
-    """Return the row of `suspensions`, with columns of its execution."""
+    """Return a suspension from its row, which is joined with columns of its execution."""
     return SuspensionRow(**name_values(SuspensionRow, row))
 
 
 def read_key(row: tuple[Any, ...]) -> HeldKey:
-    """Return the key of a row. Raises `StoreError` when the row is damaged."""
+    """Return the once key in a row. Raises `StoreError` when the row is damaged."""
     fields = name_values(HeldKey, row)
     try:
         return msgspec.convert({**fields, "values": read_object(fields["values"])}, HeldKey)
@@ -107,7 +107,7 @@ def read_grant(row: tuple[Any, ...]) -> Grant:
 
 
 def read_audit_row(row: tuple[Any, ...], noun: str = "row") -> AuditRow:
-    """Return a row as stored. Do not check its hash, which would reveal whether the content was changed.
+    """Return a row as stored. Its hash is not checked, so the content may have been changed.
 
     Raises `StoreError` when the row is damaged; the message calls it `noun`.
     """
@@ -123,7 +123,7 @@ def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, Aud
     """Return the rows that continue the chain after `last`, the row of `last_audit`.
 
     Each entry comes with its time and the digest of the policy under which it was decided, if any. Where the policy
-    changes, a row that names the new one comes first. Rows decided under a policy have the beginning of its digest.
+    changes, a row that names the new one comes first. A row decided under a policy has the beginning of its digest.
     """
     sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: Rows = []

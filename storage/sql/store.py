@@ -41,7 +41,7 @@ class SqlStore(SqlLookups, ABC):
 
     @abstractmethod
     def _find_times(self) -> tuple[float | None, float | None]:
-        """Return now and steady seconds; None for each if the database uses its own."""
+        """Return wall-clock and steady time in seconds; None for both if the database uses its own clock."""
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
         """Tell other processes to read the grants again; do nothing where they notice changes by themselves."""

@@ -59,7 +59,7 @@ def needs_write_lock() -> bool:
 
 
 def prepare(path: Path, *, mounts: Callable[[], str] | None = None) -> None:
-    """Make folder and file with private modes and check that planwarden may use them.
+    """Create the folder and the file with private modes, and check that planwarden may use them.
 
     Raises:
         StoreError: a network file system, somebody else's file, a newer schema, or no permission.
@@ -118,7 +118,7 @@ def leave_log(connection: sqlite3.Connection) -> None:
 
 
 class FileIdentity:
-    """Which file is open, to notice when another one takes its place: a restored backup, or an emptied home.
+    """Remembers which file is open, to notice when a restored backup takes its place, or when the home is emptied.
 
     SQLite goes on with the file that it opened, even if nobody else can open that file now.
     """
@@ -144,10 +144,10 @@ class FileIdentity:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the schema to the newest version in one transaction; do nothing when it is there already.
+    """Bring the schema to the newest version in one transaction; do nothing if it already has that version.
 
     Raises:
-        StoreError: the file belongs to another application or a newer planwarden, `planwarden move` left it, or the
+        StoreError: the file belongs to another application or a newer planwarden, `planwarden move` marked it, or the
             log of an execution that can go on does not replay; the file was left as it was.
     """
     steps = migrations()
@@ -188,7 +188,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: li
 
 
 def store_error(error: Exception, path: Path) -> StoreError:
-    """Return SQLite's error as ours: what happened to which file, and what to do."""
+    """Return SQLite's error as a `StoreError` that says what happened to which file, and what to do."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if isinstance(code, int) else None
     if isinstance(error, UnicodeDecodeError):
@@ -256,7 +256,7 @@ def _statements(script: str) -> list[str]:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse a file by user_version and application_id in its header (https://sqlite.org/fileformat.html, 1.3)."""
+    """Refuse a file whose header shows that it is not usable here (https://sqlite.org/fileformat.html, 1.3)."""
     try:
         if path.exists() and not path.is_file():
             raise StoreError(f"{str(path)!r} is not a regular file, so it cannot be a planwarden database")
@@ -271,11 +271,11 @@ def _check_header(path: Path) -> None:
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise StoreError(f"{str(path)!r} is not a planwarden database, or it is damaged; it was left untouched")
     version, application = int.from_bytes(header[60:64], "big"), int.from_bytes(header[68:72], "big")
-    # A file that a crash left before its first migration has neither application, version nor schema yet.
+    # After a crash before the first migration, a file does not have an application, a version or a schema yet.
     is_blank = application == version == int.from_bytes(header[40:44], "big") == 0
     if application != APPLICATION_ID and not is_blank:
         raise _foreign(path)
-    # A file that a move marked passes: once it is open, `migrate` refuses it with the mark, which explains more.
+    # A file with the mark of a move passes here: `migrate` refuses it later, and can say what the mark says.
     if latest_version() < version != MARKED:
         raise _newer(path, version, latest_version())
 

@@ -12,7 +12,7 @@ MAX_THREAD_WAIT_S = 0.05
 
 
 class Pace:
-    """How long the disk took lately.
+    """How long recent waits for the disk took.
 
     Only waits on the loop are exact: the wait of a thread includes its wait for the interpreter's lock, which the loop
     holds. So the loop tries again after a rest, unless the thread's last wait was longer than `MAX_THREAD_WAIT_S`.

@@ -1,4 +1,4 @@
-"""Reads the file: quick lookups on the caller's own thread, and possibly long reads through aiosqlite.
+"""Reads the file: quick lookups on the caller's own thread, and reads that may take long through aiosqlite.
 
 A lookup in cached pages takes about 20 microseconds; handing it to a thread and back takes ten times as long. A long
 read opens a connection of its own, so that no thread stays behind and no other read waits for it.
@@ -44,7 +44,7 @@ READS_A_TURN = 16
 
 
 class Reader:
-    """Reads by the name of a statement and its parameters. `check` raises when the file must no longer be used."""
+    """Runs statements that read, by name and parameters. `check` raises when the file must no longer be used."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, check: Callable[[], None] = lambda: None) -> None:
         self._connection = connection
@@ -118,7 +118,7 @@ class Reader:
         self._check_open()
         connection = aiosqlite.Connection(lambda: connect(self._path, readonly=True), MAX_AT_ONCE)
         try:
-            # Opening or closing that is cancelled halfway would leave the thread and its connection behind.
+            # If opening or closing were cancelled halfway, the thread and its connection would stay behind.
             with anyio.CancelScope(shield=True):
                 await connection
             try:
@@ -143,7 +143,7 @@ class Reader:
 
 
 class DirectReader:
-    """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
+    """Runs statements that read, by name and parameters. Raises `StoreError` when the medium fails."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection

@@ -27,7 +27,7 @@ from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024
-"""The most characters in the events of an append that the event loop's own thread writes."""
+"""If the events of an append have more characters than this, the event loop's own thread does not write them."""
 TICKER = "ticker-"
 """The prefix of the owner names of processes that start due schedules."""
 
@@ -87,7 +87,7 @@ class SqliteStore(SqlStore):
         database.prepare(path)
         with ExitStack() as opened:
             lock = opened.enter_context(closing(WriteLock(path.with_name(path.name + ".lock"))))
-            # Turning write-ahead logging on ignores the busy time-out, so with every SQLite version openers take turns.
+            # Switching to write-ahead logging ignores the busy time-out, so processes that open the file take turns.
             with lock.held():
                 connection = opened.enter_context(closing(_connect_and_migrate(path)))
             lookups = database.connect(path, readonly=True)
@@ -142,7 +142,7 @@ class SqliteStore(SqlStore):
         copy = database.open_copy(target)
         try:
             await self._reader.copy_into(copy)
-        # Cancellation comes here too: half a copy would be in the way of the next backup.
+        # This also catches a cancellation: half a copy would be in the way of the next backup.
         except BaseException:
             copy.close()
             with anyio.CancelScope(shield=True):

@@ -1,9 +1,9 @@
 """The connection that writes: it commits on the event loop while the disk is quick, otherwise on its own thread.
 
 Whatever is asked for in one turn of the loop is committed together when the turn is over (group commit): one BEGIN
-IMMEDIATE, one COMMIT, one wait for the disk. Handing that to a thread and back costs more than an ordinary commit. So
+IMMEDIATE, one COMMIT, one wait for the disk. A detour through a thread takes longer than an ordinary commit. So
 the loop commits by itself, unless recent commits were slow, somebody else holds the database, or a request is large;
-then a thread waits, never the loop. An operation must check everything before its first write, so that refusing it
+then a thread waits, never the loop. An operation must check everything before its first write, so that a refused one
 leaves nothing behind. Cancelling a caller cancels its wait, never the transaction.
 """
 
@@ -53,7 +53,7 @@ Operation = Callable[[SqliteTransaction], Result]
 
 MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000
-"""Pages of the log, as `_estimate_pages` counts them, after which the thread moves the log into the database."""
+"""Pages of the write-ahead log, by `_estimate_pages`, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
 """Pages of the log after which a commit moves the log itself; committing a large artifact can reach this."""
 
@@ -112,7 +112,7 @@ class Writer:
 
         Raises:
             StoreError: the medium failed or the writer is closed; nothing of the operation is stored.
-            PlanwardenError: whatever the operation itself refused.
+            PlanwardenError: the operation itself raised it, as a refusal.
         """
         if self._closed:
             raise StoreError("the store is closed")
@@ -222,7 +222,7 @@ class Writer:
                 if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection writes the log into the database. If the lock stays taken, the next opener does.
+        # Closing the last connection writes the log into the database. If the lock stays taken, the next opener will.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -230,7 +230,7 @@ class Writer:
         self._connection.close()
 
     def _can_hand_back(self) -> bool:
-        """Return whether the loop can commit what is waiting; while the loop is busy, the thread would be slower."""
+        """Return whether the loop can commit what is waiting: it is faster than the thread while commits are quick."""
         try:
             return self.pace.is_quick and not self._requests[0].loop.is_closed()
         except IndexError:
@@ -244,7 +244,7 @@ class Writer:
         except IndexError:
             pass
         except RuntimeError:
-            # The loop is closed when its program ended without closing the store; what it asked for is still done.
+            # The loop is closed if its program ended without closing the store; the thread still commits its requests.
             self._wakes.put(True)
 
     def _batch(self) -> list[_Request[Any]]:
@@ -365,7 +365,7 @@ class MemoryWriter:
 def _estimate_pages(rows: int) -> int:
     """Estimate how many pages of the log a transaction that changed `rows` rows takes; err on the high side.
 
-    A row alone takes up to three, with its indexes. Rows of a group share pages; indexes over random ids do not.
+    A single row takes up to three with its indexes. Rows of a group share pages; index entries of random ids do not.
     """
     return min(3 * rows, 40 + rows // 2)
 

@@ -142,7 +142,7 @@ class DelegationTool:
         answer = await agent.call(agent.settings.get_tool, {"threadId": child.thread_id}, execution_id)
         view = ChildView.read(answer)
         if view.status is None or view.threadId not in (None, child.thread_id):
-            raise AgentUnreachable(f"agent {child.agent!r} did not say how its thread {child.thread_id!r} is")
+            raise AgentUnreachable(f"agent {child.agent!r} did not describe its thread {child.thread_id!r}")
         return view
 
     async def watch(self, executions: Engine) -> None:
@@ -279,7 +279,7 @@ def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
-    """Fill in a form with a `decision` field: it asks the person behind the caller. Cancel all other questions."""
+    """Fill in a form that has a `decision` field, because it asks a person; cancel all other questions."""
     properties = (elicitation.form or {}).get("properties")
     if not isinstance(properties, dict) or "decision" not in properties:
         return CANCEL

@@ -83,7 +83,7 @@ def bound_body(response: httpx2.Response, max_bytes: int) -> None:
 
 
 def bound_events(response: httpx2.Response) -> None:
-    """Limit the values of each event of an answer. Reading an event with too many raises `SSEError`.
+    """Limit the values of each event of an answer. Reading an event with too many values raises `SSEError`.
 
     Raises:
         StreamError: the answer has an encoding that we do not accept.
@@ -109,7 +109,7 @@ class ServerRequests:
         self._open: set[int | str] = set()
 
     def admits(self, message: JSONRPCMessage) -> bool:
-        """Return False for a request that must be dropped. Expect no answer to a request that the server cancelled."""
+        """Return False for a request that must be dropped. A request that the server cancels needs no answer."""
         if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             request_id = (message.params or {}).get("requestId")
             if isinstance(request_id, int | str):
@@ -122,13 +122,13 @@ class ServerRequests:
         return True
 
     def note_sent(self, message: JSONRPCMessage) -> None:
-        """Count a request that our message answers as open no longer."""
+        """If our message answers a request, stop counting that request as open."""
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._open.discard(message.id)
 
 
 class _Stream:
-    """One of the SDK's streams, which have no public type in common."""
+    """A wrapper around one of the SDK's streams, which have no common public type."""
 
     def __init__(self, inner: Any, requests: ServerRequests) -> None:
         self.inner = inner
@@ -203,7 +203,7 @@ async def connect_streams(
     read_s: float | None,
     is_typed: bool = True,
 ) -> AsyncGenerator[Any]:
-    """Yield the streams to the server's URL. A read may take `read_s` seconds; None means no limit."""
+    """Yield the streams to the server's URL; without `is_typed`, the SDK's own. A read may take `read_s` seconds."""
     assert config.url is not None
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=read_s, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
     async with (

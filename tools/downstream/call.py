@@ -2,13 +2,13 @@
 
 A call that was certainly not sent ends in a plain error. If a call was sent, got no answer and may have changed
 something, its outcome is unknown. The SDK's validation of results is bypassed, because it may list the tools again,
-and runs patterns that can backtrack on the event loop; `agent/common/schema.py` checks `outputSchema` instead.
+and a pattern that backtracks would block the event loop; `agent/common/schema.py` checks `outputSchema` instead.
 
-When the server asks a question, a person gets it as a suspension. The answer goes into the call, which stayed open; or,
-since protocol revision 2026-07-28, the same call is made again with the same key. In that revision
+When the server asks a question, a person gets it as a suspension. In older protocol revisions the call stays open for
+the answer; since revision 2026-07-28, the call is made again with the same key. In that revision
 (https://modelcontextprotocol.io/specification/2026-07-28, multi-round-trip requests) the server does nothing until it
 returns a result; the client sends the call again with the answers and the server's state, which the client cannot read.
-Time limits and cancellation come from the engine's scope; when it ends a call, the SDK tells the server.
+Time limits and cancellation come from the engine's scope; when the scope ends a call, the SDK tells the server.
 """
 
 from collections.abc import Callable
@@ -77,7 +77,7 @@ class CallRound(BaseModel):
         return CallRound(arguments=self.arguments, number=self.number + 1, state=state, questions=questions)
 
     def read_next(self, result: JsonValue) -> "CallRound":
-        """Return the next round, from a result that the SDK has not read. Raises as `next_round`."""
+        """Return the next round, from a result that the SDK has not parsed. Raises what `next_round` raises."""
         try:
             return self.next_round(mcp.types.InputRequiredResult.model_validate(result))
         except ValidationError:
@@ -120,7 +120,7 @@ class DownstreamCall(msgspec.Struct, frozen=True):
         return await self._send(CallRound(arguments=arguments), context)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:
-        """Continue after the decision on the server's question. Return and raise as `__call__`."""
+        """Continue after the decision on the server's question. Return and raise the same as `__call__`."""
         hold_id = payload.get("held") if isinstance(payload, dict) else None
         if not isinstance(hold_id, str):
             return await self._ask_or_send(CallRound.model_validate(payload).add_answer(decision), context)

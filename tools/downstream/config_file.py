@@ -63,8 +63,8 @@ class ServerEntry(BaseModel):
 
 
 class _Unusable(Exception):
-    """A `${...}` reference has no value or is malformed, or what it leads to cannot be used. The message begins with
-    the key and shows no value, which may be a secret."""
+    """A `${...}` reference is malformed or has no value, or its value cannot be used. The message begins with the key
+    and never shows the value, which may be a secret."""
 
 
 def read_servers(
@@ -152,7 +152,7 @@ def _check_kind(entry: ServerEntry, where: str) -> None:
 def _build_config(
     name: str, entry: ServerEntry, folder: Path, environment: Mapping[str, str], settings: ServerSettings
 ) -> ServerConfig:
-    """Return the server with references replaced. If a reference has no value, set `problem` and omit args, env etc."""
+    """Return the server with references replaced. If one cannot be, set `problem` and omit arguments, headers etc."""
     facts = entry.model_dump(include={"command", "args", "cwd", "url"})
     facts |= {"name": name, "env": sorted(entry.env), "headers": sorted(entry.headers)}
     plain = ServerConfig(
@@ -227,5 +227,5 @@ def _find_self_reference(config: ServerConfig) -> str | None:
         return None
     return (
         f"mcpServers.{config.name} is planwarden itself and is left out; "
-        "another one needs a home of its own (PLANWARDEN_HOME in env)"
+        "a second planwarden needs a home of its own (PLANWARDEN_HOME in env)"
     )

@@ -53,7 +53,7 @@ GatedCall = Callable[
 
 @cache
 def _call_result_adapter() -> TypeAdapter[Any]:
-    """Return what validates the answer to a call; built once, because building it costs more than a call."""
+    """Return the validator of answers to calls; it is built once, because building it costs more than a call."""
     return TypeAdapter(mcp.types.CallToolResult | mcp.types.InputRequiredResult)
 
 
@@ -111,7 +111,7 @@ class ServerConnection:
             why = self.config.problem or "it is disabled"
             raise ToolError(f"server {self.config.name!r} is not available: {why}; nothing was sent")
         self.start()
-        # Lets the owner task see a loss before the connection is used.
+        # Let the task that owns the connection notice a loss before the connection is used.
         await anyio.lowlevel.checkpoint()
         with anyio.move_on_after(within_s):
             while not self._is_usable and self.state in ("idle", "starting", "ready"):

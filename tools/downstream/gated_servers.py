@@ -1,4 +1,4 @@
-"""Stores in the home which servers gates have wrapped, so that a call can still be made after its gate has ended.
+"""Stores, in the home, the servers that gates have wrapped, so that a call can still be made after its gate has ended.
 
 Each server has one small file with its command, its folder and the names of its environment variables, whose values are
 not stored. The file of a server behind a URL has the URL; headers and login come from the entry in planwarden.json with
@@ -55,7 +55,7 @@ def choose_name(command: Sequence[str]) -> str:
         words = [each for each in words[1:] if not each.startswith("-") and Path(each).name not in passed_over] or words
     name = re.sub(r"@[^@/]*$", "", words[0]) if not words[0].startswith("@") else words[0].rsplit("@", 1)[0] or words[0]
     slug = build_slug(Path(name).stem or "server")[:MAX_NAME_CHARS]
-    # Under such a name, its tools would be shown as planwarden's own, or as the operator's.
+    # Under a reserved name, the server's tools would be shown as planwarden's own, or as the operator's.
     return f"server-{slug}" if slug.lower() in RESERVED_SOURCES else slug
 
 
@@ -91,7 +91,7 @@ def build_remote_config(name: str, url: str, settings: ServerSettings, others: I
 
 
 def describe_other_server(home: Path, config: ServerConfig) -> str | None:
-    """Return the command or address of another server that the home has under this name. Folders are not compared."""
+    """Return the command or address if the home has another server under this name, else None; folders may differ."""
     record, own = _read_record(_find_file(home / FOLDER, config.slug)), _build_record(config)
     if record is None or (record.command, record.args, record.url) == (own.command, own.args, own.url):
         return None

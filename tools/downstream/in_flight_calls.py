@@ -3,9 +3,9 @@
 A call that waited for its turn may no longer be ours to send. The task that sends a request sets `send_check`; the
 transport calls that check immediately before it writes the request.
 
-Before 2026-07-28 a server asks while a call is open and waits for the answer there, so the call must stay open. It runs
-in a task of its own, and a caller waits until it ends or asks. After a question the caller stops waiting, but the call
-lives on until the answer. If the connection or the process ends before that, only the log still knows the call.
+Before revision 2026-07-28, a server that asks during a call waits for the answer, so the call must stay open. Each call
+runs in its own task, and the caller waits until the call ends or the server asks. After a question the caller stops
+waiting, but the call goes on until the answer. If the connection or process ends first, only the log has the call.
 """
 
 import logging
@@ -47,7 +47,7 @@ class InFlightCall:
 
     execution_id: str
     label: str = ""
-    """The tool's name in the catalogue, if it is there."""
+    """The tool's name in the catalogue; empty if the catalogue does not have the tool."""
     answer_at_once: Callable[[ServerElicitation], Answer | None] = lambda elicitation: None
     """A function that answers a question without a person, or returns None so that a person is asked."""
     elicitation: ServerElicitation | None = None
@@ -79,7 +79,7 @@ class InFlightCall:
             await self._changed.wait()
         except BaseException:
             self.scope.cancel()
-            # Gives the SDK time to tell the server.
+            # Give the SDK time to tell the server.
             with anyio.move_on_after(CANCEL_S, shield=True):
                 await self._ended.wait()
             raise
@@ -96,7 +96,7 @@ class InFlightCall:
         self._answered.set()
 
     async def ask(self, elicitation: ServerElicitation) -> Answer:
-        """Return the answer to a question of the server. Asks one question at a time."""
+        """Return the answer to a question of the server. A second question waits for the first."""
         async with self._ask_lock:
             ready = self.answer_at_once(elicitation)
             if ready is not None or self._ended.is_set():
@@ -139,7 +139,7 @@ class InFlightCalls:
         return self._held.pop(name, None)
 
     def cancel_held(self, execution_id: str) -> None:
-        """End those of an execution's calls that wait for an answer."""
+        """Cancel the calls of an execution that wait for an answer."""
         for name in [name for name, call in self._held.items() if call.execution_id == execution_id]:
             self._held.pop(name).scope.cancel()
 

@@ -1,7 +1,7 @@
 """Reads and caches the tools that servers list, so that a process knows the tools before it starts a server.
 
 Each server has one file in the home, which counts as outside input: limited in size, checked, and ignored if invalid.
-A wrong or old listing causes one needless question at most, because a call compares its definition with the server's.
+A wrong or old listing causes one needless question at most: each call compares the definition with the server's own.
 """
 
 import logging

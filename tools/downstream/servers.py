@@ -1,8 +1,8 @@
 """All downstream MCP servers of one process: their tools in the catalogue, their health, their start and their end.
 
 Before a server runs, its tools are known from its last listing. It starts when one of its tools is called, when a plan
-needs a tool that it did not list, or, if it was never listed, with the first search. Its new listing replaces the
-old one. While a server is down, only its own tools are unavailable, with the reason.
+needs a tool that it did not list, or, if it has never listed its tools, at the first search. The new listing replaces
+the old one. While a server is down, only its own tools are unavailable, with the reason.
 """
 
 import logging
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 LISTING_WAIT_S = 30.0
 """How long a plan or a search waits for servers to list their tools."""
 REASON_S = 5.0
-"""Added to the time that a start may take, so that a failed start can report its own reason."""
+"""Seconds added to the time that a start may take, so that a failed start can still report its own reason."""
 
 
 Health = Literal["ready", "starting", "idle", "down", "disabled"]
@@ -61,7 +61,7 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why the server is down, or what was left out of its listing."""
     log: str | None
-    """The file with what the server wrote to its standard error."""
+    """The file that holds the server's standard error."""
 
 
 class Agents(Protocol):
@@ -72,14 +72,14 @@ class Agents(Protocol):
         ...
 
     async def watch(self, executions: "Engine") -> None:
-        """Close open suspensions that their agents have settled. Run until cancelled."""
+        """Close each open suspension that an agent has settled elsewhere. Run until cancelled."""
         ...
 
 
 class DownstreamServers:
     """The servers, and their tools in a registry. The tools are there at once; calling them needs `async with`.
 
-    The object can be entered again after it was left; its servers can then start again.
+    After it was left, the object can be entered again, and its servers can start again.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class DownstreamServers:
         apply_settings: Callable[[ToolDefinition], ToolDefinition] = lambda definition: definition,
         program: Callable[[], tuple[str, ...]] = lambda: ("planwarden",),
     ) -> None:
-        """`home` keeps listings and logs; `apply_settings` adds the operator's settings to a definition.
-        `program` returns the start of a command line that works on this home.
+        """`home` is the folder for listings and logs; `apply_settings` adds the operator's settings to a definition.
+        `program` returns the first words of a command line that works on this home.
         """
         self.configs = tuple(configs)
         self._registry = registry
@@ -144,7 +144,7 @@ class DownstreamServers:
 
     @property
     def is_open(self) -> bool:
-        """True between entering and leaving."""
+        """True inside `async with`."""
         return self._tasks is not None
 
     def find_config(self, name: str) -> ServerConfig:
@@ -160,7 +160,7 @@ class DownstreamServers:
         return self._connections[server]
 
     async def take_listing(self, config: ServerConfig) -> None:
-        """Load the listing that another process saved for a server, which may be unknown in this process."""
+        """Load the listing that another process saved for a server. This process may not know the server yet."""
         connection = self._connections.get(config.name)
         if connection is not None and connection.config.fingerprint != config.fingerprint:
             # The name belongs to another server in this process.
@@ -175,7 +175,7 @@ class DownstreamServers:
             self._register_tools(config, *await anyio.to_thread.run_sync(self._build_tools, config, listing))
 
     def handle_commit(self, commit: Commit | None) -> None:
-        """When an execution has finished, end its calls that still wait for an answer, and the work of its agents."""
+        """When an execution has finished, cancel its calls that still wait for an answer, and stop its agents."""
         if commit is not None and commit.execution.is_finished:
             for connection in self._connections.values():
                 connection.calls.cancel_held(commit.execution.execution_id)
@@ -183,7 +183,7 @@ class DownstreamServers:
                 self._tasks.start_soon(self.agents.cancel, commit.execution)
 
     def list_arguments(self, server: str, remote_name: str) -> frozenset[str]:
-        """Return the names of the arguments of a server's tool; none when it is not listed."""
+        """Return the argument names of a server's tool; an empty set when the server does not list the tool."""
         definition = self._registry.get(f"{self._connections[server].config.slug}_{remote_name}")
         properties = definition.input_schema.get("properties") if definition is not None else None
         is_own = definition is not None and definition.source == server
@@ -194,7 +194,7 @@ class DownstreamServers:
         return self._server_of(name) is not None
 
     def unavailable_reason(self, name: str) -> str | None:
-        """Return why the tool of that name, known or not, cannot be called now; None when no server is the reason."""
+        """Return why a server makes the named tool unavailable now; None if no server does. The tool may be unknown."""
         server = self._server_of(name)
         definition = self._registry.get(name)
         if server is None or (definition is not None and (definition.source != server or not definition.unavailable)):
@@ -226,11 +226,11 @@ class DownstreamServers:
         await self._wait_for_listings(name for name in self._connections if name in servers)
 
     async def wait_until_all_listed(self) -> None:
-        """Wait until every server was listed at least once, for `LISTING_WAIT_S` at most."""
+        """Wait until every server has listed its tools at least once, for `LISTING_WAIT_S` at most."""
         await self._wait_for_listings(self.never_listed_servers)
 
     async def start_all(self) -> None:
-        """Start every server and wait until each runs or is down, within the time that its start may take."""
+        """Start every server, and wait until each runs or is down, at most as long as its start may take."""
 
         async def start(connection: ServerConnection) -> None:
             try:
@@ -264,7 +264,7 @@ class DownstreamServers:
 
     @property
     def never_listed_servers(self) -> tuple[str, ...]:
-        """Names of the servers that could run and were never listed."""
+        """Names of the servers that can start and have never listed their tools."""
         return tuple(config.name for config in self.configs if config.can_start and config.name not in self._listed)
 
     def login_location(self, config: ServerConfig) -> LoginLocation | None:
@@ -278,7 +278,7 @@ class DownstreamServers:
 
     def _find_secrets(self) -> SecretStore:
         if self.secrets is None:
-            raise ToolError("no logins are open in this process")
+            raise ToolError("the store of logins is not open in this process")
         return self.secrets
 
     async def _handle_listing(self, connection: ServerConnection, tools: list[JsonValue], note: str | None) -> None:
@@ -314,7 +314,7 @@ class DownstreamServers:
                 await self._state_changed.wait()
 
     def _build_tools(self, config: ServerConfig, listing: list[JsonValue]) -> tuple[list[DownstreamTool], list[str]]:
-        """Return the listing's tools with the operator's settings, and what cannot be used. Runs on a thread."""
+        """Return the listing's tools with the operator's settings, and notes on unusable ones. Runs on a thread."""
         slugs = tuple(other.slug for other in self.configs)
         tools, notes = build_tools(config, listing, other_tools=self._other_tools, slugs=slugs)
         return [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in tools], notes
@@ -326,7 +326,7 @@ class DownstreamServers:
         for tool in listed:
             definition = tool.definition
             other = self._registry.get(definition.name)
-            # Names collide only if a server means them to. The first tool keeps the name.
+            # Names collide only if a server intends it. The first tool keeps the name.
             if definition.name in tools or (other is not None and other.source != config.name):
                 notes.append(f"tool {definition.name!r} was left out: the name is taken")
                 continue

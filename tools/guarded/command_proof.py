@@ -1,6 +1,6 @@
 """Decides whether the success of a command line proves that one command in it ran in a folder and succeeded.
 
-A host reports one exit code for a whole line. It proves a command only if the line cannot end with 0 when the command
+A host reports one exit code for a whole line. A 0 proves a command only if the line cannot end with 0 when the command
 did not. That usually excludes commands behind `||`, before `;`, before a pipe and in the background. A line that the
 grammar of `shell` cannot read proves nothing. What a program does is not checked: a Makefile's `test` may be empty.
 """
@@ -35,7 +35,7 @@ _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
 _TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
 _SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
 _FROM_PATH = r"(?:/(?:usr/(?:local/)?)?bin/)?[\w.-]+"
-"""A shell or wrapper that no model wrote."""
+"""Matches a shell or wrapper by its bare name or in a system folder, where no model wrote it."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
 _BLIND = frozenset(
@@ -65,22 +65,22 @@ _IDLE = frozenset(
 )
 """Programs that test nothing and end with 0."""
 _OTHER = Program("color no-color quiet silent verbose")
-"""The options of programs that nobody knows."""
+"""The options assumed for a program that `programs` does not describe."""
 
 
 class _Reading(msgspec.Struct):
-    """A command, and each command behind a program that exits with its exit code."""
+    """A command, and the commands that it runs through programs that pass on the exit code of what they run."""
 
     stages: list[Sequence[str]]
-    """The words of each, from the outermost, and of the innermost without its options."""
+    """The words of each command, the outermost first; the last entry is the innermost without its options."""
     folders: list[str] = []
     """The folders that these programs enter."""
     places: list[str] = []
-    """Other paths that they use."""
+    """Other paths that these programs use."""
     unknown: list[str] = []
-    """Words by which the innermost may do something else than it is asked to."""
+    """Words that may make the innermost command do something other than what it was asked to do."""
     program: Program | None = None
-    """What is known about the innermost."""
+    """What is known about the program of the innermost command."""
 
 
 def explain_unproven(line: str, folder: str, root: str, fits: Callable[[str], bool]) -> str | None:
@@ -139,7 +139,7 @@ def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits
     if words is None:
         return NOT_THERE
     for word in reading.unknown:
-        # A word counts if it is wanted, so that no other word may be in its place.
+        # An unknown word is harmless only if `fits` demands it, that is, accepts no other word in its place.
         other = re.sub(r"[A-Za-z]", "x", word)
         if fits(shlex.join([each if each != word else other for each in words])):
             return f"its options may keep it from running, or from failing: `{word[:60]}`"
@@ -147,7 +147,7 @@ def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits
 
 
 def _read(words: Sequence[str]) -> _Reading:
-    """Read the command and what it runs; where that may be something else, the command itself is the innermost."""
+    """Read the command and the commands behind it; one that may run something else than it names is the innermost."""
     reading = _Reading([words])
     for _ in range(MAX_DEPTH):
         program = find_program(words[0])
@@ -208,7 +208,7 @@ def _read_innermost(reading: _Reading, words: Sequence[str], depth: int) -> list
 
 
 def _is_harmless_setting(word: str) -> bool:
-    """Return whether a word given to make certainly gives no variable a value with which nothing may be tested."""
+    """Return whether a word given to make certainly sets no variable to a value that may leave nothing tested."""
     name, equals, value = word.partition("=")
     if not equals:
         return True
@@ -237,13 +237,13 @@ def _is_in(root: str, folders: frozenset[str], places: Sequence[str]) -> bool:
 
 
 def _strip(command: ShellCommand) -> Sequence[str]:
-    """Return the words without `!`, which `_explain` writes as `not`, and without the programs that run it."""
+    """Return the words without `!`, which `_simplify` writes as `not`, and without programs that run the command."""
     words = command.words[1:] if command.words[0] == "not" and len(command.words) > 1 else command.words
     return _read(words).stages[-2]
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the line that a group or a shell runs, after a `set` of the shell's options; None for other words."""
+    """Return the line that a group or shell runs, below a `set` with the shell's options; None for other words."""
     if words[0] in _GROUPS:
         return words[1]
     is_shell = re.fullmatch(_FROM_PATH, words[0]) and words[0].rpartition("/")[2] in _SHELLS

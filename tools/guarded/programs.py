@@ -13,7 +13,7 @@ import msgspec
 
 Kind = Literal["flag", "value", "count", "folder", "place", "line", "setting", "unknown"]
 _KINDS: Mapping[str, Kind] = {"": "flag", "=": "value", "#": "count", ">": "folder", "/": "place", "!": "line"}
-"""What is behind the name of an option in the table. An option has no value, or a value: any or one of a pattern, a
+"""The sign after an option's name in the table says what value it takes: none, a text (a pattern of it may follow), a
 number if a number follows, the folder in which the program works, another path that it uses, or a command line."""
 
 
@@ -25,12 +25,12 @@ class Program(msgspec.Struct, frozen=True):
     operands: int = 0
     """The number of words between the options and the command."""
     then: Literal["command", "line", "first", "script", "guess", "git", "module", "nothing"] = "nothing"
-    """What follows: a command, a command line in several words or in one, a shell's script, a command somewhere behind
-    `behind`, a command of git, a module of Python, or no command."""
+    """What follows: a command, a command line in several words or in one, a shell's script, a command that comes after
+    a word that `behind` matches, a command of git, a module of Python, or no command."""
     is_closed: bool = True
     """False if the program may run something that its words do not show."""
     behind: str = ""
-    """A pattern of the word that comes before the command; what it captures is the command's first word."""
+    """A pattern of the word before the command; if the pattern captures text, that is the command's first word."""
     exits: bool = False
     """Whether the program ends with the exit code of the command that it runs."""
     only: str = ".*"
@@ -65,7 +65,7 @@ _PLAIN = r"[\w.@<>=~!,-]+"
 _ENV_FILE = r"(?:[\w-]+/)*[\w-]*\.env(?:\.\w+)?"
 _NO_COMMAND = r"(?!(?:bench|init|list|related)\Z).*"
 _LOGGING = r"(?:log|junit|verbosity|console|cache)_\w+\s*=.*"
-"""Settings of pytest that keep no test from running."""
+"""Settings of pytest that do not prevent any test from running."""
 _UNTESTED = r"(?i:(?:.*:)?(?:\w*lint\w*|spotless\w*|checkstyle\w*|detekt\w*|pmd\w*|spotbugs\w*|javadoc|dokka\w*))"
 """Tasks of Gradle that test nothing."""
 _TABLE: Mapping[str, Program] = {
@@ -158,7 +158,7 @@ _TABLE: Mapping[str, Program] = {
     "setarch chroot strace": Program(then="guess"),
     "python pypy": Program("-BEIPSbdqsuv -WX= check-hash-based-pycs= -cm!", then="module"),
     "coverage": Program("-ap append branch parallel-mode source= -m!", then="module", behind="run"),
-    # The options of the programs below keep them neither from what they are asked to do, nor from failing.
+    # Only harmless options are listed below: with them, a program still does its work, and still fails if that fails.
     "pytest py.test": Program(
         "-lqsvx cache-clear disable-warnings exitfirst failed-first ff full-trace last-failed lf new-first nf "
         "no-header no-summary quiet showlocals strict-config strict-markers verbose -kmnr= -W=error.* "
@@ -223,7 +223,7 @@ PROGRAMS = {name: program for names, program in _TABLE.items() for name in names
 
 
 def read_options(program: Program, words: Sequence[str], most: int) -> tuple[list[Option], list[str], Sequence[str]]:
-    """Return the options, the operands between them (at most as many as given), and the words that follow."""
+    """Return the options, the operands between them (at most `most`), and the words that follow."""
     kinds = _list_kinds(program)
     options, operands, index = list[Option](), list[str](), 0
     while index < len(words):
@@ -275,6 +275,6 @@ def _split_word(word: str, kinds: Mapping[str, tuple[Kind, str]], *, is_long: bo
 
 
 def find_program(word: str) -> Program | None:
-    """Return what the table says about a program, whatever its folder and version."""
+    """Return what the table says about a program, whatever its folder and version; None if it is not listed."""
     name = word.rpartition("/")[2]
     return PROGRAMS.get(name) or PROGRAMS.get(name.rstrip("0123456789.-"))

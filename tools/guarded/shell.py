@@ -4,7 +4,7 @@ A rule names one command, such as `npm test`, but `npm test; rm -rf ~` is two. S
 they let each of its commands pass, and only if this grammar reads the whole line. The grammar lists what may occur, and
 reads it as every POSIX shell does. It does not accept what a shell processes before it runs a command (variables,
 substitutions, patterns, braces, `~`, groups, redirections to files), blanks other than space and tab, words of the
-shell's own language, and control characters.
+shell's own language, or control characters.
 """
 
 import re
@@ -53,11 +53,11 @@ class ShellCommand(msgspec.Struct, frozen=True):
     """One simple command of a line."""
 
     text: str
-    """The command as it is written, without harmless redirections behind it."""
+    """The command as it is written, without harmless redirections after it."""
     words: tuple[str, ...]
     """Its words, as the shell passes them to the program."""
     end: str = ""
-    """The operator behind it: `&&`, `||`, `|`, `;`, `&`, a new line, or nothing."""
+    """The operator after it: `&&`, `||`, `|`, `;`, `&`, a new line, or nothing."""
 
 
 def read_commands(line: str, *, has_groups: bool = False) -> tuple[ShellCommand, ...] | None:
@@ -97,10 +97,10 @@ def _list_plain_words(text: str) -> Iterator[str]:
 
 
 def list_words(line: str) -> Iterator[list[str]]:
-    """Yield the words of each part of any line, as far as they can be recognized, without quotes and backslashes.
+    """Yield the words of each part of any line, without quotes and backslashes, as far as they can be recognized.
 
-    This includes substitutions and groups, and yields too many words rather than too few. So the words may serve to
-    refuse something, but never to let something pass.
+    Substitutions and groups are parts too, and in doubt there are too many words rather than too few. So the words may
+    be a reason to refuse a line, but never a reason to let a line pass.
     """
     words: list[str] = []
     word: str | None = None

@@ -1,8 +1,8 @@
 """Finds the commands behind wrappers: programs that run another command, such as `env`, `sudo -u ann` and `bash -c`.
 
 A rule that denies `git push` also denies `env git push`. A command behind a wrapper can only make planwarden deny a
-call or ask a person; it never lets a call pass. Known wrappers are read with their options. If it cannot be known what
-a wrapper runs, `is_whole` is False. Scripts, and languages other than those of shells, are not read.
+call or ask a person; it never lets a call pass. Known wrappers are read with their options. `is_whole` is
+False if the line does not show what a wrapper runs. Scripts, and languages other than those of shells, are not read.
 """
 
 import re
@@ -23,9 +23,9 @@ MAX_READ_CHARS = 16 * MAX_CHARS
 _NO_COMMAND = frozenset(
     ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
 )
-"""Options of these programs, and of what they run, whose value is not a command."""
+"""Options of wrappers, and of the programs that they run, whose value is not a command."""
 _HARMLESS = "=(?:true|false|cat|:)?"
-"""The end of a setting by which nothing runs that does anything."""
+"""The end of a setting whose command, if any, does nothing."""
 _SETTING_THAT_RUNS = re.compile(
     r"(?is)--config-env.*|--tem\w*(?:=.*)?|(?:-c|--conf\w*=)?(?:(?:include|includeif)\..*|core\.hookspath(?:=.*)?"
     rf"|(?![^=]*{_HARMLESS}\Z)(?:(?:alias|pager|filter)\..*|submodule\..*\.update(?:=\s*!.*)?|remote\..*\.(?:upload|receive)pack(?:=.*)?"
@@ -143,7 +143,7 @@ class InnerCommands:
         self._is_sure = is_sure
 
     def _read_git(self, words: Sequence[str], depth: int) -> None:
-        """Read the command that a command of git runs."""
+        """Read the command that a subcommand of git runs."""
         command = "".join(words[:1])
         if command in ("bisect", "submodule"):
             behind = dropwhile(lambda word: word not in ("run", "foreach"), words)
@@ -181,7 +181,7 @@ class InnerCommands:
 
     def _pass_options(self, program: Program, words: Sequence[str], depth: int) -> Sequence[str]:
         """Return the words behind the program's options, and read the command lines that are values of options."""
-        # A wrapper that takes a line in an option also takes it behind its operands.
+        # A wrapper that takes a line in an option also takes that option behind its operands.
         options, operands, rest = read_options(program, words, program.operands if "!" in program.options else 0)
         for option in options:
             if option.kind == "line":
@@ -197,7 +197,7 @@ class InnerCommands:
 
 
 def _sets(words: Sequence[str]) -> bool:
-    """Return whether a command of git may change a setting, or is given one."""
+    """Return whether a command of git may change a setting, or takes one as an option."""
     words = (*words[:1], *(word for word in words[1:] if word not in _SCOPES))
     is_read = len(words) == 2 or _READS_SETTING.fullmatch("".join(words[1:2])) is not None
     return words[:1] in (("clone",), ("init",)) or (words[:1] == ("config",) and not is_read)

@@ -4,7 +4,7 @@
 optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
 The result comes from a stranger. A thread that exceeds its time goes on until it has read the page, which takes about a
-minute at most, because the page is small. At most `EXTRACTIONS_AT_ONCE` threads run; further calls wait for their end.
+minute at most, because the page is small. At most `EXTRACTIONS_AT_ONCE` threads run; further calls wait until one ends.
 """
 
 import asyncio
@@ -196,6 +196,6 @@ def _find_codec(charset: str | None) -> str:
         codec = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):
         return "utf-8"
-    # As every browser does: https://encoding.spec.whatwg.org/#names-and-labels
+    # Browsers read these two as cp1252 too: https://encoding.spec.whatwg.org/#names-and-labels
     codec = "cp1252" if codec in ("ascii", "iso8859-1") else codec
     return codec if codec in _CHARSETS else "utf-8"

@@ -1,7 +1,7 @@
 """The `webSearch` tool: titles, addresses and snippets from a search service that the operator configured.
 
-The tool turns three wire formats into one. The operator chooses the service, so it may have a private address: its
-host and port, and no others, are allowed at any address. Redirects are not followed, because the request carries a key.
+The tool turns three wire formats into one. The operator chooses the service, so it may have a private address; this
+exception holds only for its host and port. Redirects are not followed, because the request carries a key.
 The key appears in no error, `repr` or result. What a service returns comes from strangers; the tool visits none of the
 addresses in it.
 
@@ -111,7 +111,7 @@ class SearchHit(BaseModel):
 
 
 class _Hits(BaseModel):
-    """The answer of SearXNG and Tavily, and the part under `web` of Brave's."""
+    """The answer of SearXNG or Tavily, or the `web` part of Brave's answer."""
 
     model_config = ConfigDict(defer_build=True)
     results: list[SearchHit]
@@ -178,7 +178,7 @@ def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
         if endpoint is None:
             raise ToolError(_NOT_CONFIGURED)
-        # On one line and without control characters, which no service searches for and some refuse.
+        # Some services refuse line ends and control characters, and none searches for them.
         query = _one_line(str(arguments["query"]), MAX_QUERY_CHARS)
         if not query:
             raise ToolError("webSearch needs a 'query' with visible characters")

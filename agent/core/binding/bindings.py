@@ -45,7 +45,7 @@ class Reference(NamedTuple):
     parse: str = ""
     """`json` if the result is text with JSON in it."""
     call: int | None = None
-    """Number, from 0, of the earlier call of a loop's item whose result is taken instead of the item; else None."""
+    """The number, from 0, of an earlier call for the same item whose result is taken; None to take the item itself."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the binding as a plan writes it."""

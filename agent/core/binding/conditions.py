@@ -1,8 +1,8 @@
 """Conditions: which schemas `when` takes, and why a value does not match one.
 
-Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must be there. JSON
+Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must exist. JSON
 Schema would accept a value that breaks this; a condition cannot judge it, so the value does not match, even in `not`.
-A stricter schema says that in JSON Schema, so that the library judges a list of any length in little time.
+`_build_strict_schema` writes these rules as JSON Schema, so that the library judges even long lists quickly.
 """
 
 import json
@@ -133,7 +133,7 @@ def _list_schemas(node: JsonSchema) -> Iterator[tuple[str, JsonValue]]:
 
 
 def _build_strict_schema(node: JsonSchema, *, excludes: bool = False) -> dict[str, JsonValue]:
-    """Return a JSON Schema that exactly the values fit which match; with `excludes`, which certainly do not match."""
+    """Return a JSON Schema for exactly the values that match or, with `excludes`, for those that certainly do not."""
     combined, other = ("anyOf", "allOf") if excludes else ("allOf", "anyOf")
     parts: list[JsonValue] = []
     for keyword, part in node.items():
@@ -203,10 +203,10 @@ class Matcher:
         return f"the value is {_tell(value)}, which does not fit {_quote(self._matches)}"
 
     def _judge(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
-        """Return a verdict for the sake of its reason: after `MAX_LOOKS` it means nothing."""
+        """Return a verdict whose reason tells a person what is wrong; after `MAX_LOOKS` looks it means nothing."""
         self._looks += 1
         if self._looks > MAX_LOOKS:
-            # Another look is cheap, but the answer would mean nothing.
+            # Return at once: after this many looks, the caller does not use the verdict.
             return None, ""
         verdicts = [self._judge_leaves(node, value, path)]
         for keyword in _WITH_SCHEMAS:

@@ -1,6 +1,6 @@
-"""What `decide` wants done, as values.
+"""The actions that `decide` returns.
 
-An event is a fact that follows from the log, such as the start or the end of a step, and is recorded. `BeginStep`
+An event, such as the start or the end of a step, follows from the log and only has to be recorded. `BeginStep`
 judges the conditions of a step and looks up the items of its loop. `DispatchCall` passes one call to the dispatcher.
 `AskModel` sends a prompt to the model. `WaitForModel` waits before a prompt is sent again. `RevisePlan` checks the
 model's patch of the plan. `AskReview` asks a person to approve the plan.
@@ -30,11 +30,11 @@ class WaitForModel(msgspec.Struct, frozen=True, gc=False):
     """Wait before the prompt is sent again, because its provider failed or was out of reach."""
 
     step_id: str | None
-    """None for a plan or synthesis prompt."""
+    """The step whose prompt is sent again; None for a plan or synthesis prompt."""
     attempt: int
     """The number of the attempt after the wait; 2 after the first failure."""
     until: float
-    """Unix seconds."""
+    """When the wait ends, in Unix seconds."""
 
 
 class AskReview(msgspec.Struct, frozen=True, gc=False):

@@ -76,7 +76,7 @@ def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
 
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
-    """Return what still follows from the log; start nothing, and end the execution once no call or question is open."""
+    """Return the actions that start nothing new; without any, end the execution unless a call or question is open."""
     free = tuple(action for action in actions if not isinstance(action, Order | ev.StepStarted))
     if free or _has_running_call(execution):
         return free
@@ -130,7 +130,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     has_conditions = bool(state.step.when)
     for dependency in lacking:
-        # Before the step is skipped for a result that a rehearsal does not know, its own conditions are judged.
+        # If only a real run has the result that is lacking, judge the step's own conditions before skipping the step.
         is_judged_first = has_conditions and is_unknown_in_rehearsal(execution, dependency)
         if dependency.status in STEP_TERMINAL and not is_judged_first:
             return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)
@@ -152,7 +152,7 @@ def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> 
 
 
 def find_cause_of_skip(execution: ExecutionState, state: StepState) -> str | None:
-    """Return the first step that is over and keeps this one from starting, or None."""
+    """Return the first dependency that has ended and keeps this step from starting, or None."""
     dependencies = (name for name in state.needs if execution.steps[name].status in STEP_TERMINAL)
     return next((name for name in dependencies if not _can_go_on_after(execution, state, name)), None)
 
@@ -195,7 +195,7 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
 
 
 def _end_after_failed_call(state: StepState, call: Call) -> Action:
-    """End the step after a failed call of the plan, because no model can try another way."""
+    """End the step after a call that the plan prescribes has failed, because no model can try another way."""
     if state.step.tool_validation_mode == "advisory":
         if any(other.status == "rehearsed" for other in state.calls):
             return ev.StepRehearsed(step_id=state.step.step_id)
@@ -214,7 +214,7 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
-    """Complete the step if the log proves it without further calls; otherwise ask the model, within the limits."""
+    """Complete the step if the log proves that no call is missing; otherwise ask the model, within the limits."""
     step, missing = state.step, find_missing_tools(state)
     last = state.turns[-1] if state.turns else None
     may_reply = state.iterations < execution.options.max_iterations
@@ -236,7 +236,7 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
 def _prompt(
     execution: ExecutionState, purpose: ev.Purpose, outage: ModelOutage | None, step_id: str | None = None
 ) -> Action | None:
-    """Ask the model, or wait if its provider has just failed; None during the wait and once patience is used up."""
+    """Ask the model, or wait if its provider has failed. Return None during that wait, and once patience is used up."""
     if outage is None:
         return AskModel(purpose, step_id)
     if outage.suspension_id is not None:
@@ -282,7 +282,7 @@ def _has_running_call(execution: ExecutionState) -> bool:
 
 def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
     if execution.options.rehearse:
-        # No model writes about what did not happen.
+        # Nothing happened, so no model writes a final text about it.
         return (ev.ExecutionRehearsed(),)
     synthesis = _synthesize(execution) if may_ask else None
     if synthesis is not None:

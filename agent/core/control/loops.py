@@ -27,7 +27,7 @@ def decide_items(execution: ExecutionState, state: StepState) -> list[Action]:
 
 
 def decide_call(execution: ExecutionState, call: Call) -> Action | None:
-    """Dispatch the call, fail or reject its step if the answer was no, or return None to wait."""
+    """Return the action that dispatches the call, or the event that ends its step after a no; None to wait."""
     if call.status == "running":
         return None
     if call.status in ("decided", "outcome_unknown") and call.suspension_id is not None:
@@ -62,7 +62,7 @@ def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
 
 
 def _list_current(state: StepState) -> list[Call]:
-    """Return the next call in this wave of each item that has begun, and of as many further items as may begin."""
+    """Return one call of each item that has begun, and of as many others as may begin: its next call in this wave."""
     loop, items = state.step.loop, state.items
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
@@ -81,7 +81,7 @@ def _list_current(state: StepState) -> list[Call]:
 
 
 def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev.StepRejected]:
-    """Yield a rejection of the step for each question about many of its calls to which the answer was no."""
+    """Yield a rejection of the step for each question about many of its calls that was answered with no."""
     for suspension in execution.find_suspensions("batch"):
         decision = suspension.decision
         if suspension.question.step_id == state.step.step_id and decision and not decision.approved:

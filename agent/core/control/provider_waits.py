@@ -25,7 +25,7 @@ def bound_asked_s(asked_s: float | None) -> float | None:
 def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
     """Return the seconds from the last failure to the next attempt; None when the patience is used up.
 
-    The wait is at least as long as the provider asked for, but ends with the patience, for one last attempt.
+    The wait is never shorter than the provider asked for, unless the patience ends first; then comes one last attempt.
     """
     left_s = outage.since + patience_s - outage.failed_at
     if left_s <= 0:
@@ -35,7 +35,7 @@ def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:
 
 
 def list_outages(execution: ExecutionState) -> list[ModelOutage]:
-    """Return the outages that have not ended: that of the execution's own prompt, then those of prompts of steps."""
+    """Return the outages that have not ended: first that of the execution's own prompt, then those of its steps."""
     own = [] if execution.outage is None else [execution.outage]
     return [*own, *(state.outage for state in execution.steps.values() if state.outage is not None)]
 

@@ -2,8 +2,8 @@
 
 A step is taken over if the log proves it complete. From other steps, the calls that succeeded are taken over. If
 nobody knows whether a call happened, a person is asked first. An answer to a confirmation does not hold for calls that
-are still to be made: the confirmation is asked again. If the caller names a step to go on from, that step and
-everything that depends on it runs again.
+are still to be made: the confirmation is asked again. If the caller names a step to restart from, that step and
+all steps that depend on it run again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ MAX_BYTES = 8 * 1024 * 1024
 RESULT_CHARS = 120
 """The most characters of a result in a sentence to a person."""
 MAX_TOLD = 5
-"""The most steps in a question's list."""
+"""The most steps that a question lists one by one."""
 
 
 def take_over(
@@ -78,7 +78,7 @@ def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
 
 
 def list_artifacts(reused: ev.StepsTakenOver) -> tuple[str, ...]:
-    """Return the ids of the artifacts that hold results which are taken over, each once."""
+    """Return the ids of the artifacts that hold the results of reused calls, without repeats."""
     calls = (call for step in reused.steps for call in step.calls)
     return tuple(dict.fromkeys(call.artifact for call in calls if call.artifact is not None))
 
@@ -256,7 +256,7 @@ def _take_calls(
 
 
 def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
-    """Return, for each call of an item, whether all inputs it takes, itself or through other calls, are unchanged."""
+    """Return, for each call of an item, whether all inputs that reach it, directly or through calls, are unchanged."""
     unchanged: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)

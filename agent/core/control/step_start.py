@@ -75,21 +75,21 @@ def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
 
 
 def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonValue:
-    """Return what the binding takes, or its default. Raises as `resolve` does."""
+    """Return the value that the binding refers to, or its default. Raises the same errors as `resolve`."""
     [binding] = find_bindings(value)
     values = find_values([binding], sources)
     return values[binding.reference] if binding.reference in values else value["default"]
 
 
 def _name_lists(value: JsonValue, pointer: str) -> str:
-    """Return, as the end of a sentence, the pointers to the lists that the value has; empty if it has none."""
+    """Return the end of a sentence that names the pointers to the value's lists; empty if it has no lists."""
     parts = value.items() if isinstance(value, dict) else ()
     names = name_keys((escape(key) for key, part in parts if isinstance(part, list)), f"{pointer}/")
     return f"; it has lists at {names}" if names else ""
 
 
 def find_items(step: PlanStep, sources: BindingSources) -> list[JsonValue]:
-    """Return the items of the step's loop; `sources` need `takes_lists` for lists too large for arguments.
+    """Return the items of the step's loop. Build `sources` with `takes_lists`, so that long lists can be read.
 
     Raises:
         InvalidArguments, LimitExceeded: the items are not there, not a list, or too many or too large.

@@ -119,7 +119,7 @@ def build_pruned_entry(execution_ids: Sequence[str]) -> AuditEntry:
 
 
 _Row = tuple[Kind, str | None, dict[str, JsonValue]]
-"""Kind, suspension and facts of a row."""
+"""The kind of a row, the id of its suspension if it has one, and its facts."""
 
 
 def _describe(event: ev.Event, execution: ExecutionState) -> _Row | None:
@@ -235,7 +235,7 @@ def _describe_decider(event: ev.SuspensionDecided | ev.SuspensionEndorsed) -> di
 
 
 def hash_row(before: bytes, sequence: int, at: float, entry: AuditEntry, facts: str | None = None) -> bytes:
-    """Return the SHA-256 of the hash of the row before (`GENESIS` for the first) and of everything in the row.
+    """Return the SHA-256 over the hash of the previous row (`GENESIS` for the first row) and everything in this row.
 
     `facts` is the canonical JSON of the entry's facts, if the caller has it.
     """

@@ -43,19 +43,19 @@ class Event(StoredStruct):
 
 
 class Options(StoredStruct):
-    """How one execution runs. At its creation, a call's options override the thread's, which override the server's."""
+    """How one execution runs. The options of the request override the thread's, which override the server's."""
 
     max_iterations: int = 5
-    """Model replies per step, enforcement not counted."""
+    """The most model replies per step, without those to enforcement prompts."""
     taef_max_retries: int = 2
-    """Enforcement prompts per step."""
+    """The most enforcement prompts per step."""
     tool_mode: ToolMode = "strict"
     wait_seconds: float = 25.0
     synthesize: bool = False
     budget_model_tokens: int | None = None
     budget_tool_calls: int | None = None
     budget_seconds: float | None = None
-    """Seconds during which the execution was running, waiting for answers not counted."""
+    """The most seconds that the execution may run; waiting for answers does not count."""
     prompt_planning: str | None = None
     prompt_execution: str | None = None
     prompt_synthesis: str | None = None
@@ -68,11 +68,11 @@ class Options(StoredStruct):
     review: Reviewer | None = None
     """Who approves the plan before its first step; no later execution inherits it."""
     is_literal: bool = False
-    """Whether its arguments are as a host sent them, without bindings; no later execution inherits it."""
+    """Whether arguments are taken as a host sent them, without bindings; no later execution inherits this."""
     asks_because: str | None = None
     """Why a person is asked about every call, even if a rule or a grant allows it; no later execution inherits it."""
     note: str | None = None
-    """What a person who is asked about its calls should know; no later execution inherits it."""
+    """What a person who is asked about calls of the execution should know; no later execution inherits it."""
 
 
 class ProposedCall(StoredStruct):
@@ -87,7 +87,7 @@ class Starter(StoredStruct):
 
     principal: str
     channel: str
-    """As in a decision, or `schedule` for a run of a schedule that the person added."""
+    """The channel as in a decision, or `schedule` if a schedule that the person added started the run."""
 
 
 class PlanVersion(StoredStruct):
@@ -95,7 +95,7 @@ class PlanVersion(StoredStruct):
 
     name: str
     digest: str
-    """Digest of the content of its file when the execution was created."""
+    """Digest of the plan's file as it was when the execution was created."""
 
 
 class ThreadEffect(StoredStruct):
@@ -103,12 +103,12 @@ class ThreadEffect(StoredStruct):
 
     tool_name: str
     arguments: str
-    """The beginning of the digest of its arguments."""
+    """The beginning of the digest of the call's arguments."""
     at: float
-    """When it was dispatched, Unix seconds by the store's clock."""
+    """When the call was dispatched, in Unix seconds by the store's clock."""
     step_id: str
     summary: str
-    """The beginning of its arguments as JSON."""
+    """The beginning of the call's arguments, as JSON."""
     is_unknown: bool = False
     """Whether nobody knows if the call happened."""
     is_approved: bool = False
@@ -125,15 +125,15 @@ class CreationFacts(StoredStruct):
     context: str | None = None
     """What the thread's earlier executions did, for planning."""
     client_id: str | None = None
-    """The OAuth client that asked for it; None when it came through another channel."""
+    """The OAuth client that asked for the execution; None when the request came through another channel."""
     chain: tuple[str, ...] = ()
-    """The executions of other agents that delegated it, outermost first, according to the caller."""
+    """The executions of other agents that led to this one by delegation, outermost first, as the caller says."""
     traceparent: str | None = None
     """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
     it; None when the process that created it was not observed."""
     tracestate: str | None = None
     host: str | None = None
-    """The program that asked for it, as it named itself; None when it came through another channel."""
+    """The program that asked for the execution, by its own name for itself; None for another channel."""
     saved_plan: PlanVersion | None = None
     retry_of: str | None = None
     """The earlier execution, of the same thread, that this one goes on from; None for one that begins anew."""
@@ -159,7 +159,7 @@ class PlanAccepted(Event, tag="PA"):
     earlier: tuple[EarlierResult, ...] = ()
     """What the plan takes from earlier executions of the thread, as it was when the plan was accepted."""
     inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
-    """What the run was given, with defaults filled in."""
+    """The inputs that the run was given, with defaults filled in."""
     agreed: Plan | None = None
     """In a retry of a plan that a model revised: the plan before that. It limits further revisions."""
 
@@ -171,20 +171,20 @@ class CallFacts(StoredStruct):
     """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
     tool_name: str
     origin: str
-    """`EXECUTION:CALL` of the earlier execution that made it, and so its idempotency key; empty if made here."""
+    """`EXECUTION:CALL` in the earlier execution that made the call, its idempotency key; empty if made here."""
     proposed: dict[str, JsonValue]
     arguments: dict[str, JsonValue] | None = None
-    """What was shown or dispatched; None before that."""
+    """The arguments that were shown or dispatched; None before that."""
     by_model: bool = False
     effect: Effect = "effect"
-    """Whether it may be repeated, as pinned when it was dispatched."""
+    """Whether the call may be repeated, as pinned when it was dispatched."""
     value: JsonValue = None
     artifact: str | None = None
-    """The artifact that holds the whole result; `value` is its stand-in then."""
+    """The artifact that holds the whole result; then `value` is only a stand-in."""
     beside: JsonValue = None
     """What a server sent in addition to its structured value: text, images."""
     is_confirmation: bool = False
-    """Whether it was taken over and its result is the answer of a person who was asked whether to go on."""
+    """Whether the call was taken over, and its result is a person's answer to the question whether to go on."""
 
     @property
     def step_id(self) -> str:
@@ -192,7 +192,7 @@ class CallFacts(StoredStruct):
 
     @property
     def index(self) -> int:
-        """Its number among the calls of its step, from 0."""
+        """The number of the call among the calls of its step, from 0."""
         return int(self.call_id.rpartition(":")[2]) - 1
 
 
@@ -200,7 +200,7 @@ class TakenCall(CallFacts):
     """A call that an earlier execution made and that this one does not make again."""
 
     unknown: str | None = None
-    """Why nobody knows whether it happened; None for a call that has a result."""
+    """Why nobody knows whether the call happened; None for a call that has a result."""
 
 
 class TakenStep(StoredStruct):
@@ -208,7 +208,7 @@ class TakenStep(StoredStruct):
 
     step_id: str
     execution_id: str
-    """The execution whose log proves it."""
+    """The execution whose log proves the step."""
     calls: tuple[TakenCall, ...] = ()
     is_completed: bool = False
     """False if the step did not complete: its calls here are taken over, and the step goes on after them."""
@@ -216,16 +216,16 @@ class TakenStep(StoredStruct):
     """The model's text that is the result of a completed step without calls."""
     validation: ValidationStatus | None = None
     items: tuple[JsonValue, ...] | None = None
-    """What its loop went through; None for a step without a loop."""
+    """The items that the step's loop went through; None for a step without a loop."""
 
 
 class EarlierRun(StoredStruct):
-    """A step that runs again although it ran before, for the person who is asked about it."""
+    """A step that ran before and runs again; a person who is asked about it is told."""
 
     step_id: str
     execution_id: str
     result: str
-    """The beginning of its result as JSON."""
+    """The beginning of the earlier result, as JSON."""
 
 
 class StepsTakenOver(Event, tag="ST"):
@@ -278,7 +278,7 @@ class ExecutionStarted(Event, tag="ES"):
     client_id: str | None = None
     """As in `ExecutionCreated`."""
     inputs: dict[str, JsonValue] | None = None
-    """The inputs of a planned execution, instead of those that it was planned with; None if they stay."""
+    """Inputs that replace those with which the execution was planned; None if those stay."""
 
 
 class StepStarted(Event, tag="SB"):
@@ -319,12 +319,12 @@ class ModelFailed(Event, tag="MF"):
     message: str
     step_id: str | None = None
     input_tokens: int = 0
-    """Spent on answers that could not be used."""
+    """Tokens spent on answers that could not be used."""
     output_tokens: int = 0
     retryable: bool = False
     """The provider failed or was out of reach, so the execution waits for it; see `core.control.provider_waits`."""
     asked_s: float | None = None
-    """Seconds that the provider asked to wait before the next attempt; None if it did not."""
+    """Seconds that the provider asked to wait before the next attempt; None if it asked for no wait."""
 
 
 class BudgetShare(StoredStruct):
@@ -355,14 +355,14 @@ class ToolCallIntended(Event, tag="TI"):
 
     call_id: str
     arguments: dict[str, JsonValue] | None = None
-    """What is dispatched; None when it is exactly what the suspension stored."""
+    """The arguments that are dispatched; None when they are exactly those that the suspension stored."""
     effect: Effect = "effect"
     suspension_id: str | None = None
     """The decision that this call consumes."""
     grant_id: str | None = None
     """The standing grant that let it through; the store counts the use in the same transaction."""
     rule: MatchedRule | None = None
-    """The rule that let it through."""
+    """The rule that let the call through."""
     shares: tuple[BudgetShare, ...] = ()
     """What the call takes from the rule's budgets; the store counts it in the same transaction."""
     once: OnceKey | None = None
@@ -375,7 +375,7 @@ class ToolReturned(Event, tag="TR"):
     call_id: str
     value: JsonValue = None
     artifact: str | None = None
-    """The artifact that holds the whole result; `value` is its stand-in then."""
+    """The artifact that holds the whole result; then `value` is only a stand-in."""
     beside: JsonValue = None
     """What a server sent in addition to its structured value: text, images."""
 
@@ -405,7 +405,7 @@ class CallAttemptFailed(Event, tag="TA"):
 
 
 class CallRejected(Event, tag="TX"):
-    """A person left the call out when they approved others of its loop."""
+    """A person who approved other calls of the loop left this one out."""
 
     call_id: str
     suspension_id: str
@@ -423,7 +423,7 @@ class CallReportedLate(Event, tag="TL"):
 
     call_id: str
     message: str
-    """What it reported, as a sentence."""
+    """What the process reported, as a sentence."""
     value: JsonValue = None
     artifact: str | None = None
     """As in `ToolReturned`."""
@@ -444,7 +444,7 @@ class CallRehearsed(Event, tag="TH"):
     """The assurance that its question would have needed; None when it would have run unasked."""
     quorum: int = 1
     asks: SuspensionKind | None = None
-    """The kind of question that it would have been; None when it would have run unasked."""
+    """The kind of question that would have been asked; None when the call would have run unasked."""
     covers: tuple[CoveredCall, ...] = ()
     """Later calls that the same answer would have decided."""
     covered_by: str | None = None
@@ -494,7 +494,7 @@ class SuspensionEndorsed(Event, tag="QE"):
     digest: str = ""
     rendered: str = ""
     content: JsonValue = None
-    """The answer that they gave; only approvals with the same answer count together."""
+    """The answer that this person gave; only approvals with the same answer count together."""
 
 
 class SuspensionReminded(Event, tag="QN"):
@@ -505,7 +505,7 @@ class SuspensionReminded(Event, tag="QN"):
     """The place of the newest alarm that was due, counted from 1; alarms up to it do not fire again."""
     kind: AlarmKind
     to: tuple[str, ...] = ()
-    """To whom it was escalated."""
+    """To whom the question was escalated."""
 
 
 class SuspensionTimedOut(Event, tag="QT"):
@@ -548,7 +548,7 @@ class StepFailed(Event, tag="SF"):
 
 
 class StepRejected(Event, tag="SR"):
-    """The answer to its question was no, or the time to answer passed."""
+    """The answer to the step's question was no, or the time to answer passed."""
 
     step_id: str
     suspension_id: str
@@ -560,7 +560,7 @@ class StepSkipped(Event, tag="SK"):
 
     step_id: str
     because: str
-    """The id of that step; `when` if a condition of this one did not hold."""
+    """The id of the step that did not complete; `when` if a condition of this one did not hold."""
     reason: str = ""
     """Which condition did not hold and why, without a full stop; empty if another step is the reason."""
 

@@ -3,7 +3,7 @@
 `KINDS` alone says what is true of all questions of a kind. Code looks that up in `question.traits`, and mentions a
 kind by name only where it treats that one kind differently.
 
-A question is stored in the events that ask it, as a list of its fields in the order below. From the first release on a
+A question is stored in the events that ask it, as a list of its fields in the order below. After the first release, a
 new field goes to the end and has a default.
 """
 
@@ -32,7 +32,7 @@ Released = Literal["call", "rows", "again", "later_calls", "planned_calls"]
 Needs = Literal["client", "human", "signed", "second"]
 """The assurance that an approval has to have."""
 Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
-"""What an answer is worth."""
+"""How well planwarden knows who gave an answer."""
 AlarmKind = Literal["remind", "escalate"]
 
 

@@ -171,7 +171,7 @@ class Call(ev.CallFacts, array_like=False):
     once: ev.OnceKey | None = None
     """The business key that the store reserves for the call."""
     shares: tuple[ev.BudgetShare, ...] = ()
-    """What the call took of budgets."""
+    """What the call took from budgets."""
     last_failure: str | None = None
     """Why the last attempt failed, while the call waits for the next one."""
     late_report: str | None = None
@@ -203,9 +203,9 @@ class ModelOutage(FrozenStruct):
     message: str
     """Why the last attempt failed."""
     asked_s: float | None = None
-    """As in the last `ModelFailed`."""
+    """The `asked_s` of the last `ModelFailed`."""
     suspension_id: str | None = None
-    """The suspension that waits after the last failure; None before that wait begins."""
+    """The suspension of the wait after the last failure; None before that wait begins."""
 
 
 class StepState(FrozenStruct):
@@ -232,7 +232,7 @@ class StepState(FrozenStruct):
     skipped_by: str | None = None
     """Why the step was skipped: what `StepSkipped.because` says."""
     is_passed_over: bool = False
-    """Whether a condition of the step, or of one it needs, did not hold, so it was skipped; later steps may go on."""
+    """Whether the step was skipped because a condition, its own or a needed step's, failed; later steps may go on."""
     items: tuple[JsonValue, ...] | None = None
     """The items of the step's loop, once known; `calls` holds all calls of the first item, then of the second, etc."""
     item_order: ItemOrder = ItemOrder()
@@ -256,7 +256,7 @@ class StepState(FrozenStruct):
         return tuple(self.calls[index * size : (index + 1) * size])
 
     def find_next_call(self, index: int) -> Call | None:
-        """Return the next call of the item that this wave still has to make or settle; None if there is none.
+        """Return the item's next call that this wave has to make or settle; None if there is none.
 
         None, too, if a call failed or was rejected, or if the next call takes a result that only a real run would give.
         """
@@ -270,7 +270,7 @@ class StepState(FrozenStruct):
         return calls[number]
 
     def has_begun_item(self, calls: Sequence[Call]) -> bool:
-        """Return whether one of these calls, all of one item, has begun in this wave."""
+        """Return whether one of these calls, which all belong to one item, has begun in this wave."""
         order = self.item_order
         start = order.ends[self.wave - 1] if self.wave else 0
         return any(call.status != "proposed" for call in calls[start : order.ends[self.wave]])
@@ -287,7 +287,7 @@ class StepState(FrozenStruct):
         return self.items[index], index
 
     def list_open_calls(self) -> Iterator[Call]:
-        """Yield every call that may be running or waiting for an answer, and perhaps others, but not a whole long loop.
+        """Yield every call that may run or wait for an answer, and perhaps others, but not all calls of a long loop.
 
         Items begin in order, so no call is running after the first item that has not begun.
         """
@@ -320,7 +320,7 @@ class StepState(FrozenStruct):
 
     @property
     def result(self) -> JsonValue:
-        """What other steps can bind to: its only call's value, a list of the values of several, or the model's text.
+        """What other steps can bind to: the only call's value, a list of several calls' values, or the model's text.
 
         For a loop, it is the list of the results of its items, with null for items that failed or were rejected.
         """
@@ -374,7 +374,7 @@ class SuspensionState(FrozenStruct):
         return self.status == "pending"
 
     def releases(self, call: Call) -> bool:
-        """Return whether the answer lets the call run: it approves or covers the call, or is for an `asker`."""
+        """Return whether the answer lets the call run: it approves or covers the call, or must reach an `asker`."""
         if self.question.call_id == call.call_id:
             return self.decision is not None and (self.decision.approved or bool(self.question.asker))
         return any(row.is_about(call.step_id, call.tool_name, call.call_id) for row in self.covered)
@@ -420,11 +420,11 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     """The plan as it was accepted or as a person last approved it in a review, whatever a model revised since."""
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
-    """For each tool that the plan names or once named: the beginning of its digest at that time; empty if none."""
+    """For each tool that the plan names or once named: the beginning of its digest then; empty if it did not exist."""
     earlier: Mapping[Reference, EarlierResult] = {}
     """What the plan takes from earlier executions of the thread."""
     inputs: Mapping[str, JsonValue] = {}
-    """What the run was given."""
+    """The inputs that the run was given."""
     refusals: tuple[str, ...] = ()
     """Why plans of the model were refused, oldest first."""
     steps: Mapping[str, StepState] = {}
@@ -516,7 +516,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def wakes_at(self) -> float | None:
-        """When a suspended execution that waits for nobody's answer goes on, in Unix seconds; None for any other."""
+        """When an execution that only waits for a time goes on, in Unix seconds; None for every other execution."""
         questions = [suspension.question for suspension in self.open_suspensions]
         if self.status != "suspended" or any(question.addressee != "clock" for question in questions):
             return None

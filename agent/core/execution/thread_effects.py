@@ -1,4 +1,4 @@
-"""The effects of a thread: calls that changed something, or may have. A question about the same call mentions them.
+"""The effects of a thread: calls that changed something, or may have. A question about a repeated call says so.
 
 Every execution of a thread begins with the newest effects of all earlier executions, so that these are not forgotten
 after a retry, a cancelled plan or a new plan. Two calls are the same if their tool and arguments are the same.
@@ -19,7 +19,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import is_of_host
 
 MAX_EFFECTS = 1_000
-"""The most effects that an execution knows of its thread; those that a person let run are kept before all others."""
+"""The most effects that an execution remembers; beyond that, it first forgets those that no person approved."""
 MAX_SUMMARIES = 100
 """The number of newest effects whose arguments can be shown; older ones keep only a digest of their arguments."""
 MAX_SHOWN_CHARS = 80
@@ -33,7 +33,7 @@ REPEAT = "The same call"
 def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:
     """Return the newest effects of the thread, including those of this finished execution, oldest first.
 
-    Those that a person let run are kept before all others, so that a model cannot push them out.
+    If there are too many, those that no person approved are left out first, so a model cannot push out the others.
     """
     calls = (
         (_was_approved(execution, call), call.intended_at or 0.0, call)
@@ -97,7 +97,7 @@ def describe_repeats(execution: ExecutionState, question: Question) -> Iterator[
 
 
 def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
-    """Yield, for each call that an approval lets run, how a sentence names the call, its tool and its arguments."""
+    """Yield, for each call that an approval lets run, the words for it in a sentence, its tool, and its arguments."""
     if question.traits.releases == "call":
         yield "", question.tool_name or "", question.arguments
     for index, row in enumerate(question.covers):

@@ -1,4 +1,4 @@
-"""Finds the tools that a step requires and no call has proven yet; `control/decide.py` uses this to complete steps.
+"""Finds the required tools of a step that no call has proven yet; `control/decide.py` uses this to complete steps.
 
 Only recorded, successful results count, over the whole history of the step. A model's words about a tool do not count.
 Names and rules are those of the Tool-Aware Execution Framework (TAEF), described in docs/concepts.md.
@@ -31,7 +31,7 @@ def runs_in_rehearsal(definition: ToolDefinition) -> bool:
 
 
 def is_unknown_in_rehearsal(execution: ExecutionState, state: StepState) -> bool:
-    """Return whether only a real run can tell how the step ends: it, or the cause of its skip, was only rehearsed."""
+    """Return whether the step, or the step that caused its skip, was only rehearsed, so that its end is unknown."""
     if not execution.options.rehearse:
         return False
     while state.status == "skipped" and (cause := execution.steps.get(state.skipped_by or "")) is not None:

@@ -1,4 +1,4 @@
-"""Pins, which identify the tool definitions that a plan was accepted with, and how two definitions differ, in words.
+"""Builds pins, which identify the tool definitions that a plan was accepted with, and says how two definitions differ.
 
 When a tool changes after somebody relied on it, planwarden asks again and shows the difference. A pin is the beginning
 of a definition's digest. Pins are stored without tool names: names and whole digests would take ten times the space.
@@ -95,7 +95,7 @@ def _join_names(names: Collection[str]) -> str:
 
 
 def _quote_difference(before: str, after: str) -> str:
-    """Return both texts around the first place where they differ, quoted."""
+    """Return an excerpt of each text, quoted, that begins shortly before the first place where they differ."""
     position = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
     start = max(0, (min(len(before), len(after)) if position is None else position) - _BEFORE_CHARS)
     return f"{_quote_excerpt(before, start)} is now {_quote_excerpt(after, start)}"

@@ -92,7 +92,7 @@ def parse_plan(
 
     `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
     thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
-    A model may repeat addresses and notes that `goal_and_inputs` say. With `tools` None, nothing that depends on tools
+    A model may repeat placeholders that `goal_and_inputs` have. With `tools` None, nothing that depends on tools
     or on the thread is checked.
 
     Raises:
@@ -295,7 +295,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
 
     tools: Mapping[str, ToolFacts]
     unavailable: Mapping[str, str] = {}
-    """Why other tools cannot be called now."""
+    """By name, why tools that are missing in `tools` cannot be called now."""
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""

@@ -30,7 +30,7 @@ from planwarden.agent.core.plan.plan_parser import PlanIntake
 MAX_OPERATIONS = 50
 MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
-"""What decides, beside its calls, whether a step asks and what a rejection holds back."""
+"""The keys that decide, beside the calls, whether a step asks a person and what a rejection stops."""
 _UNKNOWN = ToolFacts(is_blocking=False)
 _KEYS: dict[str, frozenset[str]] = {
     "add": frozenset({"op", "step", "after"}),
@@ -68,11 +68,11 @@ def revise(
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
     values: a new step must not have such an id, because the plan would then take the new step's value. `agreed` is the
-    plan before all revisions, and `finished` has the steps that are `is_done`.
+    plan before all revisions, and `finished` has the ids of the steps that are done.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
-        EarlierNeeded, ParsingNeeded: as `plans.read`.
+        EarlierNeeded, ParsingNeeded: as `plans.read` raises them.
     """
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
@@ -81,7 +81,7 @@ def revise(
     deciding: dict[str, str] = {}
     earlier_plans = (plan,) if agreed is plan else (agreed, plan)
     for earlier in earlier_plans:
-        # What its conditions and its loop read decides whether a gate asks a person at all.
+        # The steps that a gate's conditions and loop depend on decide whether the gate asks a person at all.
         gates, waits = _find_gates(earlier, plans.tools) - begun, _find_waits(earlier)
         conditional = [step.step_id for step in earlier.steps if (step.when or step.loop) and step.step_id in gates]
         deciding |= {before: name for name in conditional for before in waits[name]}
@@ -208,7 +208,7 @@ def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str
 
 
 def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], finished: Collection[str]) -> None:
-    """Raise `InvalidPlan` when a step, or an effect that is new, does not wait for a step that may ask a person."""
+    """Raise `InvalidPlan` if a step or a new effect fails to wait for a step that may ask a person."""
     earlier_steps = {step.step_id: step for step in before.steps}
     asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
     waits, waits_after = _find_waits(before), _find_waits(after)
@@ -234,9 +234,9 @@ def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts
 
 
 def _find_gates(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
-    """Return the steps that hold every new effect: confirmations, and steps that may ask before one that asks nobody.
+    """Return the steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
 
-    Such an effect awaits a question about something else, and nobody would be asked about the effect itself.
+    A silent effect asks nobody itself, and relies on the question about an earlier call.
     """
     waits = _find_waits(plan)
     unasked = (waits[step.step_id] for step in plan.steps if not _all_may_ask(_count_effects(step, tools), tools))
@@ -260,7 +260,7 @@ def _find_asking_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[
 
 
 def _count_effects(step: PlanStep, tools: Mapping[str, ToolFacts]) -> Counter[tuple[str, str]]:
-    """Count the calls of the step that do more than read, by tool and by what else decides what they do."""
+    """Count the calls of the step that do more than read, by tool and by their arguments, conditions and loop."""
     control = _write(step, "when", "forEach", "maxItems")
     calls = [(call.tool_name, canonical_json([call.arguments, control])) for call in step.tool_calls]
     calls += [(name, control) for name in {*step.required_tools}.difference(name for name, _ in calls)]

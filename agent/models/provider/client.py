@@ -35,7 +35,7 @@ MAX_ANSWER_BYTES = 4_000_000
 """The most bytes of an answer, far more than any model writes: 64,000 tokens are about 300,000 bytes."""
 
 MAX_STREAM_BYTES = 20_000_000
-"""The most bytes of an answer in server-sent events, which add several hundred bytes per word that are not kept."""
+"""The most bytes of an answer in server-sent events, whose framing adds several hundred bytes per word."""
 
 CONNECT_TIMEOUT_S = 10.0
 _FRAMING = ("content-encoding", "content-length", "transfer-encoding")

@@ -1,4 +1,4 @@
-"""Reads from the settings which model to use, from what provider, its address and its key; imports no client.
+"""Reads the settings of the model: its provider, its name, its address and its key. Imports no provider's client.
 
 `PLANWARDEN_MODEL` (or `--model`) is `PROVIDER:MODEL`:
 
@@ -92,7 +92,7 @@ class Endpoint:
     model: str
     url: str
     key: str = field(repr=False)
-    """Empty if there is none."""
+    """Empty if no key is set."""
     key_variable: str
     extra: str
     sdk: str

@@ -43,7 +43,7 @@ class ProviderModel:
         self._client: Client = build_client(endpoint)
         self._retries = retries or Retries()
         self._can_force = True
-        """Whether requests may force the model to call a tool; False after it refused that but answered without it."""
+        """Whether requests may force the model to call a tool; False once it refused this but answered unforced."""
 
     def __repr__(self) -> str:
         return f"ProviderModel({self._endpoint.name!r})"

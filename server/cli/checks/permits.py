@@ -64,7 +64,7 @@ def list_notes(home: Home, book: RuleBook) -> list[str]:
 
 
 def check_rules(settings: Settings) -> HealthCheck:
-    """Report usable rules that may not say what was meant; an unusable one has already broken the settings."""
+    """Report usable rules that may not say what was meant; with an unusable rule, the settings cannot be read."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")

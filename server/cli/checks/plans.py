@@ -22,7 +22,7 @@ from planwarden.storage.opening import CompleteStore
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore
 
 MAX_HOOKS, MAX_PLANS = 5, 12
-"""The most hooks that a message without problems names, and the most plans that a message names."""
+"""The most hooks that the report names if all of them are usable, and the most plans that it names."""
 
 
 def _look_for_plans(settings: Settings) -> PlanCatalogue:
@@ -91,7 +91,7 @@ def check_hooks(settings: Settings) -> HealthCheck | None:
 
 
 def _find_fault_for_hooks(plan: SavedPlan | None) -> str | None:
-    """Return why no message can start the plan: a hook gives it the input `event`, and nothing else."""
+    """Return why no message to a hook can start the plan, or None; a hook gives only the input `event`."""
     if plan is None:
         return "is not there"
     inputs = close_schema(plan.inputs or {})

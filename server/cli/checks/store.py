@@ -30,7 +30,7 @@ MAX_FAULTS = 20
 """The most logs with faults that are listed; the others are only counted."""
 SLOW_COMMIT_MS = 250
 LATE_SEAL_MS = 10_000
-"""The age of an unsealed audit row that shows that no process seals: a living process seals rows every half second."""
+"""An unsealed audit row of this age shows that no process seals rows: a living process does so twice a second."""
 Replay = Literal["unfinished", "all"]
 """Which logs are checked."""
 MAX_NAMED = 3
@@ -77,7 +77,7 @@ def check_store(settings: Settings) -> HealthCheck:
 
 
 class ReplayReport(msgspec.Struct, kw_only=True):
-    """What became of the logs that were replayed."""
+    """The result of replaying logs."""
 
     executions: int = 0
     events: int = 0

@@ -23,7 +23,7 @@ from planwarden.tools.web.search import KEY_VARIABLE, SEARCH_VARIABLE
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLES = (HOME_VARIABLE, MODEL_VARIABLE, MODE_VARIABLE, TIMEOUT_VARIABLE, URL_VARIABLE, SEARCH_VARIABLE)
-"""Variables that the block has if they are set, because a host starts planwarden without this shell's environment."""
+"""Variables that go into the block if set, because a host starts planwarden without this shell's environment."""
 
 
 def add_config(parser: CommandParser) -> None:
@@ -57,7 +57,7 @@ def handle_print(arguments: Namespace) -> int:
     if model is not None:
         kind, _, file = model.partition(":")
         env[MODEL_VARIABLE] = f"scripted:{expand_home(file).absolute()}" if kind == "scripted" else model
-    # The place of the block goes to standard error, so that standard output can be redirected into a file.
+    # Standard error says where to paste the block, so that standard output can be redirected into a file.
     print(f"into {host.where}:", file=sys.stderr)
     provider = PROVIDERS.get((model or "").partition(":")[0])
     own_keys = provider.keys if provider is not None else ()

@@ -4,7 +4,7 @@ Both return 0 when the decision was recorded, whatever the released call does th
 every question that waits for a person, one by one.
 
 Where planwarden cannot ask anybody, a person approves with --code and --digest. `planwarden inbox` shows the code on a
-terminal. The code says who approves, and it is valid once. The digest was next to the question that the person read, so
+terminal. The code says who approves, and it is valid once. The digest says which revision the person read, so
 a question that was revised since then is not approved.
 """
 
@@ -46,7 +46,7 @@ NEEDS_TERMINAL = (
 
 
 DecisionResult = tuple[ExecutionState, bool]
-"""The execution after a question was shown, and whether the person's decision about it is recorded."""
+"""The execution after a question was shown, and whether the person's decision on the question is recorded."""
 
 
 def add_approve(parser: CommandParser) -> None:

@@ -50,7 +50,7 @@ def add_doctor(parser: CommandParser) -> None:
     parser.add_argument(
         "--replay", action="store_true", help="also check that this version can continue every stored execution"
     )
-    parser.add_argument("--all", action="store_true", help="with --replay: check the finished ones as well")
+    parser.add_argument("--all", action="store_true", help="with --replay: check finished executions as well")
 
 
 def handle_doctor(arguments: Namespace) -> int:
@@ -81,7 +81,7 @@ def draw_report(terminal: Terminal, report: DoctorReport) -> None:
 
 
 def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
-    """Run every check after those that it depends on; downstream servers are started, and ended again."""
+    """Run every check after the checks that it depends on, and return the report; start and end downstream servers."""
     folder = find_home(arguments.home, os.environ)
     settings, settings_check, *servers_check = _read_settings(arguments, folder)
     is_broken = settings_check.status == "broken"
@@ -124,7 +124,7 @@ def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:
 
 
 def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCheck:
-    """Say whether the folder exists and is writable; the first execution creates the default folder."""
+    """Check that the folder exists and is writable; the default one may be missing until the first execution."""
     facts: dict[str, JsonValue] = {"folder": str(folder)}
     if (missing := describe_missing_home(folder)) is not None:
         is_broken = is_named or os.path.lexists(folder)
@@ -140,7 +140,7 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 
 
 def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Return the settings that can be read, the check of their file, and, if the servers' file is broken, its check."""
+    """Return the usable settings, the check of their file and, if the servers' file is broken, a check of that file."""
     try:
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:
@@ -161,7 +161,7 @@ def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple
 
 
 def _check_file_modes(settings: Settings) -> HealthCheck:
-    """Say whether only the owner can read the files: plans and approvals are private."""
+    """Check that only the owner can read the files, because plans and approvals are private."""
     if sys.platform == "win32":
         return HealthCheck("privacy", "off", "file modes are not checked on Windows")
     required_modes = {settings.home: 0o700}
@@ -223,10 +223,10 @@ def _check_search(settings: Settings) -> HealthCheck:
 
 
 def _check_notify(settings: Settings) -> HealthCheck:
-    """Show hosts only, because the address of a webhook and the topic of an ntfy server can be secrets."""
+    """Check the notification channels; show only their hosts: a webhook's address or an ntfy topic can be a secret."""
     waiting: Mapping[str, int] = {}
     if settings.store.is_made:
-        # The check of the store reports its problems.
+        # If the store cannot be read, the check of the store says so.
         with suppress(PlanwardenError):
             waiting = use_store(settings, lambda store: store.notifications.waiting())
     listed: list[JsonValue] = [
@@ -243,7 +243,7 @@ def _check_notify(settings: Settings) -> HealthCheck:
     facts: dict[str, JsonValue] = {"channels": listed}
     problems = [f"{item.name}: {item.problem}" for item in settings.channels if item.problem is not None]
     if problems:
-        # Not broken: the processes that send notifications may have the environment that this one lacks.
+        # A warning is enough: the processes that send notifications may have variables that this one lacks.
         text = f"not deliverable with this environment: {'; '.join(problems)}"
         return HealthCheck("notify", "warning", text, facts)
     names = [

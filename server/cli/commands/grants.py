@@ -36,10 +36,10 @@ def add_grant(parser: CommandParser) -> None:
     add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
     text = "an argument that may have any value or be absent; an argument that is named nowhere must be absent"
     add.add_argument("--any", action="append", default=[], metavar="NAME", help=text)
-    add.add_argument("--any-other", action="store_true", help="as --any for all other arguments of the tool")
+    add.add_argument("--any-other", action="store_true", help="like --any, for all other arguments of the tool")
     add.add_argument("--uses", type=int, metavar="N", help="number of calls, at most 1000")
     add.add_argument("--plan", metavar="NAME", help="only for runs of this saved plan, as it is now")
-    add.add_argument("--step", metavar="ID", help="with --plan: only for calls that this step of it writes")
+    add.add_argument("--step", metavar="ID", help="with --plan: only for the calls that the plan writes in this step")
     text = "with --plan: number of calls on each calendar day in UTC, at most 1000"
     add.add_argument("--uses-per-day", type=int, metavar="N", help=text)
     text = "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan"
@@ -91,7 +91,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def _read_request(arguments: Namespace) -> GrantRequest:
-    """Return the request of the options, without its step. Raises `UsageError` for options that do not go together."""
+    """Return the grant that the options ask for, without its step. Raises `UsageError` if they do not fit together."""
     is_for_step = arguments.plan is not None
     uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
     if is_for_step != (arguments.step is not None):
@@ -124,7 +124,7 @@ def _build_authority() -> Authority:
 
 
 def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[TerminalLine | str]:
-    """Yield all that the grant lets through, for the person who decides. `target` is its step; None without one."""
+    """Yield lines that tell the person what the grant allows. `target` is the plan's step that it is for, or None."""
     yield f"Tool: {escape_text(request.tool_name)}"
     if target is None:
         yield from (f"  {escape_text(name)} = {format_value(value, None)}" for name, value in request.arguments.items())

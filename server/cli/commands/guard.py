@@ -70,13 +70,13 @@ def add_guard(parser: CommandParser) -> None:
         text = "in the project of the working directory; default: for this user"
         command.add_argument("--project", action="store_true", help=text)
         command.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
-    text = "Run each hook as its host would, also with broken programs in its place, and say what the host does."
+    text = "Run each hook as its host would, then with broken programs in its place, and say what the host does."
     status = parser.add_command("status", show_status, text, needs_home=False)
     text = "of the project of the working directory; default: of this user"
     status.add_argument("--project", action="store_true", help=text)
     text = "Show the promises of the working directory, ask at the terminal, and hold hosts to them from then on."
     parser.add_command("trust-folder", trust_folder, text, has_json=False, needs_home=False)
-    text = "Answer a host's hook: the event on standard input."
+    text = "Read the event of a host's hook from standard input, and print the answer."
     hook = parser.add_command("hook", handle_hook, text, has_json=False, needs_home=False)
     hook.add_argument("host", metavar="HOST", help="the host that asks")
 
@@ -178,7 +178,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
 
 
 def _says_closed(file: Path) -> bool:
-    """Return whether the file, even a faulty one, has the line `stop = "closed"`. The hook's shell looks for it too."""
+    """Return whether the file, even if faulty, has the line `stop = "closed"`, for which the hook's shell looks too."""
     with suppress(OSError):
         return re.search(CLOSED_LINE, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
     return False

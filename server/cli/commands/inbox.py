@@ -32,7 +32,7 @@ from planwarden.server.settings.secrets import find_secrets, open_secrets
 from planwarden.storage.sessions import RunningInboxes
 
 ANSWER_S = 3.0
-"""How long an inbox may take to answer that it is there."""
+"""How many seconds an inbox may take to answer."""
 LOOK_AGAIN_S = 0.1
 
 
@@ -127,7 +127,7 @@ async def _find_inbox(terminal: Terminal, port: InboxPort, announced: Sequence[s
             # Stopping a host with Ctrl-Z stops its server too, which then holds the port and does not answer.
             terminal.say(f"The inbox at {port.url or 'its port'} does not answer; is its process stopped?")
             return open_sockets()
-        # The process that serves the inbox has just begun or just ended.
+        # The process that serves the inbox may have just begun or just ended.
         await anyio.sleep(LOOK_AGAIN_S)
     for url in announced:
         if await _answers(url):

@@ -1,6 +1,6 @@
-"""The command `list`, which only reads: open questions, or executions, the newest activity first.
+"""The command `list`, which shows open questions, or executions with the newest activity first, and changes nothing.
 
-Entries of all principals are shown. Executions are listed without reading their logs, unless `--calls` is given.
+It lists the entries of all principals. It reads the logs of executions only if `--calls` is given.
 """
 
 from argparse import Namespace
@@ -136,7 +136,7 @@ def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
 async def _list_executions(
     home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups
 ) -> ExecutionLines:
-    """Return a page of the executions that fit the command line. If there is a terminal, draw it there."""
+    """Return a page of the executions that fit the command line. If there is a terminal, draw the page on it."""
     filters = ExecutionFilter(
         search=arguments.search or "",
         status=STATUSES[arguments.state] if arguments.state else None,
@@ -164,7 +164,7 @@ async def _read_lines(
 
 
 def _add_calls(line: ExecutionLine, state: ExecutionState | None) -> ExecutionLine:
-    """Return the line with the calls of its execution. Their `beside` is left out; `show` has it."""
+    """Return the line with the calls of its execution, but without the field `beside`, which `show` prints."""
     if state is None:
         return line
     calls = (call for step in state.steps.values() for call in step.list_known_calls())

@@ -1,8 +1,8 @@
 """The command `login`: a person at this terminal logs in to a downstream server, in the browser.
 
 The authorization server redirects the browser to an address of this machine. The command listens there while it runs.
-Each time it sends the browser to log in, it accepts one redirect, with the `state` that it sent. A login needs a
-terminal, so that a person starts it, and never a plan.
+For each visit of the browser, it accepts only one redirect, with the `state` sent on that visit. A login needs a
+terminal, so that only a person can start it, never a plan.
 """
 
 import hmac

@@ -36,12 +36,12 @@ def add_promises(parser: CommandParser) -> None:
     text = "Judge a recorded session: JSON lines, each an event of a host's hook."
     check = parser.add_command("check", handle_check, text)
     check.add_argument("transcript", metavar="TRANSCRIPT", type=read_path, help="the file")
-    check.add_argument("--host", default="claude-code", help="host of lines without one; default %(default)s")
+    check.add_argument("--host", default="claude-code", help="the host of lines that name none; default %(default)s")
 
 
 def add_receipt(parser: CommandParser) -> None:
     parser.handle(handle_receipt)
-    text = "the session: the host's id for it, or the beginning of that; default: the newest"
+    text = "the host's id of the session, or the beginning of the id; default: the newest session"
     parser.add_argument("session", nargs="?", default="", metavar="SESSION", help=text)
     parser.add_argument("--markdown", action="store_true", help="as Markdown, for a pull request")
 

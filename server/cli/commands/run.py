@@ -51,7 +51,7 @@ def add_retry(parser: CommandParser) -> None:
     parser.add_argument("thread", metavar="THREAD", help="its threadId, or the beginning of one")
     text = "run this step again, and everything that depends on it"
     parser.add_argument("--from", dest="from_step", metavar="STEP", help=text)
-    parser.add_argument("--plan", metavar="PLAN", help="another plan for what is left, as for run")
+    parser.add_argument("--plan", metavar="PLAN", help="another plan for the steps that are left, as for run")
     add_inputs(parser, "another value for an input; the others stay as they were. Written as for run")
     text = "idempotency key, 1 to 200 characters; a second retry with the same key goes on with the first one"
     parser.add_argument("--key", metavar="KEY", help=text)
@@ -145,12 +145,12 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
 
 
 def _take_declaration(execution: ExecutionState) -> JsonValue:
-    """Return the inputs that the plan of the execution declares, in the form of a plan; None without a plan."""
+    """Return a plan with nothing but the inputs that the execution's plan declares; None if it has no plan."""
     return None if execution.plan is None else {"inputs": execution.plan.inputs}
 
 
 async def _find_start(service: Service, key: str | None, principal: str = LOCAL) -> StartedExecution | None:
-    """Return what the key has started before; None if there is no key, or if it has started nothing."""
+    """Return the execution that an earlier command started with the key; None without a key or such an execution."""
     if key is None:
         return None
     check_key(key)

@@ -18,7 +18,7 @@ from planwarden.server.transports.stdio import serve_stdio
 
 TRUST_BANNER = """\
 **********************************************************************************
-planwarden: [approvals] trust_caller is on: whatever calls this server approves its
+planwarden: [approvals] trust_caller is on: any client of this server approves its
 own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 **********************************************************************************"""
 

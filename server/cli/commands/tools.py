@@ -1,4 +1,4 @@
-"""The command `tools`: the tools that a plan may name, the details of one of them, and the servers."""
+"""The command `tools`: lists the servers and the tools that a plan may name, and shows the details of one tool."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Asks a person for values: with a prompt for each field if the form's JSON Schema is flat, otherwise as JSON.
 
-A person edits JSON in the editor that VISUAL or EDITOR names, or without an editor at prompts of the terminal. Each
+A person edits JSON in the editor that VISUAL or EDITOR names or, without one, at prompts of the terminal. Each
 answer is checked at once against its field's schema, and then all answers against the form. The engine checks again.
 """
 
@@ -141,7 +141,7 @@ def edit_arguments(
 def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
     """Return the arguments as the person edited them; None if they typed nothing usable.
 
-    Without an editor, each argument has a prompt. Unless the first is for an object, it also takes all of them as JSON.
+    Without an editor, each argument has a prompt. If the first is not an object, its prompt also takes all as JSON.
     """
     if _find_editor() is not None or not arguments:
         return edit_json(terminal, arguments)

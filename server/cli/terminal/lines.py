@@ -1,4 +1,4 @@
-"""An execution as lines of text: the calls of each step, their results, what waits, and how the execution ended.
+"""An execution as lines of text: its steps, their calls with results and waits, and how the execution ended.
 
 The functions return lines for a terminal to draw. They escape all text from plans, models and tools, so that it cannot
 move the cursor, start a new line or imitate a line of planwarden.
@@ -53,7 +53,7 @@ MAX_TEXT_LINES = 40
 ONCE_CHARS = 80
 """How many characters of a business key are shown."""
 STREAM_CHARS = 400
-"""How many characters are shown of the end of an answer that a model is still writing."""
+"""How many characters are shown from the end of an answer that a model is still writing."""
 
 
 _ASCII = str.maketrans({"→": "->", "…": "...", "·": "|", "–": "-"})
@@ -74,7 +74,7 @@ class TerminalLine:
         return "".join(part if isinstance(part, str) else part[0] for part in self.parts)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the rows of the line: text that does not fit goes on below. Outside a terminal there is one row."""
+        """Yield the rows of the line: text that does not fit continues in the next row. Without wrapping, yield one."""
         text, head = Text(), Text("    " * self.indent)
         for part in self.parts:
             words, style = (part, "plain") if isinstance(part, str) else part
@@ -98,7 +98,7 @@ class TerminalLine:
 
 
 def indent_fact(fact: str) -> TerminalLine:
-    """Return the line for a fact. The fact's leading spaces indent all rows: only planwarden writes at the margin."""
+    """Return the line for a fact. Its leading spaces indent every row, so that no wrapped text begins at the margin."""
     text = fact.lstrip(" ")
     return TerminalLine(text, indent=(len(fact) - len(text)) // 2)
 
@@ -110,7 +110,7 @@ def write_in_set(text: str, *, is_ascii: bool) -> str:
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Return lines for the step itself, prose in place of calls, the calls, a wait for a provider, and an error."""
+    """Return lines for the step, for text in place of calls, for its calls, a wait for a provider, and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -217,7 +217,7 @@ def _describe_outcome(execution: ExecutionState, call: Call) -> tuple[str, Style
 
 
 def _only_waited(execution: ExecutionState, call: Call) -> bool:
-    """Return whether the call only waited. A tool that waits before its next attempt has done more."""
+    """Return whether the call did nothing but wait; False for a call that waits after a failed attempt."""
     suspension = execution.suspensions.get(call.suspension_id or "")
     return suspension is not None and suspension.question.addressee == "clock" and not call.attempts
 
@@ -319,7 +319,7 @@ def arguments_text(arguments: Mapping[str, JsonValue]) -> str:
 
 
 def value_summary(value: JsonValue, limit: int = RESULT_CHARS) -> str:
-    """Return a value in at most `limit` characters: a short list as it is, a long one as its length."""
+    """Return a value in at most `limit` characters: a short list as it is, a long list as the number of its items."""
     if isinstance(value, dict):
         if is_stand_in(value):
             return f"{value['sizeBytes']} bytes, artifact {escape_text(str(value['artifactId']))}"
@@ -343,7 +343,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return the first names, escaped, and how many more there are."""
+    """Return the first `MAX_LISTED` names, escaped, and the number of the others."""
     text = ", ".join(one_line(name, 64) for name in names[:MAX_LISTED])
     return text + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 

@@ -216,7 +216,7 @@ class RowTable:
         self._seen.update(rows)
 
     def turn(self, step: int) -> None:
-        """Go `step` pages on, or back if `step` is negative, as far as there are pages, and draw the page."""
+        """Move `step` pages forward, or back if `step` is negative, but not past either end, and draw the page."""
         self._page = min(max(self._page + step, 0), self._pages - 1)
         self.show()
 
@@ -233,7 +233,7 @@ class RowTable:
         self._terminal.say(f"{name_rows(rows).capitalize()} would run, and no others.")
 
     def edit(self) -> None:
-        """Ask for a row and its new arguments. Refuse arguments that do not fit the tool, and change nothing then."""
+        """Ask for a row and its new arguments. Arguments that do not fit the tool change nothing."""
         typed = read_ranges(self._terminal.ask(f"Row to edit, 1 to {len(self._calls)}: ") or "", len(self._calls))
         if typed is None or len(typed) != 1:
             self._terminal.warn(f"Name one row from 1 to {len(self._calls)}.")

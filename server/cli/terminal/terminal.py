@@ -49,7 +49,7 @@ ScreenUpdate = Callable[[ExecutionState, str], None]
 
 
 class _OpenConsole(Console):
-    """A console that goes on in silence when nobody reads it any more, because what the command does goes on."""
+    """A console that falls silent when its reader is gone, so that the command can continue."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -63,7 +63,7 @@ class Choice(NamedTuple):
     """The words that the person can type for this choice."""
     label: str
     act: Callable[[], Decision | None]
-    """A function that acts on the choice, and returns the decision; None if the question is asked again."""
+    """Acts on the choice and returns the decision, or returns None to ask the question again."""
 
 
 class Terminal:
@@ -83,7 +83,7 @@ class Terminal:
 
     @cached_property
     def console(self) -> Console:
-        """The console that draws; it reads no text as markup."""
+        """The console on which everything is drawn. It takes no text for markup."""
         is_drawn = _is_terminal(self.out) and os.environ.get("TERM") not in ("dumb", "unknown")
         return _OpenConsole(
             file=self.out,
@@ -173,7 +173,7 @@ class Terminal:
         return write_in_set(text, is_ascii=self.console.options.ascii_only)
 
     def _print_changes(self, execution: ExecutionState, _: str) -> None:
-        """Print a step when it settles, and before that once per question: printed lines cannot be taken back."""
+        """Print each settled step once, and a waiting one once per new question: printed lines cannot be redrawn."""
         execution_id, questions = execution.execution_id, len(execution.suspensions)
         for step_id, state in execution.steps.items():
             if (execution_id, step_id) in self.settled:
@@ -214,7 +214,7 @@ def _flush(descriptor: int) -> bool:
 
     before = termios.tcgetattr(descriptor)
     by_key = [*before[:3], before[3] & ~termios.ICANON, *before[4:]]
-    # `select` sees an unfinished line only while the terminal passes on each key at once.
+    # `select` sees an unfinished line only while the terminal passes each key on immediately.
     termios.tcsetattr(descriptor, termios.TCSANOW, by_key)
     try:
         is_typed = bool(select.select([descriptor], [], [], 0)[0])
@@ -225,7 +225,7 @@ def _flush(descriptor: int) -> bool:
 
 
 def _is_terminal(stream: TextIO) -> bool:
-    # A closed standard stream is None, or it raises.
+    # A closed standard stream is None, or raises an error.
     with suppress(ValueError, AttributeError):
         return stream.isatty()
     return False
@@ -237,7 +237,7 @@ def build_terminal(arguments: Namespace) -> Terminal:
 
 
 def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> int:
-    """Write the document with --json, otherwise draw the same for people; return the exit code for success."""
+    """Write the document with --json, otherwise draw its content for people; return the exit code for success."""
     if arguments.json:
         print_json(document)
     else:

@@ -33,7 +33,7 @@ HOST_LIMIT_S = 60
 ENDLESS_S = 86_400
 """How long Codex and Gemini CLI wait for a hook before they run the call anyway; the hook ends long before that."""
 SHELL_LIMIT_S = 30
-"""The time after which the shell's `timeout`, if there is one, kills planwarden, which ends itself before that."""
+"""Seconds after which the shell's `timeout`, if installed, kills planwarden; planwarden itself gives up earlier."""
 SERVER = "planwarden"
 PLUGIN_FILE = "planwarden-guard.js"
 FLOOR = ("bash", "edit", "webfetch")
@@ -171,7 +171,7 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Return the permissions that the installed plugin lists; without a plugin, those of `FLOOR` without a setting."""
+    """Return the permissions that the installed plugin lists; without a plugin, those of `FLOOR` not set yet."""
     with suppress(OSError, ValueError):
         return read_added(plugin.read_text(encoding="utf-8"))
     try:

@@ -51,7 +51,7 @@ def read_json_text(text: str) -> JsonNode:
 
 
 def find_value(text: str, keys: Sequence[str]) -> JsonValue:
-    """Return the value at the end of this path of keys; None if there is none. Raises as `read_json_text`."""
+    """Return the value at the end of this path of keys; None if there is none. Errors as in `read_json_text`."""
     value = read_json_text(text).value
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -74,7 +74,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
-    """Return the text with the member, or unchanged if something is there or in the way. Raises as `read_json_text`."""
+    """Return the text with the member added; unchanged if the path already has a value or cannot be made longer."""
     node, remaining = _descend(text, path)
     if not remaining or node.kind != "object":
         return text
@@ -119,7 +119,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _is_from_before(container: JsonNode) -> bool:
-    """Return whether the container was there before `_insert`: then no blank precedes its first member."""
+    """Return whether the container existed before `_insert`: then no blank precedes its first member."""
     return container.children[0][1] == container.start + 1
 
 
@@ -209,7 +209,7 @@ def _read_plain(text: str, start: int) -> JsonNode:
 
 
 def _expect(text: str, position: int, character: str) -> int:
-    """Return the place if the character is there. Raises `InvalidArguments` if not."""
+    """Return the position if the character is there. Raises `InvalidArguments` if it is not."""
     if text[position : position + 1] != character:
         raise InvalidArguments(f"it is not JSON, {_describe_place(text, position)}")
     return position

@@ -1,4 +1,4 @@
-"""Proves that hooks block if planwarden gives no answer: runs their commands with planwarden and broken programs.
+"""Proves that hooks block a call if planwarden gives no answer: runs their commands with broken programs in its place.
 
 What a host does with the outcome was measured with real hosts, see docs/guard.md. What only the host itself can tell,
 such as whether it trusts the hook, is reported as unknown.

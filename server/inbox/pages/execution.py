@@ -48,7 +48,7 @@ _HIDDEN_DATA = frozenset({"suspensionId", "callId", "addressee"})
 """Fields of a log entry that a person does not need, or finds behind the entry's link."""
 
 _OF_THE_CLOCK = {"AGENT_SUSPENDED": "wait", "SUSPENSION_TIMEOUT": "the time has passed"}
-"""The words for log entries about a wait, in which nobody was asked."""
+"""The words for log entries about a step that only waits, and therefore asks nobody."""
 
 ROUTES = PageRoutes()
 
@@ -186,8 +186,8 @@ class _ValueBudget:
         return ValueView(value)
 
     def show_text(self, text: str | None, limit: int = VALUE_CHARS) -> ValueView | None:
-        """Return what a model wrote, only its beginning if it is too large, or a mark if the page is full; None if it
-        wrote nothing."""
+        """Return what a model wrote, only its beginning if it is too large, or a mark if the page is full; None if
+        the model wrote nothing."""
         if not text:
             return None
         return self.show(text, limit) or self.show(f"{text[: limit // 8]} …", limit) or ValueView("…")
@@ -226,7 +226,7 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
         "asks_again": execution.options.is_literal,
         "can_fork": can_fork,
         "can_change": (can_retry or can_fork) and plan is not None and plan.inputs is not None,
-        # Whether its plan can be rehearsed and kept.
+        # Whether the plan of the execution can be rehearsed and kept.
         "can_repeat": is_finished and plan is not None and not execution.earlier,
         "fork_steps": begun[:MAX_ROWS],
     }

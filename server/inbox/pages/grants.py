@@ -1,7 +1,7 @@
 """The pages of standing grants: a person makes a grant while approving calls, and ends a grant with a button.
 
 A grant allows calls like the one in the question, or the calls of a step of a saved plan. A grant of the second kind is
-like those of `planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE`, for the plan
+what `planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE` makes, but for the plan
 as it was when this run began.
 """
 

@@ -1,7 +1,7 @@
 """What a person can do with an execution from its page: stop it, continue it (also with other inputs), rehearse it.
 
-Each action does what the command line does, for the owner of the execution. A form has the key with which its page was
-made, so a form that is sent twice starts one run.
+Each action does what the command line does, for the owner of the execution. Each page puts a
+new key into its form, so a form that is sent twice starts one run.
 
 An optional input that the form leaves out is no longer given. If a completed step took a value that the person changes,
 the person must run again from that step or one that it depends on; otherwise nothing starts, and the page says why.
@@ -42,7 +42,7 @@ async def cancel_execution(request: InboxRequest) -> Response:
 
 @ROUTES.form("/executions/{execution_id}/retry")
 async def retry_execution(request: InboxRequest) -> Response:
-    """Go on with what is left."""
+    """Start a run of the steps that are left."""
     return await _go_on_or_explain(request, None)
 
 
@@ -69,7 +69,7 @@ async def _go_on_or_explain(request: InboxRequest, from_step: str | None) -> Res
 async def _go_on(
     request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
 ) -> Response:
-    """Start a run that goes on from the execution of the address, and redirect to it. Raises as `Service.retry`."""
+    """Start a run that continues the execution in the address, and redirect to that run. Raises as `Service.retry`."""
     execution = await find_execution(request)
     store, key = request.service.store, request.read_key("go on")
     later = await find_later(request, execution)

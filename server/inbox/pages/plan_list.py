@@ -116,7 +116,7 @@ def _build_options(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _build_row(line: ExecutionLine, now: float) -> Values:
-    """Return one execution, with every text escaped and cut."""
+    """Return the row for one execution, with every text escaped and shortened."""
     return {
         "execution_id": line.execution_id,
         "state": line.state,
@@ -151,7 +151,7 @@ async def _add_call(request: InboxRequest, row: Values) -> Values:
     return {
         **row,
         **({"words": words.word, "tone": words.tone} if call.status == "outcome_unknown" else {}),
-        # Show the arguments that ran or will run.
+        # Show the arguments with which the call was or will be made.
         "call": build_call(note_tool(request.service.tools, call.tool_name), call.arguments or call.proposed),
         "decided": describe_decision(find_decided(execution, call), has_reason=False) or "",
         "result": result if call.status == "succeeded" else "",

@@ -266,7 +266,7 @@ async def _approve_rows(
 ) -> Response:
     content: JsonValue = {"items": list[JsonValue](picks)} if choice.left_out else None
     decision = Decision(approved=True, content=content, modified_args=edited or None)
-    # If somebody else must approve too, the next revision of the question has the edits.
+    # If somebody else must approve too, the next revision of the question already includes the edits.
     unedited_choice = replace(choice, edits={})
     try:
         return await record_answer(request, record, decision, unedited_choice)

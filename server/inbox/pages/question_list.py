@@ -1,4 +1,4 @@
-"""The pages of several questions: those that are open, those chosen to be decided together, and those that are closed.
+"""Pages with several questions: the open ones, those chosen to be decided together, and the closed ones.
 Another page shows the receipt of a host's session.
 """
 
@@ -22,7 +22,7 @@ ROUTES = PageRoutes()
 @ROUTES.page("", "/")
 async def show_waiting(request: InboxRequest) -> Response:
     after, store = request.query("after") or None, request.service.store
-    # The most dangerous first, then the oldest.
+    # The store returns the most dangerous questions first, then the oldest.
     listed = await find_page(request.service, await store.waiting(limit=PAGE_SIZE, cursor=after))
 
     async def build() -> Values:

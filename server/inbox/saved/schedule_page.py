@@ -33,7 +33,7 @@ _DONE = {
     ("resumed", False): Remark("Resumed: it ticks again at the times below.", tone="good"),
     ("added", False): Remark(_ADDED, tone="good"),
 }
-"""What a button did, by the `did` in the address and by whether the schedule is paused now."""
+"""The remark on what a button did, by the address's `did` and by whether the schedule is paused now."""
 
 ROUTES = PageRoutes()
 
@@ -161,7 +161,7 @@ async def _build_card(request: InboxRequest, book: ScheduleBook, schedule: PlanS
 
 
 async def _build_run_line(store: Store, tick: TickView) -> Values:
-    """Return what became of a tick, and of the run that it started."""
+    """Return the line for a tick: its outcome, and the status of the run that it started."""
     line: Values = {"at": tick.tick_at, "reason": "", "execution_id": None}
     if tick.execution_id is None:
         words, reason = WORDS["tick"][tick.outcome], escape_text(tick.reason or "")

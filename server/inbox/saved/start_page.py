@@ -1,8 +1,8 @@
 """The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start a run.
 
 The form carries the version that the page showed and a key of its own. The version is compared again when the run is
-created, so a file that has changed since then starts nothing. The key is stored with the run, so the same form sent
-twice starts one run, even if two processes get it.
+created, so a file that has changed since then starts nothing. The key is stored with the run, so a form that is sent
+twice starts only one run, even if two processes receive it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
 WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
-"""The time within which the same form counts as a button pressed twice; later, the person wants another run."""
+"""If a form comes again within this time, the button was pressed twice; later, the person wants another run."""
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
 
 ROUTES = PageRoutes()
@@ -99,7 +99,7 @@ async def start_saved_plan(request: InboxRequest) -> Response:
 
 
 async def _find_known(request: InboxRequest, name: str, key: str) -> Response | None:
-    """Return the answer to a form that has started a run before; None for any other form."""
+    """Return the response to a form that has already started a run; None for any other form."""
     store = request.service.store
     start = await store.find_start(LOCAL, key)
     if start is None:
@@ -117,10 +117,10 @@ async def _find_known(request: InboxRequest, name: str, key: str) -> Response | 
 def _describe_basis(plan: SavedPlan, inputs: Mapping[str, JsonValue] | None) -> str:
     """Return a sentence that says which inputs the forecast assumes."""
     if inputs is not None:
-        return "With the inputs of the form, as tools and rules are now."
+        return "For the inputs in the form, with the present tools and rules."
     if (plan.inputs or {}).get("required"):
-        return "Before the inputs are known. Forecast looks again, with those of the form."
-    return "With the defaults of the form. Forecast looks again, with what it holds."
+        return "The inputs are not known yet. Press Forecast to use those in the form."
+    return "For the default inputs. Press Forecast to use the inputs in the form."
 
 
 async def _render_plan(
@@ -132,7 +132,7 @@ async def _render_plan(
     inputs: Mapping[str, JsonValue] | None = None,
     started: str | None = None,
 ) -> Response:
-    """Return the page. The forecast is for `inputs`; `started` is the run that an old form has started."""
+    """Return the page. The forecast is for `inputs`; `started` is the id of the run that an old form started."""
     name = request.path("name")
     schedules, fault = await list_schedules(request.service)
     of_plan = [schedule for schedule in schedules if schedule.plan == name]

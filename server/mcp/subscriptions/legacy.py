@@ -1,9 +1,9 @@
-"""Tells clients of older protocol revisions, over their connection, when resources that they subscribed to change and,
-if they asked for a list, when lists change.
+"""Tells clients of older protocol revisions, over their connection, when a resource that they subscribed to changes
+and, once they have asked for a list, when a list changes.
 
 Clients may also subscribe to resources that planwarden does not change, and get the SDK's events about these. Lists
 change when the file of a saved plan changes. No event announces such a change, so once a client has asked for a list
-or for changes, one task looks every few seconds. Clients of protocol 2026-07-28 are told on `subscriptions/listen`.
+or for changes, a task looks every few seconds. Clients of protocol 2026-07-28 are told on `subscriptions/listen`.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """
@@ -86,7 +86,7 @@ class LegacySubscriptions:
         """The subscribers by the `id` of their connection; each is removed when its connection closes."""
 
     async def subscribe(self, ctx: ServiceContext, params: SubscribeRequestParams) -> EmptyResult:
-        """Subscribe to a resource; subscribing twice is one subscription."""
+        """Subscribe to a resource; subscribing to it again changes nothing."""
         check_uri(str(params.uri))
         with translate_errors():
             service, principal = await ctx.lifespan_context.service(), ctx.lifespan_context.principal()
@@ -148,7 +148,7 @@ class PlanListWatch:
         self._run_of: LazyService | None = None
         """The running server whose task looks for changes."""
         self._changed: dict[int, anyio.Event] = {}
-        """An event for each connection, by the connection's `id`; set while the client has changes to hear of."""
+        """An event for each connection, by the connection's `id`; set while the client has yet to hear of a change."""
 
     async def __call__(self, ctx: ServiceContext, call_next: CallNext) -> HandlerResult:
         """Start to look for changes when a client wants to hear of them, and notify clients of older revisions."""

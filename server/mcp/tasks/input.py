@@ -1,15 +1,15 @@
 """The questions that a task asks through its client, and the decisions in the client's answers.
 
-For clients that show forms, a question that a form can decide is an input request with the key `SUSPENSION.REVISION`.
-Every other question to a person becomes a link, for clients that open links. A link's key has a hash of the address,
-which changes with a restart, so that an old key does not fit a new address. An accepted form is checked as in every
-other channel and has the assurance `client`, no more. A form without a decision decides nothing, because unattended
-hosts close forms by themselves. A link decides nothing, opened or not: the person decides on the page.
+If the client shows forms, a question that a form can decide becomes an input request with the key
+`SUSPENSION.REVISION`. Every other question to a person becomes a link, if the client opens links. A link's key has a
+hash of the page's address: a restart changes the address, and an old key must not fit a new one. An accepted form is
+checked like any other answer and has only the assurance `client`. A form without a decision decides nothing, because
+unattended hosts close forms by themselves. A link decides nothing, opened or not: the person decides on the page.
 The protocol allows each key only one answer, so a task never repeats a question that has been answered.
 
-Rows of the audit record which questions were answered without a decision, and for which clients a task is over. They
-are not events of the execution, because it continues however its task ends. In the audit they survive restarts, and
-every process with the same store sees them.
+The audit says which questions were answered without a decision, and for which clients a task is over. These rows are
+not events of the execution, because it continues however its task ends. In the audit, they survive restarts, and every
+process with the same store sees them.
 """
 
 from collections.abc import Callable, Mapping

@@ -12,7 +12,7 @@ A person who agreed to open the page of a question has `PAGE_S` to decide there;
 
 The execution is the task and has the same id. A task has fewer states than an execution: every execution that has ended
 or cannot go on is `completed`, successful or not, with the result that the call would have returned. `failed` is
-for protocol errors, with which our tools never end, and `cancelled` for cancelled executions. An `incomplete` execution
+for protocol errors, which our tools never produce, and `cancelled` for cancelled executions. An `incomplete` execution
 is `completed` too. A later call can continue it, without a task, because a task that ended does not start again.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).

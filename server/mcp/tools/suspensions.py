@@ -107,12 +107,12 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
 
 def _describe_ignored(request: ToolRequest) -> str:
     """Return what of the decision had no effect, because only a person decides; empty if nothing was sent."""
-    sent: Mapping[str, Any] = request.arguments.get("decision", {})
-    if "content" in sent:
+    decision: Mapping[str, Any] = request.arguments.get("decision", {})
+    if "content" in decision:
         return "Your answer does not count."
-    if sent.get("approved") is True:
+    if decision.get("approved") is True:
         return "Your approval does not count."
-    return "Your edit was not recorded; the person can edit the arguments." if "modifiedArgs" in sent else ""
+    return "Your edit was not recorded; the person can edit the arguments." if "modifiedArgs" in decision else ""
 
 
 @mcp_tool(
@@ -221,7 +221,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
 async def _decide_as_client(
     request: ToolRequest, decision: Decision, channel: str, digest: str, rendered: str
 ) -> CallToolResult:
-    """Record a person's decision in the client; `digest` is that of the revision, `rendered` that of the shown text."""
+    """Record a person's decision in the client; `digest` names the shown revision, and `rendered` the shown text."""
     authority = Authority(
         assurance="client",
         channel=channel,
@@ -250,7 +250,7 @@ async def _record_decision(
 
 
 async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult:
-    """Return what the call changed, once the execution stops running or the caller's time is over."""
+    """Return the execution once it stops running or the time for which the caller waits is over."""
     if view.status == "running" and request.wait_s != 0:
         return await wait_and_show_execution(request, await request.service.find(view.execution_id))
     return await show_execution(request, view)
@@ -284,8 +284,8 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
 
 
 async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolResult | InputRequiredResult | None:
-    """Ask the person at the client. Return the result of the call, or the question that the call must return; None if
-    the client can neither show the question nor open its page."""
+    """Ask the person at the client. Return what the call must return: a result, or the question for the client to ask.
+    Return None if the client can neither show the question nor open its page."""
     elicitation = build_elicitation(suspension, find_usable_modes(request.context))
     if elicitation is None:
         return None
@@ -316,7 +316,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
             return await _show_undecided(request, "did not decide in the form")
         return await _decide_as_client(request, decision, "elicitation", reference.digest, rendered)
     except InvalidArguments as error:
-        # The question stays open, and the caller has to learn its thread.
+        # An error would not tell the caller the thread of the question, which stays open.
         return await _show_undecided(request, f"sent an answer that cannot be recorded ({error.message})")
 
 

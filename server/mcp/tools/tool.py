@@ -1,4 +1,4 @@
-"""How an MCP tool is described, what a call of the tool holds, and how an execution becomes the call's result.
+"""Describes an MCP tool and one call of it, and turns an execution into the result of that call.
 
 Each tool is defined beside its handler. The server checks the arguments of a call with the `McpTool` that the call
 names, and then calls that tool's handler.
@@ -93,7 +93,7 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> StartOptions:
-        """How to start the execution that this call asks for. Raises as `requester`."""
+        """How to start the execution that this call asks for. Raises the same errors as `requester`."""
         arguments = self.arguments
         return StartOptions(
             requester=self.requester,
@@ -114,9 +114,9 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wait_s(self) -> float | None:
-        """The seconds that the caller waits for the execution; None for the wait in the execution's own options.
+        """How many seconds the caller waits for the execution; None to wait as long as the execution's options say.
 
-        If an earlier call with this key started the execution, that call's wait counts unless this call names one.
+        If an earlier call with this key started the execution, the earlier wait applies unless this call names one.
         """
         options: Mapping[str, Any] = self.arguments.get("options") or {}
         return self.arguments.get("waitSeconds", options.get("waitSeconds"))
@@ -141,7 +141,7 @@ async def remember_before(request: ToolRequest) -> ToolRequest:
 
 
 async def wait_and_show_execution(request: ToolRequest, execution: ExecutionState) -> CallToolResult:
-    """Wait while the execution runs, as long as the caller asked, and return it as a result."""
+    """Wait until the execution stops running, at most as long as the caller asked, and return it as a result."""
     execution = await wait_with_progress(request.service, execution, request.wait_s, request.context)
     return await show_execution(request, request.service.build_view(execution))
 
@@ -149,7 +149,7 @@ async def wait_and_show_execution(request: ToolRequest, execution: ExecutionStat
 async def show_execution(request: ToolRequest, view: Execution, note: str = "") -> CallToolResult:
     """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps.
 
-    If a person is awaited whom this client cannot ask, call that person to the inbox. `note` precedes the next action.
+    If only a person is awaited and this client cannot ask people, call one to the inbox. `note` precedes `next_action`.
     """
     waiting = _find_unaskable(request, view)
     if waiting is not None:
@@ -162,13 +162,13 @@ async def show_execution(request: ToolRequest, view: Execution, note: str = "") 
 
 
 def name_decision_ways(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view; if a person is awaited whom this client cannot ask, the view says where that person decides."""
+    """Return the view; if only a person can go on and this client cannot ask people, the view says where to decide."""
     waiting = _find_unaskable(request, view)
     return view if waiting is None else ask_for_person(view, waiting)
 
 
 def _find_unaskable(request: ToolRequest, view: Execution) -> str | None:
-    """Return the id of the first question to a person if nobody else is awaited and this client cannot ask people."""
+    """Return the id of the first question to a person; None if others are awaited too or this client can ask people."""
     return None if find_usable_modes(request.context) else find_awaited_person(view)
 
 
@@ -258,7 +258,7 @@ class McpTool:
 
     @cached_property
     def definition(self) -> Listed:
-        """The entry in `tools/list`. `openWorldHint` is false: planwarden controls what a plan does outside."""
+        """The entry in `tools/list`. `openWorldHint` is false, because planwarden controls what a plan can do."""
         return Listed(
             name=self.name,
             title=self.title,
@@ -287,7 +287,7 @@ class McpTool:
         """Return the arguments, without the nulls that some clients send for absent ones.
 
         Raises:
-            InvalidArguments: a key is unknown or missing, or a value wrong; the details list up to `MAX_FAULTS` faults.
+            InvalidArguments: a key or value is wrong, or a key is missing; the details list up to `MAX_FAULTS` faults.
             LimitExceeded: the arguments are nested too deeply.
         """
         if self.inputs is not None:
@@ -302,13 +302,13 @@ class McpTool:
 
     @cached_property
     def _read_form(self) -> SentForm:
-        """The input schema; for `submit_answer`, with the shapes that an answer can have."""
+        """The input schema for tidying arguments; for `submit_answer` it includes the shapes of answers."""
         shapes = {"content": schemas.CALLER_ANSWER} if self.name == "submit_answer" else {}
         return SentForm(schemas.build_arguments_schema({**self.properties, **shapes}, self.required))
 
     @cached_property
     def _checked_form(self) -> schemas.JsonSchema:
-        """The input schema, in which arguments that have a check of their own may be anything."""
+        """The input schema for checking, which admits any value for arguments that are checked elsewhere."""
         anything: dict[str, schemas.JsonSchema] = {name: {} for name in UNCHECKED_ARGUMENTS if name in self.properties}
         return schemas.build_arguments_schema({**self.properties, **anything}, self.required)
 

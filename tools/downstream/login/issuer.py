@@ -1,11 +1,11 @@
 """Requests to the authorization server of a downstream server: checked addresses, bounded time and size.
 
-The downstream server names its authorization server, so it may point at anything that this machine can reach
+The downstream server names its authorization server, so it may point us at anything that this machine can reach
 (server-side request forgery, https://modelcontextprotocol.io/specification/2026-07-28/basic/security_best_practices). A
 public server cannot make us send requests to this machine or its network: each name is resolved once, every
 address is checked, and the connection goes to a checked one. A server in a private network may have its authorization
 server there too. Not prevented: a public server can pass for a private one if its own name resolves to a private
-address. Even then we reach only hosts with a certificate for the name that the server gives, and it sees no answer.
+address. Even then we reach only hosts with a certificate for the given name, and the server sees no answer.
 """
 
 import ipaddress
@@ -43,7 +43,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 class AccessError(httpx2.TransportError):
-    """The server did not get the request, or refused it unread, for want of a usable login; the message says why."""
+    """The server did not get the request, or refused it unread, for lack of a usable login; the message says why."""
 
 
 @dataclass(eq=False)
@@ -87,7 +87,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
         names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)
-        # An address of IPv6 may name an interface behind `%`, and a network has none.
+        # An IPv6 address may end with `%` and the name of an interface, which a network must not have.
         addresses = [ipaddress.ip_network(str(name).partition("%")[0]) for name in names]
         is_private_server = any(special_range(address.network_address) for address in addresses)
         networks = (*_PRIVATE_NETWORKS, *addresses) if is_private_server else ()
@@ -145,7 +145,7 @@ def _parse_address(host: str) -> IPAddress | None:
 
 
 def describe_refusal(response: httpx2.Response) -> str:
-    """Return status and error code of an answer, and nothing else of it, because it may repeat a secret.
+    """Return only the status and the error code of an answer, because the rest may repeat a secret.
 
     https://www.rfc-editor.org/rfc/rfc6749#section-5.2, https://www.rfc-editor.org/rfc/rfc7591#section-3.2.2
     """

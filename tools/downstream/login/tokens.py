@@ -25,7 +25,7 @@ from planwarden.tools.downstream.tools import one_line
 HOST, PATH = "127.0.0.1", "/callback"
 """Where the browser returns to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""
 _TOKEN = re.compile(r"[\x21-\x7e]{1,16384}")
-"""Tokens that a header can carry; wider than https://www.rfc-editor.org/rfc/rfc6750#section-2.1."""
+"""A token that a header can carry; https://www.rfc-editor.org/rfc/rfc6750#section-2.1 allows fewer characters."""
 
 
 class StoredLogin(BaseModel):
@@ -108,8 +108,8 @@ class LoginTokenStorage:
     def check_pkce(self) -> None:
         """Raise `ToolError` unless the authorization server says that it supports PKCE with S256.
 
-        Otherwise clients must stop (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization).
-        Servers of revision 2025-03-26 may publish neither kind of metadata; even so, that revision requires PKCE.
+        Without PKCE, clients must stop (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization).
+        A server of revision 2025-03-26 may publish no metadata at all; it passes, as that revision requires PKCE.
         """
         assert self.provider is not None
         context = self.provider.context
@@ -147,7 +147,7 @@ class LoginTokenStorage:
         return str(login.metadata.issuer) if login.metadata is not None else login.authorization_server
 
     def _find_registered_client(self) -> OAuthClientInformationFull | None:
-        """Return the stored client; for a new login, only if it has not expired and fits the redirect address."""
+        """Return the stored client; for a new login, None if the client has expired or has another redirect address."""
         client = self.login.client
         if client is None or self.redirect_uri is None:
             return client
@@ -176,11 +176,11 @@ class LoginTokenStorage:
             await self.login.save(self.location)
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        # Stored together with its tokens; until then the old login stays valid.
+        # The client is stored together with its tokens; until then the old login stays valid.
         self.login = self.login.model_copy(update={"client": client_info})
 
     async def save_challenge(self, challenge: str) -> None:
-        """Store which further rights the server asks for, if there still is a login. Raises `PlanwardenError`."""
+        """Store which further rights the server asks for, if the login still exists. Raises `PlanwardenError`."""
         async with self.location.lock():
             # Another process may have refreshed or deleted the login since this one loaded it.
             self.login = await StoredLogin.load(self.location)
@@ -190,7 +190,7 @@ class LoginTokenStorage:
 
 
 def redirect_port(login: StoredLogin) -> int | None:
-    """Return the port in the redirect address of the registered client, on which a server may insist.
+    """Return the port of the registered client's redirect address, or None. Servers may insist on the same port.
 
     Only addresses of this machine count, because planwarden listens nowhere else.
     """

@@ -60,7 +60,7 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
     @property
     def answered_id(self) -> int | None:
-        """The same; None if the line is not an object of JSON or quotes a request, as what some servers log there."""
+        """The `request_id`, or None if the line is not a JSON object or quotes a request, as some servers' logs do."""
         is_answer = self.head.startswith(b"{") and b'"method"' not in self.head + self.tail
         return self.request_id if is_answer else None
 
@@ -99,7 +99,7 @@ class LineReader:
 
 
 def shorten_sdk_log() -> None:
-    """Keep tracebacks of invalid messages, which quote the server, out of the SDK's log. May be called again."""
+    """Keep tracebacks, which quote the server's invalid messages, out of the SDK's log. May be called again."""
     for name in _SDK_LOGGERS:
         logging.getLogger(name).addFilter(_drop_traceback)
 
@@ -190,7 +190,7 @@ class Child(msgspec.Struct, kw_only=True):
         """Close the stream of the child's messages; no more will come. Subclasses with such a stream override this."""
 
     async def stop(self) -> None:
-        """Close its input, wait, and end its process group, in bounded time."""
+        """Close the child's input, wait, and end its process group, in bounded time."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         if not await self._ends_within(GRACE_S):

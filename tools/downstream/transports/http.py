@@ -58,7 +58,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         if is_post and not is_usable and not is_left_to_sdk:
             await response.aclose()
             advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
-            # For a notification, the SDK ignores this. Unless the status is 4xx, a request may have been carried out.
+            # The SDK ignores errors for notifications. Unless the status is 4xx, a request may have been carried out.
             code = NOT_SENT if 400 <= status < 500 else LOST
             return _error_response(code, f"it answered with HTTP status {status}{advice}")
         try:
@@ -96,7 +96,7 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
 
 
 async def _read_failure(response: httpx2.Response) -> httpx2.Response:
-    """Return an answer that has a status of 500 or more: as it is if the server wrote it, or else our error.
+    """Return an answer with a status of 500 or more: the server's own JSON-RPC error if it is one, else our error.
 
     A proxy that answers for the server may write JSON too; the server may still have carried out the request.
     """

@@ -2,7 +2,7 @@
 
 The SDK's own transport accepts lines of any length and passes on every notification, so a server could use both
 to fill our memory. Here lines have a limit, messages that we do not use are dropped, and floods are slowed. The child
-gets the few variables that the SDK considers safe and the configured ones, no others. Shutting down closes its input,
+gets only the variables that the SDK considers safe and the configured ones. Shutting down closes its input,
 waits, and ends the process group (https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle#shutdown).
 """
 
@@ -103,7 +103,7 @@ class _McpChild(Child, kw_only=True):
         return True
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Return False for notifications that we do not use."""
+        """Return False for notifications that we do not use. Report a change of the tools."""
         if not isinstance(message, JSONRPCNotification):
             return True
         if message.method == _TOOLS_CHANGED:
@@ -181,7 +181,7 @@ async def _has_too_many_values(line: bytes) -> bool:
 
 
 class _CheckedMessages(OutgoingMessages):
-    """Adds to each message of the SDK the check that the sending task has set."""
+    """Sends each message of the SDK together with the check that the sending task has set."""
 
     async def send(self, item: SessionMessage, /) -> None:
         await self.inner.send((item.message, send_check.get()))

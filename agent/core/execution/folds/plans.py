@@ -1,4 +1,4 @@
-"""What events about the plan change: it was accepted, refused or revised, or goes on from an earlier execution."""
+"""Applies events about a plan: it was accepted, refused or revised, or takes steps over from an earlier execution."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What events about a step and its calls change: the step and its loop begin, calls get results, the step ends."""
+"""Applies the events of a step and its calls: the step and its loop begin, calls get results, the step ends."""
 
 from bisect import bisect_left
 
@@ -67,7 +67,7 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
 
 
 def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None) -> Call:
-    """Return the call after its step was rejected; it changes only if the question was about it or had a row for it."""
+    """Return the call after its step was rejected: changed only if the question was about the call or had its row."""
     if call.status == "proposed" and row is not None:
         call = replace(call, suspension_id=event.suspension_id, arguments=row.arguments)
     if call.suspension_id != event.suspension_id or call.status in CALL_SETTLED:
@@ -160,7 +160,7 @@ def apply_call_rejected(execution: ExecutionState, event: ev.CallRejected, at: f
 
 
 def _find_row_arguments(execution: ExecutionState, event: ev.CallRejected) -> dict[str, JsonValue] | None:
-    """Return the arguments in the row that the person left out; rows are in the order of their calls."""
+    """Return the arguments in the row that the person left out, or None; rows are in the order of their calls."""
     suspension = execution.suspensions.get(event.suspension_id)
     rows = suspension.question.covers if suspension is not None else ()
     index = bisect_left(rows, _find_number(event.call_id), key=lambda row: _find_number(row.call_id))

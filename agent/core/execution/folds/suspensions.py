@@ -1,4 +1,4 @@
-"""What events about a question change: the suspension, and the step and the call that the question is about."""
+"""Applies events about a question to the suspension, and to the step and the call that the question is about."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 
 
 def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
-    """Return the changes: the suspension, and its call or else its step, moved by the event and with `fields` set."""
+    """Return the changed suspension, and its call (without a call, its step) moved by the event, with `fields` set."""
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:

@@ -35,11 +35,11 @@ _EXPRESSION = re.compile(
 )
 """Text that consists only of an expression of another language, such as `{{find.id}}`."""
 _BARE = re.compile(r"(steps?\.[\w-]+\.(?:results?|outputs?)\b\S*|[\w-]+\.[\w.-]+\[\d+\][\w.\[\]]*)")
-"""An expression without signs around it, like `find.rows[0].id`; only a model's counts: a caller may mean the text."""
+"""An unmarked expression such as `find.rows[0].id`. It counts only in a model's plan: a caller may mean the text."""
 _PREFIX = re.compile(r"[#/$@.\s]*(?:(?:steps?|results?|outputs?|tasks?|nodes?)[./\[]+['\"]?)?")
 _FIXED = "the value itself, or let a reasoning step compare the two"
 _RESULTS = ("result", "results", "output", "outputs")
-"""Names of the result itself in other languages; a binding has no name for it."""
+"""Names that other languages have for a step's result; a binding leaves them out."""
 
 
 def find_unresolvable(plan: Plan, steps: Iterable[PlanStep], tools: Mapping[str, ToolFacts]) -> list[str]:
@@ -83,7 +83,7 @@ def _read_one(value: dict[str, JsonValue]) -> Binding:
 
 
 def find_foreign_bindings(plan: Plan, steps: Iterable[PlanStep], author: Author) -> dict[str, str]:
-    """Return, by step id, a sentence about a step's values in another language and the bindings to write instead."""
+    """Return, by step id, a sentence that names expressions of other languages and the bindings to write instead."""
     ids = {step.step_id for step in plan.steps}
     expressions = (_EXPRESSION, _BARE) if author == "model" else (_EXPRESSION,)
     faults: dict[str, str] = {}
@@ -139,7 +139,7 @@ def _is_binding_as_text(text: str, names: Collection[str]) -> bool:
 
 
 def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | None:
-    """Return the binding that an object of another language probably means."""
+    """Return the binding that an object of another language probably means; None if it may be ordinary data."""
     for key in _MARKED:
         if key in value and len(value) == 1:
             text = str(value[key])

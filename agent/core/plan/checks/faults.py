@@ -1,4 +1,4 @@
-"""Limits on how many faults of a plan are reported, and checks of its ids, conditions, loops and item calls."""
+"""Limits on how many faults of a plan are reported, and checks of a plan's ids, conditions, loops and item calls."""
 
 import json
 import unicodedata
@@ -36,7 +36,7 @@ def join_faults(problems: list[str]) -> str:
 
 
 def quote_some(names: Iterable[str]) -> str:
-    """Return the first `MAX_QUOTED` names, quoted and cut, because there may be many, and long ones."""
+    """Return the first `MAX_QUOTED` names, quoted and cut, because there may be many names, and long names."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
 
 

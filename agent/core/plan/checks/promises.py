@@ -1,4 +1,4 @@
-"""Warns of a plan that promises more than it does: a confirmation covers unknown calls, a step lacks a tool to act.
+"""Warns of a plan that promises more than it does: a confirmation of unknown calls, or a step without a tool to act.
 
 Such a plan is accepted, because its writer may mean it that way. The writer gets a warning for each such step.
 """
