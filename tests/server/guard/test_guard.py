@@ -272,7 +272,7 @@ async def test_a_model_that_floods_people_with_questions_is_refused_and_no_other
     afterwards = await host.decide(host.call("rm yet more"))
     assert all(verdict.suspension_id is not None for verdict in (*asked, other, afterwards))
     assert flood.suspension_id is None
-    assert flood.reason.startswith(f"Refused: {MAX_OPEN_OF_SESSION} questions of this session wait for people")
+    assert flood.reason.startswith(f"Refused: {MAX_OPEN_OF_SESSION} questions of this session already wait for people")
     assert {verdict.suspension_id for verdict in joined} == {asked[7].suspension_id}
     assert total == 2 * MAX_OPEN_OF_SESSION + 1
 
