@@ -11,7 +11,7 @@ from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least
+from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least, normalize_numbers
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
@@ -234,7 +234,8 @@ def _take_calls(
     planned: dict[str, list[str]] = {}
     for nth, call in enumerate(step.tool_calls, 1):
         if not _take_changed(find_bindings(call.arguments), changed):
-            planned.setdefault(canonical_json([call.tool_name, call.arguments]), []).append(f"{step.step_id}:{nth}")
+            text = canonical_json(normalize_numbers([call.tool_name, call.arguments]))
+            planned.setdefault(text, []).append(f"{step.step_id}:{nth}")
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)
         # A loop that never began still has the calls that it took over; one that began has calls of its own.
@@ -248,10 +249,11 @@ def _take_calls(
     for call in earlier.calls:
         if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
             continue
+        text = canonical_json(normalize_numbers([call.tool_name, call.proposed]))
         if call.by_model and _is_same_step(earlier.step, step):
             number += 1
             yield _take_call(source, call, f"{step.step_id}:{number}", False)
-        elif not call.by_model and (same := planned.get(canonical_json([call.tool_name, call.proposed]))):
+        elif not call.by_model and (same := planned.get(text)):
             yield _take_call(source, call, same.pop(0), False)
 
 

@@ -1,13 +1,13 @@
 """Applies events about a plan: it was accepted, refused or revised, or takes steps over from an earlier execution."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import zip_longest
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json, is_same_json
+from planwarden.agent.common.canonical import canonical_json, is_same_json, normalize_numbers
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import ITEM_INDEX
@@ -177,11 +177,14 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
 def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], before: Sequence[JsonValue]) -> dict[int, int]:
     """Map the place of each item that the loop had `before` to its place there: the same one if a call takes it."""
     takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
+
+    def list_names(values: Sequence[JsonValue]) -> Iterator[str]:
+        return (canonical_json(normalize_numbers([item, takes_place and place])) for place, item in enumerate(values))
+
     free: dict[str, deque[int]] = {}
-    for place, item in enumerate(before):
-        free.setdefault(canonical_json([item, takes_place and place]), deque()).append(place)
-    names = (canonical_json([item, takes_place and place]) for place, item in enumerate(items))
-    return {place: same.popleft() for place, name in enumerate(names) if (same := free.get(name))}
+    for place, name in enumerate(list_names(before)):
+        free.setdefault(name, deque()).append(place)
+    return {place: same.popleft() for place, name in enumerate(list_names(items)) if (same := free.get(name))}
 
 
 def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
