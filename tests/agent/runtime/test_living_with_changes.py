@@ -218,7 +218,7 @@ async def test_a_definition_that_was_edited_in_the_store_is_not_told_as_what_som
     with closing(sqlite3.connect(home.folder / "planwarden.db")) as connection, connection:
         connection.execute("UPDATE records SET body = replace(body, 'Send', 'Post') WHERE kind = 'definition'")
     home.tool(says="Another text.")
-    assert says("the earlier definition is no longer known here") in (await revised(home, execution.thread_id)).found[0]
+    assert "the earlier definition is no longer known here" in (await revised(home, execution.thread_id)).found[0]
     assert (await home.decided(execution.thread_id)).status == "completed"
 
 
