@@ -135,7 +135,7 @@ async def test_enter_in_a_field_forecasts_and_the_focus_reaches_start_last(tmp_p
         await d.log_in(target="/inbox/saved/clean")
         await d.page.get_by_label("reason").fill("stale")
         await d.page.get_by_label("reason").press("Enter")
-        await d.page.locator(".forecast", has_text="With the inputs of the form").wait_for()
+        await d.page.locator(".forecast", has_text="For the inputs in the form").wait_for()
         assert len(await d.found.warden.service.store.executions(None, 100)) == 0
         await d.page.get_by_label("regions").focus()
         reached: list[str] = []
