@@ -44,8 +44,12 @@ def is_same_json(one: object, other: object) -> bool:
         return False
     plain, others = msgspec.to_builtins(one), msgspec.to_builtins(other)
     # Most equal values have equal text, and writing them is cheaper than going through them.
-    is_same_text = canonical_json(plain) == canonical_json(others)
-    return is_same_text or canonical_json(normalize_numbers(plain)) == canonical_json(normalize_numbers(others))
+    return canonical_json(plain) == canonical_json(others) or comparable_json(plain) == comparable_json(others)
+
+
+def comparable_json(value: JsonValue) -> str:
+    """Return the canonical JSON with each whole float as an integer, so that equal values have equal text."""
+    return canonical_json(normalize_numbers(value))
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:

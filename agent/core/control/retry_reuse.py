@@ -11,7 +11,7 @@ from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json, is_same_json, measure_at_least, normalize_numbers
+from planwarden.agent.common.canonical import canonical_json, comparable_json, is_same_json, measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, NotRetryable
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import INPUTS, Binding, find_bindings
@@ -231,11 +231,6 @@ def _take_calls(
 ) -> Iterator[ev.TakenCall]:
     """Yield calls of a step that is not kept: planned calls have the ids of the plan, and the model's the next ids."""
     number = len(step.tool_calls)
-    planned: dict[str, list[str]] = {}
-    for nth, call in enumerate(step.tool_calls, 1):
-        if not _take_changed(find_bindings(call.arguments), changed):
-            text = canonical_json(normalize_numbers([call.tool_name, call.arguments]))
-            planned.setdefault(text, []).append(f"{step.step_id}:{nth}")
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)
         # A loop that never began still has the calls that it took over; one that began has calls of its own.
@@ -246,14 +241,18 @@ def _take_calls(
         yield from (_take_call(source, call, call.call_id, False) for call in lasting)
     if earlier.step.loop is not None or step.loop is not None:
         return
+    planned: dict[str, list[str]] = {}
+    for nth, call in enumerate(step.tool_calls, 1):
+        if not _take_changed(find_bindings(call.arguments), changed):
+            text = comparable_json([call.tool_name, call.arguments])
+            planned.setdefault(text, []).append(f"{step.step_id}:{nth}")
     for call in earlier.calls:
         if call.status not in ("succeeded", "outcome_unknown") or call.tool_name in confirming:
             continue
-        text = canonical_json(normalize_numbers([call.tool_name, call.proposed]))
         if call.by_model and _is_same_step(earlier.step, step):
             number += 1
             yield _take_call(source, call, f"{step.step_id}:{number}", False)
-        elif not call.by_model and (same := planned.get(text)):
+        elif not call.by_model and (same := planned.get(comparable_json([call.tool_name, call.proposed]))):
             yield _take_call(source, call, same.pop(0), False)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -12,7 +14,7 @@ from pydantic import JsonValue
 import planwarden
 from tests import kit
 from tests.kit import plan
-from tests.server.inbox.support import open_inbox, visit
+from tests.server.inbox.support import Browser, Inbox, open_inbox, visit
 
 Json = dict[str, JsonValue]
 LOOK = kit.tool_step("look", "find", {"topic": "old"})
@@ -113,8 +115,9 @@ async def test_a_second_click_on_approve_with_changes_is_the_same_answer_and_ano
         assert other.status == 409 and found.ledger.lines == ran
 
 
-@kit.requirement("approval:quorum")
-async def test_two_approvers_who_ticked_different_rows_can_agree_on_the_page() -> None:
+@asynccontextmanager
+async def visit_two_approvers() -> AsyncGenerator[tuple[Inbox, Browser, kit.Ledger]]:
+    """An inbox in which two people have to approve each call of `wipe`, and its first visitor."""
     ledger = kit.Ledger()
 
     @planwarden.tool(risk="critical")
@@ -123,8 +126,13 @@ async def test_two_approvers_who_ticked_different_rows_can_agree_on_the_page() -
         ledger.lines.append(f"wipe {n}")
         return "wiped"
 
-    settings = kit.governed(critical="second", quorum=2)
-    async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
+    async with visit(ledger, tools=[wipe], settings=kit.governed(critical="second", quorum=2)) as (found, ann):
+        yield found, ann, ledger
+
+
+@kit.requirement("approval:quorum")
+async def test_two_approvers_who_ticked_different_rows_can_agree_on_the_page() -> None:
+    async with visit_two_approvers() as (found, ann, ledger):
         asked = await found.ask(kit.tool_step("a", "wipe", {"n": {"$from": "item"}}, forEach=[7, 8, 9]))
         bob = await found.log_in("bob")
         for browser, rows in ((ann, ["0", "1"]), (bob, ["0", "2"]), (ann, ["0", "2"])):
@@ -137,16 +145,7 @@ async def test_two_approvers_who_ticked_different_rows_can_agree_on_the_page() -
 
 @kit.requirement("inbox:edited-seen", "approval:quorum")
 async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_and_another_edit_is_not() -> None:
-    ledger = kit.Ledger()
-
-    @planwarden.tool(risk="critical")
-    async def wipe(n: int) -> str:
-        """Wipe."""
-        ledger.lines.append(f"wipe {n}")
-        return "wiped"
-
-    settings = kit.governed(critical="second", quorum=2)
-    async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
+    async with visit_two_approvers() as (found, ann, ledger):
         asked = await found.ask(kit.tool_step("a", "wipe", {"n": 1}))
         page = await ann.open_question(asked)
         shown = await ann.submit(page.form("/decision"), press="approve", **{_key(page.text, "n"): "2"})

@@ -1,13 +1,13 @@
 """Applies events about a plan: it was accepted, refused or revised, or takes steps over from an earlier execution."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import zip_longest
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.canonical import canonical_json, is_same_json, normalize_numbers
+from planwarden.agent.common.canonical import comparable_json, is_same_json
 from planwarden.agent.common.errors import IllegalTransition
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import ITEM_INDEX
@@ -16,7 +16,7 @@ from planwarden.agent.core.execution.folds.transitions import FieldChanges, find
 from planwarden.agent.core.execution.state import Call, ExecutionState, ModelTurn, StepState
 from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.pins import map_pins
-from planwarden.agent.core.plan.plan import PlannedCall, PlanStep, find_item_order
+from planwarden.agent.core.plan.plan import PlanStep, find_item_order
 
 
 def apply_accepted(execution: ExecutionState, event: ev.PlanAccepted, at: float) -> FieldChanges:
@@ -167,7 +167,8 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
         for number, planned in enumerate(step.tool_calls, 1):
             new = make_call(step, index * size + number, planned.tool_name, planned.arguments)
             reused = calls_by_id.get(f"{step.step_id}:{places[index] * size + number}") if index in places else None
-            if reused is not None and _is_call_of(reused, planned):
+            request: list[JsonValue] = [planned.tool_name, planned.arguments]
+            if reused is not None and is_same_json([reused.tool_name, reused.proposed], request):
                 new = replace(take_over_call(step.step_id, reused), call_id=new.call_id)
             calls.append(new)
     order = find_item_order(step.tool_calls)
@@ -178,17 +179,13 @@ def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], before: Seq
     """Map the place of each item that the loop had `before` to its place there: the same one if a call takes it."""
     takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 
-    def list_names(values: Sequence[JsonValue]) -> Iterator[str]:
-        return (canonical_json(normalize_numbers([item, takes_place and place])) for place, item in enumerate(values))
+    def name(place: int, item: JsonValue) -> str:
+        return comparable_json([item, takes_place and place])
 
     free: dict[str, deque[int]] = {}
-    for place, name in enumerate(list_names(before)):
-        free.setdefault(name, deque()).append(place)
-    return {place: same.popleft() for place, name in enumerate(list_names(items)) if (same := free.get(name))}
-
-
-def _is_call_of(reused: ev.TakenCall, planned: PlannedCall) -> bool:
-    return reused.tool_name == planned.tool_name and is_same_json(reused.proposed, planned.arguments)
+    for place, item in enumerate(before):
+        free.setdefault(name(place, item), deque()).append(place)
+    return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
 
 
 def make_planned_calls(step: PlanStep) -> list[Call]:
