@@ -29,10 +29,10 @@ def write_table(head: Iterable[object], rows: Iterable[Iterable[object]], *, bel
         ValueError: a cell has more than one line, or a bar, which GitHub and the site treat differently.
     """
     first, *others = [[str(cell) for cell in row] for row in (head, *rows)]
-    lines = [first, ["---", *[below] * (len(first) - 1)], *others]
-    for cell in (cell for line in lines for cell in line if "|" in cell or "\n" in cell):
+    for cell in (cell for line in (first, *others) for cell in line if "|" in cell or "\n" in cell):
         raise ValueError(f"this does not fit into a cell: {cell!r}")
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    head_row, *other_rows = (f"| {' | '.join(line)} |" for line in (first, *others))
+    return "\n".join([head_row, f"|---|{f'{below}|' * (len(first) - 1)}", *other_rows])
 
 
 def report_progress(what: str) -> None:

@@ -29,7 +29,9 @@ async def pydantic_ai(launcher, calls):
     async def approve(message, response_type, params, context):
         return ElicitResult(**ANSWER)
 
-    async with MCPToolset(StdioTransport(launcher, [], keep_alive=False), elicitation_handler=approve) as toolset:
+    transport = StdioTransport(launcher, [], keep_alive=False)
+    # Python may take longer to start on a busy machine than the default of five seconds.
+    async with MCPToolset(transport, elicitation_handler=approve, init_timeout=60) as toolset:
         await toolset.list_tools()
         for name, arguments in calls:
             await toolset.direct_call_tool(name, arguments)
