@@ -44,6 +44,7 @@ from tests.support.wardens import (
     NOWHERE,
     Ledger,
     PausingTool,
+    acting,
     calls,
     confirm,
     find_engine,
@@ -67,7 +68,7 @@ __all__ += ["ManualClock", "MemoryStore", "OperatorPolicy", "PausingTool", "Regi
 __all__ += ["Settings", "SqliteStore", "StartOptions", "Store", "Suspension", "Warden", "apply", "calls", "confirm"]
 __all__ += ["ev", "find_engine", "inbox", "load_settings", "make_home", "model_step", "ok", "open_desk", "open_inbox"]
 __all__ += ["ITEM", "AuditEntry", "Engine", "Home", "Json", "ScriptedModel", "Tool", "define", "read_audit_page"]
-__all__ += ["verify_audit"]
+__all__ += ["acting", "verify_audit"]
 __all__ += ["parse_plan", "plan", "refused", "requirement", "says", "served", "statuses", "tool_step", "warden"]
 
 _BORDERS = {

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden import Execution, Warden
+from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import CallerModel, Model
 from planwarden.agent.ports.store import Store
@@ -18,6 +19,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.settings.configuration import Settings
 from planwarden.storage.clock import ManualClock
 from planwarden.storage.sqlite.store import MemoryStore
+from planwarden.tools.base import Tool, define
 
 NOWHERE = Path("/nonexistent")
 
@@ -87,6 +89,20 @@ class Ledger:
             raise RuntimeError("the machine is on fire")
 
         return [find, note, erase, broken]
+
+
+def acting(
+    name: str, lines: list[str], risk: Risk = "dangerous", *, says: str = "Do it.", fault: Exception | None = None
+) -> Tool:
+    """A tool with an effect: it takes any arguments, writes its name and their values down, and may fail after that."""
+
+    async def act(arguments: dict[str, JsonValue], context: CallContext) -> str:
+        lines.append(" ".join([name, *map(str, arguments.values())]))
+        if fault is not None:
+            raise fault
+        return "done"
+
+    return Tool(define(ToolDefinition(name=name, description=says, input_schema={"type": "object"}, risk=risk)), act)
 
 
 @asynccontextmanager

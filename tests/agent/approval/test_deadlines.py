@@ -81,13 +81,6 @@ async def test_a_plan_only_lengthens_the_operators_limit_and_its_own_number_neve
 async def test_silence_confirms_only_what_silence_would_approve_and_not_before_that(
     send: dict[str, object], erase: dict[str, object] | None, until_s: float, on_timeout: str
 ) -> None:
-    sent: list[str] = []
-
-    @planwarden.tool(name="send")
-    async def send_letter(to: str) -> None:
-        """Send a letter."""
-        sent.append(to)
-
     ledger, clock = kit.Ledger(), kit.ManualClock()
     usual = {"risk": "confirm", "on_timeout": "approve"}
     given = {
@@ -100,7 +93,10 @@ async def test_silence_confirms_only_what_silence_would_approve_and_not_before_t
     steps += [] if erase is None else [kit.tool_step("last", "erase", {"ids": [1]})]
     confirms: JsonValue = [step["id"] for step in steps]
     async with kit.warden(
-        ledger, tools=[send_letter], store=kit.MemoryStore(clock), settings=kit.Settings(home=kit.NOWHERE, tools=tools)
+        ledger,
+        tools=[kit.acting("send", ledger.lines)],
+        store=kit.MemoryStore(clock),
+        settings=kit.Settings(home=kit.NOWHERE, tools=tools),
     ) as w:
         began = clock.now()
         asked = await w.execute_plan(kit.plan(kit.confirm("ask", confirms=confirms), *steps))
@@ -108,8 +104,8 @@ async def test_silence_confirms_only_what_silence_would_approve_and_not_before_t
         assert question.expires_at is not None and question.on_timeout == on_timeout
         assert round(question.expires_at.timestamp() - began, 3) == until_s
         await pass_time(w, clock, asked, until_s + 1)
-    assert sent == (["Ann"] if on_timeout == "approve" else [])
-    assert ledger.lines == (["erase [1]"] if on_timeout == "approve" and erase is not None else [])
+    ran = ["send Ann"] if erase is None else ["send Ann", "erase [1]"]
+    assert ledger.lines == (ran if on_timeout == "approve" else [])
 
 
 @kit.requirement("approval:silence")

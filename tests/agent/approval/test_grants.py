@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common import errors
-from planwarden.agent.core.tool import CallContext, Risk, ToolDefinition
+from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.grants import GrantRequest, GrantView
 from tests import kit
 from tests.kit import AuditEntry, Tool, define, ev
@@ -46,16 +46,6 @@ async def opened(
     write_plan(home, "weekly", *steps)
     async with kit.warden(ledger, tools=tools, store=store, settings=kit.Settings(home=home), script=script) as made:
         yield made
-
-
-def make_wipe(risk: Risk, done: list[str]) -> object:
-    @planwarden.tool(name="wipe", risk=risk)
-    async def wipe() -> str:
-        """Wipe."""
-        done.append("wipe")
-        return "done"
-
-    return wipe
 
 
 async def allow_step(w: planwarden.Warden, uses: int = 5, **more: Any) -> GrantView:
@@ -198,17 +188,17 @@ async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
 ) -> None:
     done, store = list[str](), kit.MemoryStore()
     authority, wipe = kit.by("zoe", maker), kit.tool_step("purge", "wipe")
-    async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)]) as w:
+    async with opened(tmp_path, None, wipe, tools=[kit.acting("wipe", done, "critical")]) as w:
         with pytest.raises(errors.InvalidArguments, match="wipe is critical"):
             await allow_step(w, tool="wipe", authority=authority)
         [definition] = [found for found in w.service.tools.definitions() if found.name == "wipe"]
-    async with opened(tmp_path, None, wipe, tools=[make_wipe("dangerous", done)], store=store) as w:
+    async with opened(tmp_path, None, wipe, tools=[kit.acting("wipe", done, "dangerous")], store=store) as w:
         await allow_step(w, tool="wipe", authority=authority)
         [grant] = await store.grants(only_open=True)
     # As if the digest of the definition had not changed with the risk.
     unchanged = replace(grant, grant_id="unchanged", definition_digest=definition.digest)
     await store.add_grant(unchanged, AuditEntry(kind="grant_made", facts={}))
-    async with opened(tmp_path, None, wipe, tools=[make_wipe("critical", done)], store=store) as w:
+    async with opened(tmp_path, None, wipe, tools=[kit.acting("wipe", done, "critical")], store=store) as w:
         assert (await w.run_plan("weekly")).status == "suspended" and done == []
 
 
@@ -274,11 +264,6 @@ async def test_a_grant_lets_the_named_call_through_without_a_question_and_only_s
     assert all(row.facts["grant"] == made.grant_id for row in rows[:3])
 
 
-@planwarden.tool(name="erase", description="Delete records, and their backups.")
-async def changed(ids: list[int]) -> str:
-    raise AssertionError("it ran")
-
-
 @kit.requirement("approval:grants")
 @pytest.mark.parametrize("other", ["arguments", "owner", "late", "revoked", "tool"])
 async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> None:
@@ -290,7 +275,7 @@ async def test_anything_that_the_grant_does_not_name_is_asked(other: str) -> Non
             clock.advance(3600)
         if other == "revoked":
             await w.service.grants.revoke(made.grant_id, kit.by())
-    tools = [changed] if other == "tool" else ledger.tools()
+    tools = [kit.acting("erase", ledger.lines)] if other == "tool" else ledger.tools()
     async with kit.warden(tools=tools, store=store) as w:
         asked = await w.execute_plan(erase(2) if other == "arguments" else erase(1))
     assert asked.status == "suspended" and ledger.lines == []
@@ -322,13 +307,9 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
 async def test_a_number_that_was_allowed_is_the_same_number_however_it_is_written(
     allowed: JsonValue, passed: int
 ) -> None:
-    async def call(arguments: Json, context: CallContext) -> str:
-        return "paid"
-
-    definition = ToolDefinition(
-        name="pay", description="Pay.", input_schema={"type": "object", "properties": {"n": {}}}
-    )
-    async with kit.warden(tools=[Tool(define(definition), call)]) as w:
+    schema: Json = {"type": "object", "properties": {"n": {}}}
+    definition = ToolDefinition(name="pay", description="Pay.", input_schema=schema)
+    async with kit.warden(tools=[Tool(define(definition), kit.build_constant_call("paid"))]) as w:
         await allow(w, tool="pay", n=allowed)
         calls = [kit.plan(kit.tool_step("a", "pay", {"n": number})) for number in (5, 5.0)]
         ended = [(await w.execute_plan(call)).status for call in calls]
@@ -337,12 +318,9 @@ async def test_a_number_that_was_allowed_is_the_same_number_however_it_is_writte
 
 @kit.requirement("approval:grants")
 async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_asked_about() -> None:
-    async def call(arguments: Json, context: CallContext) -> str:
-        return "sent"
-
     schema: Json = {"type": "object", "properties": {"to": {"type": "string"}, "bcc": {"type": "string"}}}
-    send = Tool(define(ToolDefinition(name="send", description="Send.", input_schema=schema)), call)
-    async with kit.warden(tools=[send]) as w:
+    definition = ToolDefinition(name="send", description="Send.", input_schema=schema)
+    async with kit.warden(tools=[Tool(define(definition), kit.build_constant_call("sent"))]) as w:
         await allow(w, tool="send", to="ann")
         given: list[Json] = [{"to": "ann", "bcc": "eve"}, {"to": "ann"}]
         ended = [(await w.execute_plan(kit.plan(kit.tool_step("a", "send", arguments)))).status for arguments in given]
@@ -352,7 +330,7 @@ async def test_an_argument_without_a_default_that_the_grant_does_not_name_is_ask
 @kit.requirement("approval:grants")
 async def test_a_grant_is_worth_what_its_makers_word_is_worth() -> None:
     makers: tuple[tuple[ev.Assurance, str], ...] = (("human", "suspended"), ("signed", "completed"))
-    async with kit.warden(tools=[make_wipe("critical", [])]) as w:
+    async with kit.warden(tools=[kit.acting("wipe", [], "critical")]) as w:
         for assurance, status in makers:
             await allow(w, tool="wipe", authority=kit.by("local", assurance))
             assert (await w.execute_plan(kit.plan(kit.tool_step("a", "wipe")))).status == status

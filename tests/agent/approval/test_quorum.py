@@ -16,13 +16,8 @@ from tests.kit import Engine, ev
 WIPE = kit.plan(kit.tool_step("a", "wipe", {"target": "old"}))
 
 
-def wipe(ledger: kit.Ledger, description: str = "Wipe it.") -> object:
-    @planwarden.tool(name="wipe", risk="critical", description=description)
-    async def tool(target: str) -> dict[str, JsonValue]:
-        ledger.lines.append(f"wipe {target}")
-        return {"wiped": target}
-
-    return tool
+def wipe(ledger: kit.Ledger) -> object:
+    return kit.acting("wipe", ledger.lines, "critical")
 
 
 TWINS: dict[str, object] = {"same_person": frozenset({"local", "ann"})}
@@ -181,15 +176,13 @@ async def test_a_stricter_policy_reaches_an_open_question_about_a_lost_call() ->
 async def test_a_stricter_policy_reaches_an_open_question_of_a_tool_which_keeps_its_risk(kind: str) -> None:
     ledger, store = kit.Ledger(), kit.MemoryStore()
 
-    async def ask(arguments: dict[str, JsonValue], context: CallContext) -> Suspend:
-        return Suspend(message="May I?", is_delegated=kind == "delegated", asker="agent 'x'", risk="critical")
-
     async def go_on(payload: JsonValue, decision: JsonValue, context: CallContext) -> str:
         ledger.lines.append("went on")
         return "done"
 
     definition = ToolDefinition(name="hand_over", description="Ask.", input_schema={"type": "object"}, risk="read")
-    tool = kit.Tool(kit.define(definition), ask, go_on)
+    asks = Suspend(message="May I?", is_delegated=kind == "delegated", asker="agent 'x'", risk="critical")
+    tool = kit.Tool(kit.define(definition), kit.build_constant_call(asks), go_on)
     settings = [kit.governed(critical="second", quorum=quorum) for quorum in (1, 2)]
     async with kit.warden(tools=[tool], store=store, settings=settings[0]) as w:
         asked = await w.execute_plan(kit.plan(kit.tool_step("a", "hand_over")))

@@ -59,13 +59,7 @@ async def test_nothing_begins_before_a_person_approved_the_plan_and_then_each_ca
 
 async def test_covering_needs_what_its_calls_need_and_lets_exactly_the_known_ones_through() -> None:
     ledger = kit.Ledger()
-
-    @planwarden.tool(risk="critical")
-    async def wipe() -> str:
-        """Wipe."""
-        raise AssertionError("it ran")
-
-    async with kit.warden(ledger, tools=[wipe]) as w:
+    async with kit.warden(ledger, tools=[kit.acting("wipe", ledger.lines, "critical")]) as w:
         critical = await reviewed(w, kit.tool_step("a", "wipe"))
         assert critical.suspensions[0].confirms == ()
         going = await answer(w, critical, COVER)
@@ -167,16 +161,10 @@ async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
 
 
 async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -> None:
-    store = kit.MemoryStore()
-
-    @planwarden.tool(name="erase")
-    async def changed(ids: list[int]) -> str:
-        """Erase everything."""
-        raise AssertionError("it ran")
-
+    store, ran = kit.MemoryStore(), list[str]()
     async with kit.warden(kit.Ledger(), store=store) as w:
         asked = await reviewed(w, kit.tool_step("a", "erase", {"ids": [1]}))
-    async with kit.warden(tools=[changed], store=store) as w:
+    async with kit.warden(tools=[kit.acting("erase", ran, says="Erase everything.")], store=store) as w:
         with pytest.raises(StaleDefinition):
             await answer(w, asked, COVER)
         again = await w.get_execution(asked.thread_id)
@@ -184,7 +172,7 @@ async def test_a_tool_that_changes_while_the_plan_is_reviewed_is_shown_again() -
         # What changed since the plan was accepted is asked about by itself, with the difference.
         assert (question.revision, question.confirms) == (2, ())
         [question] = (await answer(w, again, COVER)).suspensions
-    assert question.kind == "approval" and "changed" in question.found[0]
+    assert question.kind == "approval" and "changed" in question.found[0] and ran == []
 
 
 async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
@@ -241,13 +229,6 @@ async def test_the_log_itself_refuses_a_step_before_the_review_and_an_edit_witho
 
 async def test_review_that_releases_reads_of_a_large_result_is_approved_once() -> None:
     ran: list[str] = []
-
-    @planwarden.tool(risk="dangerous")
-    async def wipe(name: str) -> str:
-        """Wipe."""
-        ran.append(name)
-        return "wiped"
-
     argument: dict[str, JsonValue] = {"name": {"$from": "z", "pointer": "/results/0/url"}}
     step: dict[str, JsonValue] = {**kit.tool_step("c", "wipe", argument), "dependencies": ["z"]}
     call: dict[str, JsonValue] = {"toolName": "note", "arguments": {"text": "x"}}
@@ -255,7 +236,7 @@ async def test_review_that_releases_reads_of_a_large_result_is_approved_once() -
     answers: list[dict[str, JsonValue]] = [revision, {"content": "done"}, {"content": "done"}]
     script: list[JsonValue] = [{"when": {"purpose": "step"}, "reply": reply} for reply in answers]
     last: dict[str, JsonValue] = {"id": "a", "description": "d", "requiredTools": ["note"], "dependencies": ["z"]}
-    async with kit.warden(kit.Ledger(), tools=[kit.crawl, wipe], script=script) as w:
+    async with kit.warden(kit.Ledger(), tools=[kit.crawl, kit.acting("wipe", ran)], script=script) as w:
         revised = await answer(w, await reviewed(w, kit.tool_step("z", "crawl"), last), kit.YES)
         assert [question.kind for question in revised.suspensions] == ["review"]
         going = await answer(w, revised, kit.YES)

@@ -38,72 +38,51 @@ def erase(*ids: int) -> dict[str, JsonValue]:
     return kit.plan(kit.tool_step("a", "erase", {"ids": list(ids)}))
 
 
+RULE, OTHER = '[[rules]]\ntool = "pay"\nrisk = "confirm"\n', '[[rules]]\ntool = "other"\nthen = "ask"\n'
+
+
 @kit.requirement("approval:reconcile")
 async def test_no_rule_lowers_what_an_unknown_outcome_needs_when_it_is_asked_about_again() -> None:
-    ledger, store = kit.Ledger(), kit.MemoryStore()
-
-    @planwarden.tool
-    async def pay(amount: int) -> None:
-        """Pay."""
-        ledger.lines.append(f"pay {amount}")
-        raise OutcomeUnknown("the connection was lost")
-
-    rule, other = '[[rules]]\ntool = "pay"\nrisk = "confirm"\n', '[[rules]]\ntool = "other"\nthen = "ask"\n'
-    async with kit.warden(tools=[pay], store=store, settings=ruled(rule)) as w:
-        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "pay", {"amount": 1})))
+    lines, store, answer = list[str](), kit.MemoryStore(), kit.Decision(content={"happened": False})
+    pay = kit.acting("pay", lines, fault=OutcomeUnknown("the connection was lost"))
+    async with kit.warden(tools=[pay], store=store, settings=ruled(RULE)) as w:
+        asked = await w.execute_plan(kit.plan(kit.tool_step("a", "pay")))
         asked = await kit.decide(w, asked, authority=CLIENT)
         assert [(question.kind, question.needs) for question in asked.suspensions] == [("reconcile", "human")]
-    answer = kit.Decision(content={"happened": False})
-    async with kit.warden(tools=[pay], store=store, settings=ruled(rule + other)) as w:
+    async with kit.warden(tools=[pay], store=store, settings=ruled(RULE + OTHER)) as w:
         with pytest.raises(StaleDefinition):
             await kit.decide(w, asked, answer, CLIENT)
         again = await kit.decide(w, asked, answer, CLIENT)
-    assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == ["pay 1"]
+    assert [question.needs for question in again.suspensions] == ["human"] and lines == ["pay"]
 
 
 @kit.requirement("downstream:pins")
 async def test_no_rule_lowers_what_a_changed_tool_needs_when_it_is_asked_about_again() -> None:
-    ledger, store = kit.Ledger(), kit.MemoryStore()
-
-    def pay(text: str) -> object:
-        @planwarden.tool(name="pay", description=text)
-        async def tool() -> None:
-            ledger.lines.append("pay")
-
-        return tool
-
-    rule, other = '[[rules]]\ntool = "pay"\nrisk = "confirm"\n', '[[rules]]\ntool = "other"\nthen = "ask"\n'
-    async with kit.warden(tools=[pay("Pay.")], store=store, settings=ruled(rule)) as w:
+    lines, store = list[str](), kit.MemoryStore()
+    pay, changed = kit.acting("pay", lines), kit.acting("pay", lines, says="Pay all.")
+    async with kit.warden(tools=[pay], store=store, settings=ruled(RULE)) as w:
         asked = await w.execute_plan(kit.plan(confirm("a"), kit.tool_step("b", "pay")))
-    async with kit.warden(tools=[pay("Pay all.")], store=store, settings=ruled(rule)) as w:
+    async with kit.warden(tools=[changed], store=store, settings=ruled(RULE)) as w:
         asked = await kit.decide(w, asked)
         assert [question.needs for question in asked.suspensions] == ["human"]
-    async with kit.warden(tools=[pay("Pay all.")], store=store, settings=ruled(rule + other)) as w:
+    async with kit.warden(tools=[changed], store=store, settings=ruled(RULE + OTHER)) as w:
         with pytest.raises(StaleDefinition):
             await kit.decide(w, asked, authority=CLIENT)
         again = await kit.decide(w, asked, authority=CLIENT)
-    assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == []
+    assert [question.needs for question in again.suspensions] == ["human"] and lines == []
 
 
 @kit.requirement("downstream:pins")
 @pytest.mark.parametrize("then", ['then = "allow"', 'risk = "confirm"'])
 async def test_no_rule_lowers_what_a_confirmation_needs_for_a_tool_that_changed_under_it(then: str) -> None:
-    ledger, store, settings = kit.Ledger(), kit.MemoryStore(), ruled(f'[[rules]]\ntool = "pay"\n{then}\n')
-
-    def pay(text: str) -> object:
-        @planwarden.tool(name="pay", description=text)
-        async def tool() -> None:
-            ledger.lines.append("pay")
-
-        return tool
-
-    async with kit.warden(tools=[pay("Pay.")], store=store, settings=settings) as w:
+    lines, store, settings = list[str](), kit.MemoryStore(), ruled(f'[[rules]]\ntool = "pay"\n{then}\n')
+    async with kit.warden(tools=[kit.acting("pay", lines)], store=store, settings=settings) as w:
         asked = await w.execute_plan(kit.plan(confirm("a", confirms=["b"]), kit.tool_step("b", "pay")))
-    async with kit.warden(tools=[pay("Pay all.")], store=store, settings=settings) as w:
+    async with kit.warden(tools=[kit.acting("pay", lines, says="Pay all.")], store=store, settings=settings) as w:
         with pytest.raises(StaleDefinition):
             await kit.decide(w, asked, authority=CLIENT)
         again = await kit.decide(w, asked, authority=CLIENT)
-    assert [question.needs for question in again.suspensions] == ["human"] and ledger.lines == []
+    assert [question.needs for question in again.suspensions] == ["human"] and lines == []
 
 
 @kit.requirement("rules:calls")
@@ -273,13 +252,6 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
         (inside / name).symlink_to(target)
     (inside / "file").write_text("")
     saved: list[str] = []
-
-    @planwarden.tool(name="save")
-    async def save(path: str) -> str:
-        """Writes a file."""
-        saved.append(path)
-        return "saved"
-
     text = f"[[rules]]\ntool='save'\nwhen={{ path = {{ under = '{inside}' }} }}\nthen='allow'"
     good = [f"{inside}/a", f"{inside}/x/../c"]
     bad = [f"{inside}/link/a", f"{inside}/dangling", f"{inside}/../out/a", str(inside), "in/a", f"{inside}/a\0"]
@@ -288,14 +260,14 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
     steps = kit.plan(
         *(kit.tool_step(f"s{n}", "save", {"path": path}, dependencies=[]) for n, path in enumerate(good + bad))
     )
-    async with kit.warden(tools=[save], settings=ruled(text)) as w:
+    async with kit.warden(tools=[kit.acting("save", saved)], settings=ruled(text)) as w:
         found = await w.service.forecast_plan(steps, principal="local")
         assert [passes.step_id for passes in found.by_rule] == ["s0", "s1"]
         asked = await w.execute_plan(steps, wait_seconds=60)
-        assert len(asked.suspensions) == len(bad) and sorted(saved) == good
+        assert len(asked.suspensions) == len(bad) and sorted(saved) == [f"save {path}" for path in good]
         each = kit.tool_step("all", "save", {"path": {"$from": "item"}}, forEach=[good[0], bad[0], good[1], bad[1]])
         rows = await w.execute_plan(kit.plan(each))
         assert [call.arguments["path"] for call in rows.suspensions[0].calls] == [bad[0], bad[1]]
         asked = await w.execute_plan(kit.plan(kit.tool_step("a", "save", {"path": bad[0]})))
         edited = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"path": f"{inside}/d"}))
-    assert edited.status == "completed" and not {*bad} & {*saved}
+    assert edited.status == "completed" and not {f"save {path}" for path in bad} & {*saved}

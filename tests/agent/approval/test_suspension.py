@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments
+from tests import kit
 from tests.kit import NO, Ledger, by, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
 
@@ -137,18 +138,12 @@ async def test_a_model_cannot_edit_what_a_person_was_asked() -> None:
 
 async def test_an_edit_is_refused_if_no_call_may_have_so_large_arguments() -> None:
     texts: list[str] = []
-
-    @planwarden.tool()
-    async def post(text: str) -> None:
-        """Post a text."""
-        texts.append(text)
-
-    async with warden(tools=[post]) as w:
+    async with warden(tools=[kit.acting("post", texts)]) as w:
         asked = await w.execute_plan(plan(tool_step("a", "post", {"text": "short"})))
         with pytest.raises(InvalidArguments, match="larger than 262144 bytes"):
             await decide(w, asked, planwarden.Decision(approved=True, modified_args={"text": "x" * 262_144}))
         await decide(w, asked)
-    assert texts == ["short"]
+    assert texts == ["post short"]
 
 
 @requirement("codec:readable")
