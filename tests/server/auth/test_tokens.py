@@ -18,14 +18,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
-from planwarden.server.auth.admission import (
-    FAILURES,
-    MAX_ADDRESSES,
-    WATCH_S,
-    WINDOW_S,
-    AdmissionMiddleware,
-    FailedTokenLimiter,
-)
+from planwarden.server.auth import admission
 from planwarden.server.auth.caller import TokenCheck, VerifiedToken, identify_bearer
 from planwarden.server.transports.http import serve_http
 from planwarden.storage.location import read_location
@@ -72,7 +65,7 @@ async def test_while_the_store_fails_a_request_is_told_so_as_an_error_of_the_pro
         check = TokenCheck(TokenStore(store), store.clock, is_open=is_open)
     # The store is closed now.
     app = AuthenticationMiddleware(PlainTextResponse("let in"), backend=BearerAuthBackend(check))
-    transport = httpx2.ASGITransport(app=AdmissionMiddleware(app, check, "/mcp"))
+    transport = httpx2.ASGITransport(app=admission.AdmissionMiddleware(app, check, "/mcp"))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
         answer = await http.post("/mcp", headers=bearing(f"{PREFIX}x"))
     assert answer.status_code == 503
@@ -161,11 +154,11 @@ async def test_an_address_that_keeps_guessing_must_wait_but_right_tokens_pass(tm
         async with client_of(url, good, "auto") as client:
             statuses = [
                 (await http.post(url, json=LIST, headers=bearing(f"pwt_{number}"))).status_code
-                for number in range(FAILURES + 3)
+                for number in range(admission.FAILURES + 3)
             ]
-            assert statuses == [401] * FAILURES + [429] * 3
+            assert statuses == [401] * admission.FAILURES + [429] * 3
             slowed = await http.post(url, json=LIST, headers=bearing("pwt_x"))
-            assert 0 < int(slowed.headers["retry-after"]) <= WINDOW_S + 1
+            assert 0 < int(slowed.headers["retry-after"]) <= admission.WINDOW_S + 1
             assert slowed.json()["error"] == "rate_limited" and "www-authenticate" not in slowed.headers
             async with client_of(url, unseen, "auto") as other:
                 await ok(other, "search_tools")
@@ -182,7 +175,7 @@ async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytes
         status = 200 if Headers(scope=scope)["authorization"].startswith("good") else 401
         await send({"type": "http.response.start", "status": status, "headers": []})
 
-    brake = FailedTokenLimiter(app, clock, "/mcp")
+    brake = admission.FailedTokenLimiter(app, clock, "/mcp")
 
     async def asked(token: str, address: str = "10.0.0.1", path: str = "/mcp") -> int:
         found: list[int] = []
@@ -195,17 +188,17 @@ async def test_the_limit_ends_in_time_and_drops_the_oldest_address(caplog: pytes
         await brake(scope, Request(scope).receive, send)
         return found[0]
 
-    assert [await asked(f"bad{n}") for n in range(FAILURES + 1)] == [401] * FAILURES + [429]
-    assert len(caplog.messages) == FAILURES and all(
+    assert [await asked(f"bad{n}") for n in range(admission.FAILURES + 1)] == [401] * admission.FAILURES + [429]
+    assert len(caplog.messages) == admission.FAILURES and all(
         "10.0.0.1" in line and "bad" not in line for line in caplog.messages
     )
     assert await asked("bad", "10.0.0.2") == 401
     # A path that asks for no token does not slow anybody down.
     assert await asked("bad", path="/inbox") == 401 and await asked("good") == 200 and await asked("bad") == 429
-    clock.advance(WINDOW_S)
+    clock.advance(admission.WINDOW_S)
     assert await asked("bad") == 401
-    assert [await asked("bad") for _ in range(FAILURES)][-1] == 429
-    for number in range(MAX_ADDRESSES - 1):
+    assert [await asked("bad") for _ in range(admission.FAILURES)][-1] == 429
+    for number in range(admission.MAX_ADDRESSES - 1):
         await asked("bad", f"10.1.{number // 256}.{number % 256}")
     assert await asked("bad", "10.0.0.1") == 429
     await asked("bad", "10.2.0.0")
@@ -286,5 +279,5 @@ async def test_an_open_server_and_its_streams_notice_within_ten_seconds_what_bec
     check = TokenCheck(tokens, clock, is_open=True)
     assert await check.is_open()
     await tokens.make("ann")
-    clock.advance(10 - WATCH_S)
+    clock.advance(10 - admission.WATCH_S)
     assert not await check.is_open() and await check.has_ended(check.pass_key)

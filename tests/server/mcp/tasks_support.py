@@ -167,8 +167,13 @@ async def run(desk: Desk, steps: JsonValue, **arguments: Any) -> Task:
 
 async def listen(client: Client, *task_ids: str) -> None:
     """Hold a stream about tasks open until cancelled."""
-    wanted = SubscriptionFilter.model_validate({"taskIds": list(task_ids)})
-    await client.session.send_request(ListenRequest(params=ListenParams(notifications=wanted)), AnyResult)
+    await listen_to(client, taskIds=list(task_ids))
+
+
+async def listen_to(client: Client, **wanted: object) -> None:
+    """Hold a stream about what is wanted open until cancelled."""
+    given = SubscriptionFilter.model_validate(wanted)
+    await client.session.send_request(ListenRequest(params=ListenParams(notifications=given)), AnyResult)
 
 
 async def code_of(call: Any) -> int:

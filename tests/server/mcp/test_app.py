@@ -325,34 +325,25 @@ async def test_arguments_run_as_the_view_shows_them_when_approve_is_pressed(
 @pytest.mark.slow
 @browser.NEEDS_CHROMIUM
 @kit.requirement("app:view")
-async def test_the_view_approves_nothing_while_a_number_of_the_call_is_emptied(tmp_path: Path) -> None:
+async def test_the_view_approves_nothing_while_a_number_is_emptied_or_refused_and_keeps_what_was_typed(
+    tmp_path: Path,
+) -> None:
     async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
         asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann"})))
         async with drawing(desk, asked["threadId"]) as drawn:
-            copies = drawn.view.locator("[name=arg_copies]")
-            await copies.fill("")
-            await drawn.view.get_by_role("button", name="Approve").click()
-            # The browser says what is missing there.
-            assert await copies.evaluate("node => node === document.activeElement && node.validity.valueMissing")
-            await _approve(drawn, {"arg_copies": "2"})
-            assert drawn.called.count("app_decide") == 1
-        assert desk.ledger.lines == ["send Ann 2 False"]
-
-
-@pytest.mark.slow
-@browser.NEEDS_CHROMIUM
-@kit.requirement("app:view")
-async def test_the_view_keeps_what_was_typed_when_a_value_is_refused(tmp_path: Path) -> None:
-    async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
-        asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann"})))
-        async with drawing(desk, asked["threadId"]) as drawn:
-            await drawn.view.locator("[name=arg_to]").fill("Bob")
-            await drawn.view.locator("[name=arg_copies]").fill("abc")
-            await drawn.view.get_by_role("button", name="Approve").click()
-            await drawn.view.get_by_text("not usable").wait_for()
             inputs = [drawn.view.locator(f"[name={name}]") for name in ("arg_to", "arg_copies")]
+            approve = drawn.view.get_by_role("button", name="Approve")
+            await inputs[0].fill("Bob")
+            await inputs[1].fill("")
+            await approve.click()
+            # The browser says what is missing there.
+            assert await inputs[1].evaluate("node => node === document.activeElement && node.validity.valueMissing")
+            await inputs[1].fill("abc")
+            await approve.click()
+            await drawn.view.get_by_text("not usable").wait_for()
             assert [await entry.input_value() for entry in inputs] == ["Bob", "abc"]
             await _approve(drawn, {"arg_copies": "2"})
+            assert drawn.called.count("app_decide") == 2
         assert desk.ledger.lines == ["send Bob 2 False"]
 
 

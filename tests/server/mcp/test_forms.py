@@ -16,14 +16,7 @@ from planwarden.agent.core.execution.question import CoveredCall, Question, Susp
 from planwarden.agent.core.execution.state import SuspensionState, new_execution
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.toolbox import Definitions
-from planwarden.server.mcp import compact_message
-from planwarden.server.mcp.elicitation import (
-    build_form,
-    build_form_schema,
-    build_link,
-    compute_form_digest,
-    read_decision,
-)
+from planwarden.server.mcp import compact_message, elicitation
 from planwarden.server.views.card import AGENT_CHARS, Card
 from planwarden.server.views.escaping import count_hidden, escape_text, format_value, is_shown_whole
 from planwarden.server.views.question_text import format_facts, is_whole
@@ -173,7 +166,7 @@ def test_what_a_call_covers_what_changed_and_when_it_ends_stand_before_the_agent
 )
 def test_a_form_that_a_host_cannot_show_whole_is_not_shown(form: dict[str, JsonValue]) -> None:
     asked: dict[str, JsonValue] = {"type": "object", **form}
-    assert build_form(_view(replace(QUESTION, kind="input", message="?", form=asked))) is None
+    assert elicitation.build_form(_view(replace(QUESTION, kind="input", message="?", form=asked))) is None
 
 
 @requirement("forms:secrets")
@@ -194,9 +187,9 @@ def test_a_form_that_a_host_cannot_show_whole_is_not_shown(form: dict[str, JsonV
 def test_a_form_asks_for_no_secret_and_the_page_does(name: str, field: dict[str, JsonValue]) -> None:
     form: dict[str, JsonValue] = {"type": "object", "properties": {name: {"type": "string", **field}}}
     view = _view(replace(QUESTION, kind="input", message="?", form=form), inbox="http://localhost:1/inbox")
-    assert build_form(view) is None and build_link(view) is not None
+    assert elicitation.build_form(view) is None and elicitation.build_link(view) is not None
     # The view of a host passes its answers through the host too.
-    assert build_form_schema(view.card) is None
+    assert elicitation.build_form_schema(view.card) is None
 
 
 @requirement("forms:secrets")
@@ -204,7 +197,7 @@ def test_a_form_asks_for_no_secret_and_the_page_does(name: str, field: dict[str,
 def test_a_word_that_only_begins_like_a_secret_and_a_number_are_none(name: str) -> None:
     properties: dict[str, JsonValue] = {name: {"type": "string"}, "max_tokens": {"type": "integer"}}
     form: dict[str, JsonValue] = {"type": "object", "properties": properties}
-    assert build_form(_view(replace(QUESTION, kind="input", message="?", form=form))) is not None
+    assert elicitation.build_form(_view(replace(QUESTION, kind="input", message="?", form=form))) is not None
 
 
 @requirement("forms:brief")
@@ -252,8 +245,8 @@ def test_words_that_are_decided_about_are_whole_or_there_is_no_form(kind: Suspen
 )
 def test_what_cannot_be_shown_whole_is_not_put_into_a_form(question: Question) -> None:
     view = _view(question)
-    assert compact_message.build_compact_message(view.card) is None and build_form(view) is None
-    assert len(compute_form_digest(view)) == 64
+    assert compact_message.build_compact_message(view.card) is None and elicitation.build_form(view) is None
+    assert len(elicitation.compute_form_digest(view)) == 64
 
 
 @requirement("forms:brief")
@@ -262,7 +255,7 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
         ({"to": "Ann"}, 'to="Ann"'),
         ({"to": NASTY}, "It does not fit here; all of it is on the page."),
     ):
-        link = build_link(_view(_call(dict(arguments)), inbox="http://localhost:1/inbox"))
+        link = elicitation.build_link(_view(_call(dict(arguments)), inbox="http://localhost:1/inbox"))
         assert link is not None
         lines = link.message.split("\n")
         assert lines[0].startswith("Run this call? send (risk: confirm)") and shown in link.message
@@ -274,7 +267,7 @@ def test_an_address_to_open_says_what_it_is_about_and_that_opening_it_decides_no
 
 def test_only_what_is_shown_whole_can_be_edited() -> None:
     shown: dict[str, JsonValue] = {"text": "ok", "number": 1.5, "flag": True}
-    form = build_form(_view(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None})))
+    form = elicitation.build_form(_view(_call({**shown, "hidden": "a\u200bb", "list": [1], "nothing": None})))
     assert form is not None
     kinds = {name: entry["type"] for name, entry in form.requested_schema["properties"].items()}
     arguments = {"arg_text": "string", "arg_number": "string", "arg_flag": "boolean"}
@@ -283,20 +276,20 @@ def test_only_what_is_shown_whole_can_be_edited() -> None:
 
 def test_numbers_are_typed_as_text_because_a_host_shows_no_form_with_a_number_in_it() -> None:
     question = _view(_call({"number": 1.5, "count": 2, "text": "2"}))
-    form = build_form(question)
+    form = elicitation.build_form(question)
     assert form is not None
     given = {
         name: field["default"] for name, field in form.requested_schema["properties"].items() if "default" in field
     }
     assert given == {"arg_number": "1.5", "arg_count": "2", "arg_text": "2"}
-    unchanged = read_decision(question, {"decision": "approve", **given})
+    unchanged = elicitation.read_decision(question, {"decision": "approve", **given})
     assert unchanged is not None and (unchanged.approved, unchanged.modified_args) == (True, None)
     for typed in ("3", 3):
-        edited = read_decision(question, {"decision": "approve", "arg_count": typed})
+        edited = elicitation.read_decision(question, {"decision": "approve", "arg_count": typed})
         assert edited is not None and edited.modified_args == {"number": 1.5, "count": 3, "text": "2"}
     for typed in ("three", "", "true", "NaN", "1e999", "[3]", "3.5", "[" * 5_000):
         with pytest.raises(InvalidArguments, match="arg_count"):
-            read_decision(question, {"decision": "approve", "arg_count": typed})
+            elicitation.read_decision(question, {"decision": "approve", "arg_count": typed})
 
 
 NAMES = st.text(max_size=12) | st.from_regex(r"[a-z_]{1,12}", fullmatch=True)
@@ -344,7 +337,7 @@ def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> 
     titles = {"city": "Where to", "when": "When", "note": "x" * 70}
     fields: dict[str, JsonValue] = {name: {"type": "string", "title": title} for name, title in titles.items()}
     form: dict[str, JsonValue] = {"type": "object", "properties": fields}
-    shown = build_form(_view(replace(QUESTION, kind="input", message="?", form=form)))
+    shown = elicitation.build_form(_view(replace(QUESTION, kind="input", message="?", form=form)))
     assert shown is not None
     assert {name: shown.requested_schema["properties"][name]["title"] for name in titles} == {
         **titles,
@@ -352,5 +345,5 @@ def test_a_field_of_a_form_shows_its_title_and_the_name_that_it_stands_for() -> 
     }
     schema: dict[str, JsonValue] = {"properties": {"to": {"title": "Recipient"}}}
     tool = replace(DISPLAY_CONFIRMATION, definition=ToolDefinition(name="send", description="", input_schema=schema))
-    edited = build_form(_view(QUESTION, Registry([tool])))
+    edited = elicitation.build_form(_view(QUESTION, Registry([tool])))
     assert edited is not None and edited.requested_schema["properties"]["arg_to"]["title"] == "Recipient (to)"

@@ -15,25 +15,11 @@ from mcp import Client, MCPError, types
 
 from planwarden.agent.common.errors import RateLimited
 from planwarden.server.mcp.server import QUESTION_TTL_S
-from tests.kit import (
-    YES,
-    Ledger,
-    MemoryStore,
-    Settings,
-    by,
-    confirm,
-    decide,
-    ok,
-    open_desk,
-    plan,
-    requirement,
-    served,
-    tool_step,
-    warden,
-)
+from tests.kit import YES, MemoryStore, Settings, by, decide, ok, open_desk, requirement, served
 from tests.server.mcp import support
 from tests.server.mcp.http_support import client_of, serving, token_for
 from tests.support.fakes import WatchedStore
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 both = pytest.mark.parametrize("era", support.ERAS)
 

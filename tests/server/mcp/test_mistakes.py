@@ -326,6 +326,16 @@ def _list_answers(table: Table) -> None:
     table.answer("plan", used, AskedAgain(("todoList[1] has no key 'use'", "run_plan")))
     unoffered: Arguments = {"toolCalls": [{"toolName": "notte", "arguments": {"text": "x"}}]}
     table.answer("step", unoffered, AskedAgain(("notte", "failed: this step may call only note\n")))
+    for text, why in (
+        (
+            '{"toolCalls": [{"name": "note", "args": {"text": "x"}}]}',
+            "toolCalls[0] has no key 'args' (write 'arguments'), 'name' (write 'toolName'); it takes toolName, argum",
+        ),
+        ('{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"},}]}', 'could be read; write {"toolCalls": ['),
+        ('<tool_call>{"name": "note"}</tool_call>', 'no tool call in it could be read; write {"toolCalls": ['),
+        ("I noted it.", "it contained no tool call"),
+    ):
+        table.answer("step", {"content": text}, AskedAgain(("did not count", why)))
     needs: Arguments = {**PLAN, "inputs": {"properties": {"to": {"type": "string"}}, "required": ["to"]}}
     words = ('"to" is a required property', "give each input a 'default'", "write the values into the steps")
     table.answer("plan", needs, AskedAgain(words))
@@ -441,24 +451,3 @@ def _fill_in(value: Any, ids: dict[str, str]) -> Any:
         for name, real in ids.items():
             value = value.replace(name, real)
     return value
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (
-            '{"toolCalls": [{"name": "note", "args": {"text": "x"}}]}',
-            "toolCalls[0] has no key 'args' (write 'arguments'), 'name' (write 'toolName'); it takes toolName, argum",
-        ),
-        ('{"toolCalls": [{"toolName": "note", "arguments": {"text": "x"},}]}', 'could be read; write {"toolCalls": ['),
-        ('<tool_call>{"name": "note"}</tool_call>', 'no tool call in it could be read; write {"toolCalls": ['),
-        ("I noted it.", "it contained no tool call"),
-    ],
-)
-async def test_a_call_in_a_text_that_cannot_be_read_is_told_what_is_wrong_with_it(
-    desk: Desk, content: str, why: str
-) -> None:
-    asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note")))
-    asked = await desk.ok("submit_answer", **ids_of(asked), content={"content": content})
-    [line] = [line for line in question_of(asked)["prompt"].splitlines() if "did not count" in line]
-    assert why in line

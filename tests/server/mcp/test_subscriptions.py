@@ -25,7 +25,7 @@ from tests.kit import Authority, Decision, ManualClock, Requester, Service, Sett
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
-from tests.server.mcp.tasks_support import TakesTasks, code_of, listen
+from tests.server.mcp.tasks_support import TakesTasks, code_of, listen, listen_to
 from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 from tests.tools.test_python_tools import build_tool
 
@@ -189,15 +189,9 @@ async def test_subscriptions_of_a_connection_are_limited(tmp_path: Path) -> None
 async def test_a_subscribed_address_is_limited_in_length(found: Served, era: Era) -> None:
     listener, long = Listener(), "x:".ljust(MAX_URI_CHARS, "y")
     async with listener.subscribed(found.server, era, long) as client:
-        if era == "legacy":
-            assert await code_of(subscribe(client, f"{long}y")) == types.INVALID_PARAMS
-        else:
-            request = types.SubscriptionsListenRequest(
-                params=types.SubscriptionsListenRequestParams(
-                    notifications=types.SubscriptionFilter(resource_subscriptions=[f"{long}y"])
-                )
-            )
-            assert await code_of(client.session.send_request(request, types.EmptyResult)) == types.INVALID_PARAMS
+        longer = f"{long}y"
+        asked = subscribe(client, longer) if era == "legacy" else listen_to(client, resourceSubscriptions=[longer])
+        assert await code_of(asked) == types.INVALID_PARAMS
 
 
 @requirement("subscriptions:bounded")
@@ -219,14 +213,8 @@ async def test_streams_of_a_principal_are_limited_and_leave_others_theirs(found:
 async def test_a_filter_that_names_no_tasks_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as found, Client(found.server, mode="auto", extensions=[TakesTasks()]) as client:
         for task_ids in ("x", [1], [None], {"a": 1}, [["x"]]):
-            wanted = types.SubscriptionFilter.model_validate({"taskIds": task_ids})
-            request = types.SubscriptionsListenRequest(
-                params=types.SubscriptionsListenRequestParams(notifications=wanted)
-            )
             with anyio.fail_after(60):
-                assert await code_of(client.session.send_request(request, types.EmptyResult)) == types.INVALID_PARAMS, (
-                    task_ids
-                )
+                assert await code_of(listen_to(client, taskIds=task_ids)) == types.INVALID_PARAMS, task_ids
 
 
 @requirement("subscriptions:bounded")

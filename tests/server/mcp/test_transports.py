@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -15,9 +14,8 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from planwarden.agent.common.errors import UsageError
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES
-from planwarden.server.transports.http import MAX_BODY_BYTES, serve_http
+from planwarden.server.transports.http import MAX_BODY_BYTES
 from planwarden.tools.downstream.value_counter import MAX_VALUES
 from tests.harness.clients import HttpHost
 from tests.harness.ledger import Ledger
@@ -263,11 +261,6 @@ async def test_a_request_with_too_many_bytes_or_values_is_refused_before_it_is_p
         assert (await http.post(url, content=endless, headers=HEADERS)).json()["id"] is None
         async with Client(url) as client:
             assert (await ok(client, "execute_plan", plan=plan(CALCULATED)))["status"] == "completed"
-
-
-async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UsageError, match="--port"):
-        await serve_http(Settings(home=tmp_path), port=other.getsockname()[1])
 
 
 MAIN = """
