@@ -13,9 +13,21 @@ from tests.support.wardens import run
 
 THINK: dict[str, JsonValue] = {"id": "think", "description": "think about it", "stepType": "reasoning"}
 STEPS = plan(THINK, tool_step("a", "note", {"text": "old"}))
-CHANGE: list[JsonValue] = [
-    {"op": "change", "id": "a", "set": {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]}}
-]
+
+
+def add(step: JsonValue, **place: JsonValue) -> JsonValue:
+    return {"op": "add", "step": step, **place}
+
+
+def remove(step_id: str) -> JsonValue:
+    return {"op": "remove", "id": step_id}
+
+
+def change(step_id: str, values: JsonValue) -> JsonValue:
+    return {"op": "change", "id": step_id, "set": values}
+
+
+CHANGE: list[JsonValue] = [change("a", {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]})]
 REVISES = ModelReply(text="The note was wrong.", calls=((REVISE_TOOL, {"operations": CHANGE}),))
 
 
@@ -83,12 +95,8 @@ def revising(*operations: JsonValue, content: str | None = "I thought about it."
 
 
 async def test_pending_steps_are_added_changed_removed_and_moved_and_the_difference_is_shown() -> None:
-    patch = revising(
-        {"op": "add", "step": tool_step("new", "note", {"text": "new"}, dependencies=["think"]), "after": "think"},
-        *CHANGE,
-        {"op": "remove", "id": "b"},
-        {"op": "move", "id": "a"},
-    )
+    new = tool_step("new", "note", {"text": "new"}, dependencies=["think"])
+    patch = revising(add(new, after="think"), *CHANGE, remove("b"), {"op": "move", "id": "a"})
     last = tool_step("b", "note", {"text": "b"}, dependencies=["think"])
     execution, lines = await run(THINK, tool_step("a", "note", {"text": "old"}), last, script=[patch])
     assert execution.status == "completed" and sorted(lines) == ["note new", "note new"]
@@ -103,21 +111,18 @@ THOUGHT: JsonValue = {"when": {"purpose": "step"}, "reply": {"content": "Then no
 @pytest.mark.parametrize(
     ("operation", "why"),
     [
-        ({"op": "remove", "id": "think"}, "has begun"),
-        ({"op": "change", "id": "gate", "set": {"description": "x"}}, "asks a person"),
-        ({"op": "remove", "id": "gate"}, "asks a person"),
-        ({"op": "change", "id": "c", "set": {"dependencies": []}}, "must still wait"),
-        ({"op": "change", "id": "a", "set": {"id": "z"}}, "other than its id"),
-        ({"op": "remove", "id": "nope"}, "unknown step 'nope'; the plan has 'think', 'gate', 'a', 'c'"),
+        (remove("think"), "has begun"),
+        (change("gate", {"description": "x"}), "asks a person"),
+        (remove("gate"), "asks a person"),
+        (change("c", {"dependencies": []}), "must still wait"),
+        (change("a", {"id": "z"}), "other than its id"),
+        (remove("nope"), "unknown step 'nope'; the plan has 'think', 'gate', 'a', 'c'"),
         ({"op": "replace", "id": "a"}, "'op' must be add, change, remove or move, not the text \"replace\""),
-        ({"op": "add", "step": {"id": "a", "description": "twice"}}, "several steps have the id"),
-        ({"op": "add", "step": model_step("n", "teleport")}, "unknown tools"),
-        ({"op": "add", "step": {"id": "n", "description": "x", "dependencies": ["n"]}}, "circle"),
-        ({"op": "add", "step": "do it"}, "no object"),
-        (
-            {"op": "add", "step": {"id": "n", "description": "x"}, "after": "z"},
-            "names unknown step 'z'; the plan has 'think', 'gate',",
-        ),
+        (add({"id": "a", "description": "twice"}), "several steps have the id"),
+        (add(model_step("n", "teleport")), "unknown tools"),
+        (add({"id": "n", "description": "x", "dependencies": ["n"]}), "circle"),
+        (add("do it"), "no object"),
+        (add({"id": "n", "description": "x"}, after="z"), "names unknown step 'z'; the plan has 'think', 'gate',"),
         ({"op": "remove", "id": "a", "status": "completed"}, "has no key"),
         ("all of it", 'an operation must be an object, not the text "all of it"'),
     ],
@@ -145,31 +150,27 @@ def calling(*calls: tuple[str, dict[str, JsonValue]]) -> JsonValue:
 NOTE, FIND = calling(("note", {"text": "c"})), calling(("find", {"topic": "g"}))
 TWO_NOTES = calling(("note", {"text": "old"}), ("note", {"text": "c"}))
 NOTE_AND_ERASE = calling(("note", {"text": "c"}), ("erase", {"ids": [1]}))
-ADD_Z: JsonValue = {"op": "add", "step": tool_step("z", "note", {"text": "c"}, dependencies=["think"])}
+ADD_Z = add(tool_step("z", "note", {"text": "c"}, dependencies=["think"]))
 
 
 def redirect(step_id: str, *dependencies: str) -> JsonValue:
-    return {"op": "change", "id": step_id, "set": {"dependencies": list(dependencies)}}
+    return change(step_id, {"dependencies": list(dependencies)})
 
 
-@pytest.mark.parametrize("gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"])
-@pytest.mark.parametrize(
-    "patch",
-    [
-        [redirect("c")],
-        [{"op": "remove", "id": "b"}, redirect("c", "think")],
-        [redirect("b", "think")],
-        [{"op": "remove", "id": "gate"}, redirect("b", "think")],
-        [{"op": "remove", "id": "c"}, {"op": "add", "step": tool_step("c", "note", {"text": "c"}, dependencies=[])}],
-    ],
-    ids=[
-        "skipping the gate",
-        "without the step between",
-        "through the step between",
-        "without the gate",
-        "added again",
-    ],
+GATES = pytest.mark.parametrize(
+    "gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"]
 )
+OVERTAKING: dict[str, list[JsonValue]] = {
+    "skipping the gate": [redirect("c")],
+    "without the step between": [remove("b"), redirect("c", "think")],
+    "through the step between": [redirect("b", "think")],
+    "without the gate": [remove("gate"), redirect("b", "think")],
+    "added again": [remove("c"), add(tool_step("c", "note", {"text": "c"}, dependencies=[]))],
+}
+
+
+@GATES
+@pytest.mark.parametrize("patch", OVERTAKING.values(), ids=OVERTAKING)
 async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonValue], patch: list[JsonValue]) -> None:
     between, last = tool_step("b", "find", {"topic": "b"}), tool_step("c", "note", {"text": "c"})
     execution, lines = await run(THINK, gate, between, last, script=[revising(*patch), THOUGHT])
@@ -178,32 +179,21 @@ async def test_no_step_overtakes_one_that_may_ask_a_person(gate: dict[str, JsonV
     assert any(why in refused for why in ("must still wait for 'gate'", "and cannot be revised"))
 
 
-@pytest.mark.parametrize("gate", [confirm("gate"), tool_step("gate", "erase", {"ids": [1]})], ids=["asks", "may ask"])
-@pytest.mark.parametrize(
-    "patch",
-    [
-        [{"op": "remove", "id": "c"}, {"op": "add", "step": tool_step("z", "note", {"text": "c"}, dependencies=[])}],
-        [{"op": "add", "step": model_step("z", "note", dependencies=["think"])}],
-        [{"op": "change", "id": "b", "set": NOTE}],
-        [{"op": "change", "id": "n", "set": TWO_NOTES}],
-        [{"op": "remove", "id": "gate"}, {"op": "remove", "id": "c"}, ADD_Z],
-        [{"op": "change", "id": "gate", "set": FIND}, ADD_Z],
-        [{"op": "change", "id": "gate", "set": FIND}],
-        [{"op": "change", "id": "gate", "set": {"onReject": "continue"}}],
-        [{"op": "change", "id": "gate", "set": NOTE_AND_ERASE}],
-    ],
-    ids=[
-        "in place of another",
-        "called by the model",
-        "in a step that read",
-        "by the same tool",
-        "without the gate",
-        "behind what was the gate",
-        "by a gate that only reads",
-        "by a gate that a rejection passes",
-        "within the gate",
-    ],
-)
+NEW_EFFECTS: dict[str, list[JsonValue]] = {
+    "in place of another": [remove("c"), add(tool_step("z", "note", {"text": "c"}, dependencies=[]))],
+    "called by the model": [add(model_step("z", "note", dependencies=["think"]))],
+    "in a step that read": [change("b", NOTE)],
+    "by the same tool": [change("n", TWO_NOTES)],
+    "without the gate": [remove("gate"), remove("c"), ADD_Z],
+    "behind what was the gate": [change("gate", FIND), ADD_Z],
+    "by a gate that only reads": [change("gate", FIND)],
+    "by a gate that a rejection passes": [change("gate", {"onReject": "continue"})],
+    "within the gate": [change("gate", NOTE_AND_ERASE)],
+}
+
+
+@GATES
+@pytest.mark.parametrize("patch", NEW_EFFECTS.values(), ids=NEW_EFFECTS)
 async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
     gate: dict[str, JsonValue], patch: list[JsonValue]
 ) -> None:
@@ -219,34 +209,22 @@ async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
 
 READER = tool_step("r", "find", {"topic": "r"}, dependencies=["gate"])
 BEFORE_GATE: dict[str, JsonValue] = {"id": "again", "description": "think again", "dependencies": ["think"]}
+SERIES: dict[str, tuple[list[JsonValue], JsonValue]] = {
+    "without the effect": ([remove("c")], ADD_Z),
+    "without the gate": ([remove("c"), remove("r"), remove("gate")], ADD_Z),
+    "a gate that reads": ([remove("c"), change("gate", FIND)], ADD_Z),
+    "a gate passed": ([remove("c"), change("gate", {"onReject": "continue"})], ADD_Z),
+    "an effect in a step that read": ([remove("c"), change("gate", FIND)], change("r", NOTE)),
+}
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ([{"op": "remove", "id": "c"}], [ADD_Z]),
-        ([{"op": "remove", "id": "c"}, {"op": "remove", "id": "r"}, {"op": "remove", "id": "gate"}], [ADD_Z]),
-        ([{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}], [ADD_Z]),
-        ([{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": {"onReject": "continue"}}], [ADD_Z]),
-        (
-            [{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}],
-            [{"op": "change", "id": "r", "set": NOTE}],
-        ),
-    ],
-    ids=[
-        "without the effect",
-        "without the gate",
-        "a gate that reads",
-        "a gate passed",
-        "an effect in a step that read",
-    ],
-)
+@pytest.mark.parametrize(("first", "second"), SERIES.values(), ids=SERIES)
 async def test_no_series_of_revisions_takes_an_effect_from_behind_a_step_that_may_ask(
-    first: list[JsonValue], second: list[JsonValue]
+    first: list[JsonValue], second: JsonValue
 ) -> None:
     gate = tool_step("gate", "erase", {"ids": [1]}, dependencies=["think"])
     last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
-    script = [revising(*first), revising(*second), THOUGHT]
+    script = [revising(*first), revising(second), THOUGHT]
     execution, lines = await run(THINK, BEFORE_GATE, gate, READER, last, script=script)
     assert lines == []
     revised = [o for o in execution.observations or () if o.type == "PLAN_REVISED"]
@@ -258,8 +236,8 @@ async def test_a_step_that_would_have_asked_holds_new_effects_although_it_ran_wi
     gate = tool_step("gate", "erase", {"ids": [1]}, dependencies=["think"])
     again: dict[str, JsonValue] = {**BEFORE_GATE, "dependencies": ["gate"]}
     last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
-    first: list[JsonValue] = [{"op": "remove", "id": "c"}, {"op": "change", "id": "gate", "set": FIND}]
-    execution, lines = await run(THINK, gate, again, last, script=[revising(*first), revising(ADD_Z), THOUGHT])
+    first = revising(remove("c"), change("gate", FIND))
+    execution, lines = await run(THINK, gate, again, last, script=[first, revising(ADD_Z), THOUGHT])
     [refused] = find_refusals(execution)
     assert "must wait for 'gate'" in refused and (execution.status, lines) == ("completed", [])
 
@@ -269,8 +247,8 @@ async def test_a_retry_compares_further_revisions_with_the_plan_before_the_first
     again: dict[str, JsonValue] = {**BEFORE_GATE, "dependencies": ["ask"]}
     gate = tool_step("gate", "erase", {"ids": [1]}, dependencies=["ask"])
     last, ledger = tool_step("c", "note", {"text": "c"}, dependencies=["gate"]), Ledger()
-    removals: list[JsonValue] = [{"op": "remove", "id": "c"}, {"op": "remove", "id": "gate"}]
-    async with warden(ledger, script=[revising(*removals), revising(ADD_Z), THOUGHT]) as w:
+    script = [revising(remove("c"), remove("gate")), revising(ADD_Z), THOUGHT]
+    async with warden(ledger, script=script) as w:
         rejected = await decide(w, await w.execute_plan(plan(THINK, ask, again, gate, last)), NO)
         rejected = await decide(w, await w.retry(rejected.thread_id), NO)
         retried = await decide(w, await w.retry(rejected.thread_id), YES)
@@ -286,7 +264,7 @@ BACKUP = tool_step("backup", "note", {"text": "backup"}, dependencies=["think"])
 async def test_an_effect_is_added_before_a_call_that_asks_only_for_itself() -> None:
     erase = tool_step("erase", "erase", {"ids": [1]}, dependencies=["think"])
     report = tool_step("report", "find", {"topic": "r"}, dependencies=["erase"])
-    patch = revising({"op": "add", "step": BACKUP}, redirect("erase", "think", "backup"))
+    patch = revising(add(BACKUP), redirect("erase", "think", "backup"))
     execution, lines = await run(THINK, erase, report, script=[patch])
     assert list(statuses(execution).values()) == ["completed", "suspended", "pending", "completed"]
     assert lines == ["note backup"]
@@ -304,7 +282,7 @@ async def test_an_effect_is_added_beside_a_gate_that_a_condition_passed_over_and
     behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
     other: dict[str, JsonValue] = {**confirm("other"), "dependencies": ["look"]}
     last, ledger = tool_step("last", "find", {"topic": "y"}, dependencies=["think"]), Ledger()
-    async with warden(ledger, script=[revising({"op": "add", "step": BACKUP}), THOUGHT]) as w:
+    async with warden(ledger, script=[revising(add(BACKUP)), THOUGHT]) as w:
         gates = [gate | ({"when": never} if end == "passed over" else {}), other]
         asked = await w.execute_plan(plan(look, broken, *gates, behind, {**THINK, "dependencies": ["other"]}, last))
         for suspension in asked.suspensions:
@@ -328,7 +306,7 @@ async def test_a_model_does_not_change_what_decides_whether_a_person_is_asked(as
     gate: dict[str, JsonValue] = {**asking, "dependencies": ["look"]}
     behind = tool_step("behind", "note", {"text": "b"}, dependencies=["gate"])
     call: JsonValue = [{"toolName": "find", "arguments": {"topic": "y", "limit": 0}}]
-    patch = revising({"op": "change", "id": "look", "set": {"toolCalls": call}})
+    patch = revising(change("look", {"toolCalls": call}))
     execution, lines = await run(THINK, look, gate, behind, script=[patch, THOUGHT])
     assert (statuses(execution)["gate"], lines) == ("suspended", [])
     [refused] = find_refusals(execution)
@@ -337,23 +315,22 @@ async def test_a_model_does_not_change_what_decides_whether_a_person_is_asked(as
 
 async def test_a_model_adds_reads_before_an_open_question_and_effects_behind_it() -> None:
     added = [tool_step("r", "find", {"topic": "r"}, dependencies=[]), model_step("n", "note", dependencies=["gate"])]
-    patch: list[JsonValue] = [{"op": "add", "step": step} for step in added]
-    execution, _ = await run(THINK, confirm("gate"), script=[revising(*patch)])
+    execution, _ = await run(THINK, confirm("gate"), script=[revising(*map(add, added))])
     assert statuses(execution) == {"think": "completed", "gate": "suspended", "r": "completed", "n": "pending"}
 
 
 async def test_a_step_need_not_wait_for_steps_that_ask_nobody() -> None:
     between, last = tool_step("b", "find", {"topic": "b"}), tool_step("c", "note", {"text": "c"})
-    patch = revising({"op": "remove", "id": "b"}, redirect("c", "gate"))
+    patch = revising(remove("b"), redirect("c", "gate"))
     execution, _ = await run(THINK, confirm("gate"), between, last, script=[patch])
     assert [step.id for step in execution.steps] == ["think", "gate", "c"]
 
 
 async def test_a_patch_cannot_add_a_dangerous_step_without_approval_and_comes_with_the_calls_of_a_tool_step() -> None:
-    script = revising({"op": "add", "step": tool_step("n", "erase", {"ids": [1]})})
+    script = revising(add(tool_step("n", "erase", {"ids": [1]})))
     execution, lines = await run(THINK, script=[script])
     assert execution.status == "suspended" and execution.suspensions[0].kind == "approval" and lines == []
     call: JsonValue = {"toolName": "find", "arguments": {"topic": "t"}}
-    reply: JsonValue = {"reply": {"toolCalls": [call], "revise": [{"op": "remove", "id": "b"}]}}
+    reply: JsonValue = {"reply": {"toolCalls": [call], "revise": [remove("b")]}}
     execution, lines = await run(model_step("a", "find"), tool_step("b", "note", {"text": "b"}), script=[reply])
     assert execution.status == "completed" and [step.id for step in execution.steps] == ["a"] and lines == []
