@@ -115,12 +115,16 @@ class Cli:
 
     def write(self, name: str, document: JsonValue) -> str:
         path = self.home / name
+        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(document), encoding="utf-8")
         return str(path)
 
-    def set_risk(self, tool: str, risk: str) -> None:
+    def add_settings(self, text: str) -> None:
         with (self.home / "planwarden.toml").open("a", encoding="utf-8") as file:
-            file.write(f'\n[tools.{tool}]\nrisk = "{risk}"\n')
+            file.write(f"\n{text}\n")
+
+    def set_risk(self, tool: str, risk: str) -> None:
+        self.add_settings(f'[tools.{tool}]\nrisk = "{risk}"')
 
     def main(self, *words: str) -> "CommandResult":
         assert self.capture is not None

@@ -87,8 +87,7 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
     by_code = ("approve", form, "--code", code, "--digest", asked["digest"])
     refused = cli.main(*by_code)
     assert refused.code == 2 and "this question asks for more than yes" in refused.err
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write('[inbox]\npassphrase_file = "passphrase"\n')
+    cli.add_settings('[inbox]\npassphrase_file = "passphrase"')
     (cli.home / "passphrase").write_text("x")
     refused = cli.main(*by_code)
     assert refused.code == 2 and "passphrase" in refused.err

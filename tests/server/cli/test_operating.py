@@ -65,9 +65,8 @@ def test_notify_test_shows_what_each_receiver_answered_and_fails_where_it_is_a_r
     manners = (reply_with(204), reply_with(401))
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve_receiver(*manners)) as receiver:
         url = f'url = "http://127.0.0.1:{receiver.port}/t0psecret"'
-        with (cli.home / "planwarden.toml").open("a") as file:
-            file.write(f'\n[[notify]]\nkind = "webhook"\nname = "hook"\n{url}\nsecret_env = "HOOK_SECRET"\n')
-            file.write(f'[[notify]]\nkind = "ntfy"\nname = "phone"\n{url}\nevents = ["decided"]\n')
+        cli.add_settings(f'[[notify]]\nkind = "webhook"\nname = "hook"\n{url}\nsecret_env = "HOOK_SECRET"')
+        cli.add_settings(f'[[notify]]\nkind = "ntfy"\nname = "phone"\n{url}\nevents = ["decided"]')
         sent = cli.main("notify", "test", "--channel", "phone")
         assert sent.code == 0 and f"127.0.0.1:{receiver.port} answered 204" in sent.out
         failed = cli.main("notify", "test", "--channel", "phone")
@@ -123,8 +122,7 @@ def test_the_option_wins_over_the_environment_and_that_over_the_file(
     cli: Cli, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = tmp_path / "named.db"
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write(f'\n[store]\nurl = "sqlite://{named}"\n')
+    cli.add_settings(f'[store]\nurl = "sqlite://{named}"')
     assert cli.main("token", "add", "ann").code == 0
     with closing(sqlite3.connect(named)) as connection:
         assert connection.execute("SELECT owner FROM records").fetchall() == [("ann",)]
@@ -133,37 +131,32 @@ def test_the_option_wins_over_the_environment_and_that_over_the_file(
     assert len(cli.main("--store", f"sqlite://{named}", "token", "list", "--json").json["tokens"]) == 1
 
 
+@pytest.mark.parametrize("shown_by", ["command", "server"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_command_that_is_printed_works_on_the_same_store(
-    cli: Cli, hidden_url: str, tmp_path: Path, kind: str
+def test_a_command_that_is_shown_works_on_the_store_that_its_command_line_names(
+    cli: Cli, hidden_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, shown_by: str
 ) -> None:
     store = {"sqlite": f"sqlite://{tmp_path / 'named.db'}", "postgres": hidden_url}[kind]
-    plan = cli.write("plan.json", {"steps": [step("a", "erase", {"ids": [1]})]})
-    asked = cli.main("--store", store, "run", plan)
-    [printed] = [line for line in asked.out.splitlines() if " approve " in line]
-    words = shlex.split(printed[printed.index("planwarden ") :])
-    assert "hidden" not in asked.out + asked.err and words[words.index("--store") + 1].endswith(store[-16:])
-    suspension = cli.main("--store", store, "list", "--json").json["suspensions"][0]["suspensionId"]
-    assert suspension[:8] in words
-    rejected = cli.main(*(word.replace("approve", "reject") for word in words[1:]))
-    assert (rejected.code, cli.ledger) == (0, []), rejected.err
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_command_that_a_server_shows_works_on_the_store_that_its_command_line_names(
-    cli: Cli, hidden_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    monkeypatch.setenv("PLANWARDEN_SECRET_KEY", KEY)
-    store = {"sqlite": f"sqlite://{tmp_path / 'named.db'}", "postgres": hidden_url}[kind]
+    document: JsonValue = {"steps": [step("a", "erase", {"ids": [1]})]}
 
     async def ask() -> str:
         async with Warden(settings=load_settings(home=cli.home, store=store)) as warden:
-            asked = await warden.execute_plan({"steps": [step("a", "erase", {"ids": [1]})]}, wait_seconds=30)
+            asked = await warden.execute_plan(document, wait_seconds=30)
         return str(asked.suspensions[0].how_to_answer.command)
 
-    shown = anyio.run(ask)
+    if shown_by == "server":
+        monkeypatch.setenv("PLANWARDEN_SECRET_KEY", KEY)
+        shown = anyio.run(ask)
+    else:
+        asked = cli.main("--store", store, "run", cli.write("plan.json", document))
+        [shown] = [line[line.index("planwarden ") :] for line in asked.out.splitlines() if " approve " in line]
+        assert "hidden" not in asked.out + asked.err
+    words = shlex.split(shown)
     assert f"--home {cli.home} --store " in shown and "hidden" not in shown
-    rejected = cli.main(*(word.replace("approve", "reject") for word in shlex.split(shown)[1:]))
+    assert words[words.index("--store") + 1].endswith(store[-16:])
+    suspension = cli.main("--store", store, "list", "--json").json["suspensions"][0]["suspensionId"]
+    assert any(word in suspension for word in words if len(word) >= 8)
+    rejected = cli.main(*(word.replace("approve", "reject") for word in words[1:]))
     assert (rejected.code, cli.ledger) == (0, []), rejected.err
 
 
@@ -315,7 +308,6 @@ def test_a_grant_is_made_by_a_typed_yes_and_the_list_says_why_one_lets_nothing_t
 
 @requirement("grants:step")
 def test_what_a_step_of_a_saved_plan_calls_is_shown_before_it_is_allowed(cli: Cli, typing: Typing) -> None:
-    (cli.home / "plans").mkdir()
     loop = step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2], retry={"attempts": 3})
     cli.set_risk("hang", "dangerous")
     calls: list[JsonValue] = [{"toolName": "hang", "arguments": {}}]
@@ -359,8 +351,7 @@ def test_what_ends_with_a_cursor_says_how_to_go_on_and_no_to_a_change_changes_no
     assert taken.code == 1 and "cannot write" in taken.err
     cli.write("planwarden.json", {"mcpServers": {"d": {"url": "https://127.0.0.1:1/mcp"}}})
     assert cli.main("login", "d", "--forget").out == "There was no login.\n"
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write('[inbox]\npassphrase_file = "p"\n')
+    cli.add_settings('[inbox]\npassphrase_file = "p"')
     refused = cli.main("inbox", "--forget-passphrase")
     assert refused.code == 2 and "planwarden.toml wants a passphrase; remove passphrase_file" in refused.err
 
@@ -380,7 +371,6 @@ def test_a_guard_is_written_after_a_typed_yes_and_not_before(cli: Cli, typing: T
 
 def test_the_beginning_of_an_id_that_several_have_is_not_taken_for_any_of_them(cli: Cli, typing: Typing) -> None:
     plan = cli.write("plan.json", {"todoList": [FIND]})
-    (cli.home / "plans").mkdir()
     cli.write("plans/x.json", {"title": "x", "todoList": [FIND]})
     grant = ("grant", "add", "erase", "--uses", "1", "--for", "1h", "--any-other", "--json")
     add = ("schedule", "add", "x", "--cron", "0 0 1 1 *", "--json")

@@ -1,6 +1,5 @@
 """What is decided ahead of time: `rules`, `grant` for calls and steps of saved plans, and `once`."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -185,8 +184,7 @@ def plans(cli: Cli) -> None:
 
 
 def save(cli: Cli, *steps: dict[str, JsonValue], title: str = "Weekly") -> None:
-    (cli.home / "plans").mkdir(exist_ok=True)
-    (cli.home / "plans" / "weekly.json").write_text(json.dumps({"title": title, "todoList": steps}))
+    cli.write("plans/weekly.json", {"title": title, "todoList": [*steps]})
 
 
 @at_terminal
@@ -261,8 +259,7 @@ def test_options_that_do_not_go_together_and_programs_are_refused(cli: Cli) -> N
 def test_a_second_call_with_the_key_of_a_first_is_refused_until_a_person_at_a_terminal_frees_it(
     cli: Cli, terminal: Open, typing: Callable[..., CommandResult]
 ) -> None:
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write('\n[tools."erase"]\nrisk = "read"\nonce = ["/ids/0", "/note"]\n')
+    cli.add_settings('[tools."erase"]\nrisk = "read"\nonce = ["/ids/0", "/note"]')
 
     def run(*ids: int) -> dict[str, Any]:
         steps: JsonValue = [step("purge", "erase", {"ids": list(ids), "note": "7"})]

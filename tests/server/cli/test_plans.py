@@ -50,8 +50,7 @@ def test_plans_are_listed_and_shown_with_what_they_take_and_what_cannot_be_used(
     assert "No saved plans" in cli.main("plans").out
     path, broken = save(cli, "find-ids.yaml"), save(cli, "broken.yaml", "title: [")
     save(cli, "of-repository.yaml", folder="repository/.planwarden/plans")
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write('\n[plans]\nfolders = [".planwarden/plans"]\n')
+    cli.add_settings('[plans]\nfolders = [".planwarden/plans"]')
     document = cli.main("plans", "--json").json
     [plan] = document["plans"]
     assert (plan["name"], plan["source"], len(plan["version"])) == ("find-ids", "home", 64)
@@ -174,8 +173,7 @@ def test_doctor_names_every_file_that_is_no_plan_and_every_taken_name(cli: Cli) 
     save(cli, "broken.json", "{")
     save(cli, "run_goal.yaml")
     save(cli, "find-ids.yaml", folder="more")
-    with (cli.home / "planwarden.toml").open("a") as file:
-        file.write(f'\n[plans]\nas_tools = true\nfolders = ["{cli.home}/more"]\n')
+    cli.add_settings(f'[plans]\nas_tools = true\nfolders = ["{cli.home}/more"]')
     report = cli.main("doctor")
     assert report.code == 0 and "plans" in report.out
     for expected in (
@@ -260,13 +258,8 @@ PLAN: dict[str, JsonValue] = {
 ADD = ("schedule", "add", "remind", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin", "--input", "topic=7")
 
 
-def save_plan(cli: Cli, name: str, document: JsonValue) -> None:
-    (cli.home / "plans").mkdir(exist_ok=True)
-    (cli.home / "plans" / f"{name}.json").write_text(json.dumps(document))
-
-
 def add(cli: Cli, *words: str) -> CommandResult:
-    save_plan(cli, "remind", PLAN)
+    cli.write("plans/remind.json", PLAN)
     return cli.main(*ADD, *words)
 
 
@@ -320,7 +313,7 @@ def test_run_now_runs_the_plan_with_its_inputs_or_says_why_it_cannot(cli: Cli) -
     [tick] = row["recent"]
     assert tick["outcome"] == "started" and tick["threadId"] == row["lastThreadId"] == done.json["threadId"]
     assert f"started: thread {done.json['threadId'][:8]}" in cli.main("schedule", "list").out
-    save_plan(cli, "gone", PLAN)
+    cli.write("plans/gone.json", PLAN)
     schedule_id = cli.main(*ADD[:2], "gone", *ADD[3:], "--json").json["scheduleId"]
     (cli.home / "plans" / "gone.json").unlink()
     result, doctor = cli.main("schedule", "run-now", schedule_id), cli.main("doctor", "--json")
@@ -351,15 +344,15 @@ def test_add_list_and_doctor_say_when_no_server_runs_that_would_start_it(cli: Cl
 def test_doctor_names_a_hook_whose_plan_or_secret_is_missing_or_whose_plan_no_message_starts(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_plan(cli, "topic", PLAN)
-    save_plan(cli, "nothing", {"todoList": PLAN["todoList"]})
+    cli.write("plans/topic.json", PLAN)
+    cli.write("plans/nothing.json", {"todoList": PLAN["todoList"]})
     taking: dict[str, JsonValue] = {
         "remind": {"properties": {"event": {}}},
         "free": {"additionalProperties": True},
         "needing": {"properties": {"event": {}, "a": {"default": 1}, "b": {}}, "required": ["event", "a", "b"]},
     }
     for name, inputs in taking.items():
-        save_plan(cli, name, {"inputs": inputs, "todoList": [step("a", "wipe")]})
+        cli.write(f"plans/{name}.json", {"inputs": inputs, "todoList": [step("a", "wipe")]})
     settings = cli.home / "planwarden.toml"
     tools = settings.read_text()
     for plan, secret, status, said in (

@@ -145,7 +145,6 @@ def test_an_error_and_a_json_document_show_what_is_hidden_in_what_they_quote(cli
     hidden = "\x1b[2J\u202e\u200b"
     call: JsonValue = {"toolName": "calculator", "arguments": {f"expression{hidden}": "1"}}
     wrong = cli.write("wrong.json", {"todoList": [{"id": "a", "description": "d", "toolCalls": [call]}]})
-    (cli.home / "plans").mkdir(exist_ok=True)
     needs: JsonValue = {"type": "object", "required": [hidden], "properties": {hidden: {"type": "integer"}}}
     finding = step("find", "find", {"topic": "x"})
     cli.write("plans/weekly.json", {"title": f"a{hidden}", "inputs": needs, "todoList": [finding]})

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import httpx2
@@ -176,14 +176,9 @@ async def inbox(
 
 
 @asynccontextmanager
-async def visit(
-    ledger: Ledger | None = None,
-    *,
-    tools: Sequence[object] = (),
-    store: Store | None = None,
-    settings: Settings | None = None,
-) -> AsyncGenerator[tuple[Inbox, Browser]]:
-    async with inbox(ledger, tools=tools, store=store, settings=settings) as found:
+async def visit(ledger: Ledger | None = None, **options: Any) -> AsyncGenerator[tuple[Inbox, Browser]]:
+    """An inbox with the options of `inbox`, and somebody who is logged in."""
+    async with inbox(ledger, **options) as found:
         yield found, await found.log_in()
 
 

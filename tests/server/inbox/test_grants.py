@@ -17,6 +17,7 @@ from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.agent.ports.grant import Grant
 from planwarden.server.api.audit import read_audit_page
 from planwarden.tools.base import Tool, define
+from tests import kit
 from tests.kit import Authority, Ledger, ManualClock, MemoryStore, Settings, decide, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, Browser, Inbox, Page, visit
 
@@ -104,16 +105,6 @@ async def test_a_value_that_was_unchecked_may_be_anything_until_the_grant_is_end
         assert (await found.warden.execute_plan(plan(OTHER))).status == "suspended"
         kinds = [row.kind for row in (await read_audit_page(found.warden.service.store)).rows]
         assert "grant_made" in kinds and "grant_revoked" in kinds
-
-
-async def test_what_was_chosen_stays_on_the_page_that_asks_for_another_number() -> None:
-    async with visit() as (found, browser):
-        _, page = await _form(browser, found)
-        form = page.form("/grant/make")
-        [checked] = [name for name in form.fields if name.startswith("fix.")]
-        again = await browser.submit(form, uses="many", minutes="60", **{checked: None})
-        chosen = again.form("/grant/make").fields
-        assert again.status == 422 and checked not in chosen and chosen["minutes"] == ["60"]
 
 
 @requirement("inbox:grants")
@@ -277,6 +268,10 @@ async def test_unusable_numbers_and_days_and_a_revised_or_decided_question_allow
                 answer = await browser.submit(form, **{field: text})
                 assert answer.status == 422 and 'role="alert"' in answer.text, (field, text)
                 assert field == "minutes" or not text or answer.form("/make").fields[field] == [text]
+        # What was chosen stays: no value of an argument is ticked.
+        ticked = {name: None for name in form.fields if name.startswith("fix.")}
+        again = (await browser.submit(form, uses="x", **ticked)).form("/make").fields
+        assert not ticked.keys() & again.keys() and again.get("minutes") == form.fields.get("minutes")
         assert (await browser.submit(form, digest="0" * 64)).status == 409
         assert found.ledger.lines == []
         await browser.decide(where.rpartition("/")[2], "approve")
@@ -286,15 +281,10 @@ async def test_unusable_numbers_and_days_and_a_revised_or_decided_question_allow
 
 @requirement("inbox:step-grants")
 async def test_what_a_step_grant_never_covers_is_not_offered_and_not_made(tmp_path: Path) -> None:
-    @planwarden.tool(risk="critical")
-    async def deploy() -> str:
-        """Deploy."""
-        return "deployed"
-
     _write_plan(tmp_path, "ship", tool_step("ship", "deploy", {}))
     _write_plan(tmp_path, "sure", tool_step("sure", "displayConfirmation", {"action": "Sure?"}))
     _write_plan(tmp_path)
-    async with _open(tmp_path, tools=(deploy,)) as (found, browser):
+    async with _open(tmp_path, tools=(kit.acting("deploy", [], "critical"),)) as (found, browser):
         plain = f"/inbox/suspensions/{(await found.ask()).suspension_id}"
         edited = await _ask(found)
         claimed = Authority(assurance="claimed", channel="mcp", principal="local")

@@ -112,10 +112,9 @@ def test_the_browser_gets_the_address_and_writes_nothing_to_our_output(
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    made = make_home(tmp_path / "home")
-    with (made / "planwarden.toml").open("a") as file:
-        file.write('[approvals]\nopen_inbox = "never"\n')
-    return made
+    made = Cli(make_home(tmp_path / "home"))
+    made.add_settings('[approvals]\nopen_inbox = "never"')
+    return made.home
 
 
 async def _make_code(home: Path, name: str = "ann") -> str:
@@ -219,8 +218,7 @@ def test_a_passphrase_is_set_at_the_terminal_and_only_where_a_file_is_named(home
     missing.expect("passphrase_file")
     assert missing.finish() == 2
     missing.close()
-    with (home / "planwarden.toml").open("a") as file:
-        file.write('[inbox]\npassphrase_file = "inbox.passphrase"\n')
+    cli.add_settings('[inbox]\npassphrase_file = "inbox.passphrase"')
     for second, code in (("something else", 2), ("correct horse", 0)):
         terminal = start_on_terminal(cli, "inbox", "--set-passphrase")
         terminal.expect("Passphrase:")

@@ -48,10 +48,9 @@ def home(tmp_path: Path) -> Path:
 
 def _make_home(folder: Path) -> Path:
     """A home with a port of its own: inboxes of other tests take the usual one as soon as it is free."""
-    made = make_home(folder)
-    with (made / "planwarden.toml").open("a") as file:
-        file.write(f'[approvals]\nopen_inbox = "never"\n[inbox]\nport = {take_port()}\n')
-    return made
+    made = Cli(make_home(folder))
+    made.add_settings(f'[approvals]\nopen_inbox = "never"\n[inbox]\nport = {take_port()}')
+    return made.home
 
 
 def _server(home: Path) -> StdioServerParameters:

@@ -137,19 +137,14 @@ async def test_a_full_page_marks_each_text_of_a_model_that_it_leaves_out(monkeyp
         assert 'The agent says (unverified)"…"' in page.said and "All is done" not in page.words
 
 
-async def test_a_long_detail_is_cut_between_words_from_right_to_left_and_what_follows() -> None:
-    async with visit() as (found, browser):
-        asked = await found.ask()
-        await found.warden.cancel_execution(asked.thread_id, reason="\u05d0" * 300)
-        shown = (await _open(browser, asked.execution_id)).words
-        assert "\u05d0\u2069…" in shown and r"\u2067" not in shown
-
-
-async def test_a_title_from_right_to_left_is_whole_in_the_name_of_the_page() -> None:
+async def test_a_title_from_right_to_left_is_whole_in_the_name_of_the_page_and_a_long_detail_is_closed() -> None:
     async with visit() as (found, browser):
         goal = "\u05d0" * 100
-        page = await _open(browser, (await found.ask(goal=goal)).execution_id)
+        asked = await found.ask(goal=goal)
+        await found.warden.cancel_execution(asked.thread_id, reason="\u05d0" * 300)
+        page = await _open(browser, asked.execution_id)
         assert f"<title>\u2067{goal}\u2069 · planwarden</title>" in page.text
+        assert "\u05d0\u2069…" in page.words and r"\u2067" not in page.words
 
 
 async def test_the_list_of_steps_says_how_many_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,15 +118,9 @@ async def test_a_second_click_on_approve_with_changes_is_the_same_answer_and_ano
 @asynccontextmanager
 async def visit_two_approvers() -> AsyncGenerator[tuple[Inbox, Browser, kit.Ledger]]:
     """An inbox in which two people have to approve each call of `wipe`, and its first visitor."""
-    ledger = kit.Ledger()
-
-    @planwarden.tool(risk="critical")
-    async def wipe(n: int) -> str:
-        """Wipe."""
-        ledger.lines.append(f"wipe {n}")
-        return "wiped"
-
-    async with visit(ledger, tools=[wipe], settings=kit.governed(critical="second", quorum=2)) as (found, ann):
+    ledger, settings = kit.Ledger(), kit.governed(critical="second", quorum=2)
+    wipe = kit.acting("wipe", ledger.lines, "critical")
+    async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
         yield found, ann, ledger
 
 

@@ -10,7 +10,7 @@ import planwarden
 from planwarden.server.inbox.saved.list_page import PAGE_SIZE, SHOWN_SCHEDULES
 from planwarden.server.inbox.saved.start_page import SHOWN_SCHEDULES as SHOWN_ON_PLAN
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
-from tests.kit import Ledger, ManualClock, MemoryStore, PausingTool, requirement
+from tests.kit import ManualClock, MemoryStore, PausingTool, acting, requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page
 from tests.server.inbox.test_saved_plans import NOTE, Opened, field, opened, write
 from tests.server.schedules.support import ADDED, add_schedule
@@ -127,14 +127,8 @@ async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_neve
 async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critical_calls_as_somebody_else(
     tmp_path: Path,
 ) -> None:
-    ledger = Ledger()
-
-    @planwarden.tool(risk="critical")
-    async def wipe() -> str:
-        ledger.lines.append("wiped")
-        return "done"
-
-    async with _open(tmp_path, wipe) as (found, browser):
+    lines: list[str] = []
+    async with _open(tmp_path, acting("wipe", lines, "critical")) as (found, browser):
         write(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")
         store = found.warden.service.store
         made = await add_schedule(store, plan="plain", created_by="ann")
@@ -152,10 +146,10 @@ async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critica
             assert ("decision", "approve", True) not in page.form("/decision").buttons
             form = page.form("/decision")
             form.fields["decision"] = ["approve"]
-            assert (await browser.send(form.action, form.fields)).status == 409 and ledger.lines == []
+            assert (await browser.send(form.action, form.fields)).status == 409 and lines == []
         assert (await carol.decide(rows[0].suspension_id, "approve")).status == 303
         await service.wait(await service.find(rows[0].execution_id), 60)
-        assert ledger.lines == ["wiped"]
+        assert lines == ["wipe"]
 
 
 async def test_run_now_says_why_it_started_nothing(tmp_path: Path) -> None:
