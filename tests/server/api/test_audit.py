@@ -24,22 +24,9 @@ from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.storage.sql.rows import checksum_of
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.storage.tokens import TokenStore
-from tests.kit import (
-    Authority,
-    Cli,
-    Ledger,
-    ManualClock,
-    MemoryStore,
-    by,
-    confirm,
-    decide,
-    plan,
-    requirement,
-    start_as,
-    tool_step,
-    warden,
-)
+from tests.kit import Authority, Cli, ManualClock, MemoryStore, by, decide, requirement, start_as
 from tests.support.fakes import StoreCall, WatchedStore
+from tests.support.wardens import Ledger, confirm, plan, tool_step, warden
 
 YES = planwarden.Decision(approved=True, reason="checked")
 FORM: dict[str, JsonValue] = {

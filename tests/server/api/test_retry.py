@@ -11,18 +11,7 @@ from planwarden.agent.common.errors import InvalidArguments, KeyConflict, NotRet
 from planwarden.agent.core.prompts import build_step_prompt
 from tests.kit import NO, Authority, Decision, ManualClock, MemoryStore, decide, ev, requirement, verify_audit
 from tests.storage.suite import BackEnd
-from tests.support.wardens import (
-    Ledger,
-    calls,
-    confirm,
-    model_step,
-    pass_time,
-    plan,
-    says,
-    statuses,
-    tool_step,
-    warden,
-)
+from tests.support.wardens import Ledger, calls, confirm, model_step, pass_time, plan, says, statuses, tool_step, warden
 
 
 class Shop:
