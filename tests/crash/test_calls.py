@@ -140,9 +140,7 @@ async def test_a_crash_at_any_store_call_repeats_no_effect_and_loses_nothing(
 
 @requirement("crash:every-call")
 @pytest.mark.parametrize("at", first_only(11, 5, 10, 12, 13))
-async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effect_either(
-    tmp_path: Path, at: int
-) -> None:
+async def test_a_second_crash_at_any_store_call_of_the_recovery_repeats_no_effect(tmp_path: Path, at: int) -> None:
     outcomes = await crash_at_every_call(tmp_path, WORLDS["plan"], "before", first=[(at, "after")])
     check(outcomes, Play.promised)
 

@@ -48,9 +48,7 @@ MAIL = harness.step("a", "mail")
 
 
 @requirement("crash:disk", "engine:inflight")
-async def test_a_result_that_waits_to_be_stored_is_not_taken_for_a_lost_one_by_another_branch(
-    team: harness.Team,
-) -> None:
+async def test_a_result_that_waits_to_be_stored_is_not_lost_for_another_branch(team: harness.Team) -> None:
     may_find = anyio.Event()
     results: list[bool] = []
 
@@ -162,9 +160,7 @@ async def decide(
 
 @requirement("crash:one-word")
 @pytest.mark.parametrize("happened", [False, True])
-async def test_an_answer_about_a_lost_call_does_not_count_for_the_call_that_it_causes(
-    team: harness.Team, happened: bool
-) -> None:
+async def test_an_answer_about_a_lost_call_does_not_count_for_the_next_one(team: harness.Team, happened: bool) -> None:
     dies = harness.Gate()
     async with live(team, dies) as engine:
         execution = await harness.start(engine, *STEPS)
@@ -188,9 +184,7 @@ async def test_an_answer_about_a_lost_call_does_not_count_for_the_call_that_it_c
 
 @requirement("crash:one-word")
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_a_confirmation_covers_its_call_once_also_when_that_call_was_lost(
-    team: harness.Team, is_lost: bool
-) -> None:
+async def test_a_confirmation_covers_its_call_once_even_if_it_was_lost(team: harness.Team, is_lost: bool) -> None:
     dies = harness.Gate()
     async with live(team, dies if is_lost else None, after=True) as engine:
         execution = await harness.start(engine, *STEPS)

@@ -45,9 +45,7 @@ async def test_held_call_reports_progress_and_gets_the_result(home: Home, host: 
 
 
 @pytest.mark.parametrize("arguments", [{"text": "a", "count": 1}, {"count": 1.0, "text": "a"}])
-async def test_identical_call_gets_the_result_once_nobody_waited(
-    tmp_path: Path, tasks: TaskGroup, arguments: Any
-) -> None:
+async def test_the_same_call_gets_the_result_if_nobody_waited(tmp_path: Path, tasks: TaskGroup, arguments: Any) -> None:
     home = Home(tmp_path, hold_s=0.3)
     async with home.host(tasks) as host:
         waiting = await host.call("write", {"text": "a", "count": 1})

@@ -140,9 +140,7 @@ async def test_server_that_names_many_resources_hides_none_of_another_server(tmp
 
 
 @requirement("gate:hostile")
-async def test_server_that_answers_nothing_is_left_out_of_what_all_servers_are_asked(
-    tmp_path: Path, tasks: TaskGroup
-) -> None:
+async def test_server_that_answers_nothing_is_left_out_of_common_requests(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path, more="[servers.mute]\nstart_timeout_s = 2\n")
     (tmp_path / "mute").touch()
     mute = {"command": sys.executable, "args": [str(PEER), str(tmp_path)]}
@@ -168,9 +166,7 @@ async def test_server_that_refuses_a_second_handshake_still_answers_a_call(tmp_p
 
 
 @requirement("gate:hostile")
-async def test_server_that_lists_nothing_for_a_while_loses_its_resources_to_no_other(
-    tmp_path: Path, tasks: TaskGroup
-) -> None:
+async def test_server_that_lists_nothing_for_a_while_loses_no_resource(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path, more="[servers.once]\nstart_timeout_s = 2\n")
     once = {"command": sys.executable, "args": ["-c", ONCE]}
     async with home.host(tasks, serves_all=True, others={"once": once}) as host:
@@ -219,9 +215,7 @@ async def test_allowed_call_is_waited_for_however_long_it_takes(tmp_path: Path, 
     assert len(home.ledger) == 1
 
 
-async def test_allowed_call_has_the_meta_of_its_host_and_the_progress_of_its_server(
-    tmp_path: Path, tasks: TaskGroup
-) -> None:
+async def test_allowed_call_has_its_hosts_meta_and_its_servers_progress(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path)
     async with home.host(tasks) as host:
         meta = {"progressToken": "t", "traceparent": "00-1"}
@@ -248,9 +242,7 @@ async def test_server_that_cannot_start_is_named_and_tried_again(tmp_path: Path,
         assert read_text(await host.call("look", {})) == "look {} []"
 
 
-async def test_gate_that_cannot_load_its_engine_passes_messages_and_refuses_calls(
-    tmp_path: Path, tasks: TaskGroup
-) -> None:
+async def test_gate_without_an_engine_passes_messages_and_refuses_calls(tmp_path: Path, tasks: TaskGroup) -> None:
     async with Home(tmp_path).host(tasks, dies=(0, "broken")) as host:
         refused = await host.ask("tools/call", {"name": "look", "arguments": {}})
         assert refused["error"]["message"] == "planwarden failed; see its log"

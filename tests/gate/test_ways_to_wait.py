@@ -121,9 +121,7 @@ async def test_form_decides_in_the_same_call_and_an_empty_one_does_not(
     assert len(home.ledger) == (text.startswith("write"))
 
 
-async def test_client_is_not_asked_because_another_one_on_its_connection_can_be(
-    tmp_path: Path, tasks: TaskGroup
-) -> None:
+async def test_client_is_not_asked_because_another_on_its_connection_can_be(tmp_path: Path, tasks: TaskGroup) -> None:
     home = Home(tmp_path, hold_s=3, more=CONFIRM)
     async with home.host(tasks, newer={}) as host:
         # Over HTTP, clients of one principal share the connection to the server.

@@ -66,9 +66,7 @@ async def test_what_another_process_records_reaches_the_owner_while_a_call_still
 
 
 @requirement("engine:two-processes")
-async def test_what_another_process_acknowledged_is_shown_although_something_of_ones_own_is_being_committed(
-    team: harness.Team,
-) -> None:
+async def test_what_another_process_acknowledged_is_shown_during_ones_own_commit(team: harness.Team) -> None:
     late = harness.Gate()
 
     async def watch(moment: StoreCall) -> None:
@@ -171,9 +169,7 @@ def member(team: harness.Team, monkeypatch: pytest.MonkeyPatch) -> Member:
 
 
 @requirement("scale:roles")
-async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_what_it_recorded(
-    team: harness.Team, member: Member
-) -> None:
+async def test_a_front_owns_and_runs_nothing_and_a_worker_runs_its_records(team: harness.Team, member: Member) -> None:
     async with member("mail", front=True) as front:
         running = await harness.start(front, harness.ASK, harness.MAIL)
         header = await team.header(running)

@@ -210,9 +210,7 @@ async def test_a_silent_owner_is_replaced_when_the_longest_of_its_calls_can_no_l
 @requirement("lease:living")
 @pytest.mark.usefixtures("no_own_turns")
 @pytest.mark.parametrize("turns_before", first_only(*sorted(range(int(RENEW_S / TICK_S)), key=lambda n: n % 4), keep=3))
-async def test_a_silent_owner_without_an_effect_is_replaced_when_its_lease_ends(
-    place: Place, turns_before: int
-) -> None:
+async def test_a_silent_owner_with_no_effect_is_replaced_when_its_lease_ends(place: Place, turns_before: int) -> None:
     begun = team.Gate()
     mail = [place.tool("mail", effect="read")]
     async with (

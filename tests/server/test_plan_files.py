@@ -177,9 +177,7 @@ def test_the_number_of_files_and_their_bytes_together_are_limited(
 
 
 @requirement("plans:one-name")
-def test_the_homes_plan_wins_over_a_folders_and_two_files_of_one_name_in_a_folder_stand_for_nothing(
-    tmp_path: Path,
-) -> None:
+def test_the_homes_plan_wins_over_a_folders_and_two_files_of_one_name_there_are_not_used(tmp_path: Path) -> None:
     found = look(fill(tmp_path / "twice", {"a.yaml": YAML, "a.json": PLAN, "b.yaml": YAML}))
     assert found.names == ["b"]
     assert reasons(found) == {"a.json": "a.json and a.yaml have one name; keep one of them"}

@@ -68,9 +68,7 @@ async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) 
 
 
 @requirement("store:takeover")
-async def test_a_lease_says_how_long_ago_the_process_lived_that_it_was_taken_from(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_lease_says_how_long_ago_its_last_process_lived(store: Store, clock: ManualClock) -> None:
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     clock.advance(2)
@@ -108,9 +106,7 @@ async def test_an_artifact_is_stored_with_its_transaction_found_in_its_thread_an
 
 
 @requirement("store:prune", "store:fence")
-async def test_a_lease_of_a_pruned_execution_writes_to_no_other_that_has_its_place(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_lease_of_a_pruned_execution_writes_to_no_other_in_its_place(store: Store, clock: ManualClock) -> None:
     gone, new = Scribe.on(store, "gone"), Scribe.on(store, "new")
     await gone.start()
     late, lease = gone.append(ev.CancelRequested()), gone.lease

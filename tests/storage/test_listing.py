@@ -196,9 +196,7 @@ async def test_a_row_says_why_it_did_not_reach_its_goal(store: Store) -> None:
 
 
 @requirement("store:paging")
-async def test_questions_are_filtered_by_principal_thread_and_addressee_and_the_clock_is_never_listed(
-    store: Store,
-) -> None:
+async def test_questions_are_filtered_by_principal_thread_and_addressee_and_no_wait_is_listed(store: Store) -> None:
     await Scribe.on(store, "e1", thread_id="t1", principal="ann").suspend("s1")
     await Scribe.on(store, "e2", thread_id="t2", principal="bob").suspend("s2", addressee="caller")
     await Scribe.on(store, "e3", thread_id="t3", principal="ann").suspend("s3", addressee="clock", expires_at=9e9)
@@ -234,9 +232,7 @@ async def test_what_waits_for_people_pages_the_most_dangerous_first_and_then_the
 
 
 @requirement("store:paging")
-async def test_questions_to_people_that_are_over_page_in_the_order_of_decision(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_questions_to_people_that_are_over_are_listed_by_decision(store: Store, clock: ManualClock) -> None:
     scribes = [Scribe.on(store, f"e{number}") for number in range(6)]
     for number, scribe in enumerate(scribes):
         await scribe.suspend(f"s{number}")

@@ -117,9 +117,7 @@ async def verify(location: StoreLocation, head: str | None = None) -> AuditVerdi
 
 @requirement("move:whole")
 @pytest.mark.parametrize(("source", "target"), DIRECTIONS)
-async def test_everything_that_a_store_can_hold_arrives_and_comes_back(
-    place: MakePlace, source: str, target: str
-) -> None:
+async def test_all_that_a_store_can_hold_arrives_and_comes_back(place: MakePlace, source: str, target: str) -> None:
     places = [place(source), place(target), place(source)]
     await make_full(places[0])
     before = await verify(places[0])

@@ -252,9 +252,7 @@ def test_a_url_that_the_server_refuses_is_told_what_to_check_and_never_its_passw
     assert sentence in refusal(strict[1].replace(part, by))
 
 
-def test_a_server_that_only_reads_is_said_to_be_perhaps_a_standby_and_of_several_each_is_named(
-    strict: tuple[Server, str],
-) -> None:
+def test_a_server_that_only_reads_may_be_a_standby_and_of_several_each_is_named(strict: tuple[Server, str]) -> None:
     port = conninfo_to_dict(strict[1])["port"]
     with psycopg.connect(strict[0].url, autocommit=True) as connection:
         connection.execute("ALTER DATABASE plans SET default_transaction_read_only = on")

@@ -73,9 +73,7 @@ farewells = pytest.mark.parametrize(
 
 
 @farewells
-async def test_an_append_whose_answer_was_lost_is_stored_once_and_acknowledged(
-    url: str, tmp_path: Path, farewell: bytes
-) -> None:
+async def test_an_append_without_answer_is_stored_and_acknowledged(url: str, tmp_path: Path, farewell: bytes) -> None:
     turns = iter(range(1_000_000))
     socket = shared_server().folder / ".s.PGSQL.5432"
     proxy = Proxy(socket, tmp_path, lambda data: b"COMMIT" in data and next(turns) % 3 == 1, farewell)
@@ -204,9 +202,7 @@ def pair() -> Iterator[tuple[Server, Server]]:
 
 
 @pytest.mark.exhaustive
-async def test_what_was_acknowledged_survives_the_loss_of_the_primary_and_nobody_is_taken_for_dead(
-    pair: tuple[Server, Server],
-) -> None:
+async def test_what_was_acknowledged_survives_a_lost_primary_and_nobody_is_dead(pair: tuple[Server, Server]) -> None:
     primary, standby = pair
     database, turns = str(conninfo_to_dict(primary.make_database())["dbname"]), 25
     # Every server is named, so that a process finds the one that writes.

@@ -209,9 +209,7 @@ async def test_a_wrong_key_is_refused_and_changes_nothing(url: str) -> None:
         ("ä" * 44, "is not 32 bytes in base64"),
     ],
 )
-async def test_a_missing_or_damaged_key_is_refused_with_the_command_that_makes_one(
-    url: str, key: str, said: str
-) -> None:
+async def test_a_missing_or_damaged_key_is_refused_with_the_command_for_one(url: str, key: str, said: str) -> None:
     async with opened(url, key) as secrets:
         with pytest.raises(UsageError, match="planwarden key new-secret") as refused:
             await secrets.check()

@@ -80,9 +80,7 @@ async def test_every_file_is_private_whatever_the_umask(path: Path) -> None:
 
 @requirement("sqlite:modes")
 @pytest.mark.parametrize(("others", "mode"), [([], 0o700), (["holiday.jpg"], 0o755), (["planwarden.db"], 0o755)])
-def test_a_loose_folder_is_tightened_unless_other_things_live_in_it(
-    tmp_path: Path, others: list[str], mode: int
-) -> None:
+def test_a_loose_folder_is_tightened_unless_others_live_in_it(tmp_path: Path, others: list[str], mode: int) -> None:
     tmp_path.chmod(0o755)
     for name in others:
         (tmp_path / name).touch()
@@ -213,9 +211,7 @@ ORDER = "SELECT position FROM events ORDER BY first LIMIT 1 OFFSET"
         *((f"DELETE FROM events WHERE position = ({ORDER} {n})", "missing|ends with|not say") for n in range(5)),
     ],
 )
-async def test_a_log_that_was_edited_cut_or_taken_from_another_is_not_believed(
-    path: Path, statement: str, message: str
-) -> None:
+async def test_a_log_that_was_edited_cut_or_replaced_is_not_believed(path: Path, statement: str, message: str) -> None:
     await written(path, 2)
     for part in statement.split("; "):
         edit(path, part)
@@ -292,9 +288,7 @@ def test_an_owner_edited_in_the_database_is_dead_and_touches_no_other_file(tmp_p
     assert planted.exists()
 
 
-def test_an_owner_lives_whose_file_others_look_at_while_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_lives_whose_file_is_looked_at_while_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owners, one, other = (LivenessFile(tmp_path / "owners") for _ in range(3))
     first: list[Callable[[], object]] = []
 

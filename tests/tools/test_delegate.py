@@ -344,9 +344,7 @@ async def test_a_goal_is_delegated_three_times_at_most_and_a_spent_budget_not_at
 
 
 @requirement("delegate:durable")
-async def test_any_server_with_a_tool_that_takes_a_goal_is_an_agent_whose_lost_handle_is_an_unknown_outcome(
-    tmp_path: Path,
-) -> None:
+async def test_any_server_whose_tool_takes_a_goal_is_an_agent_and_a_lost_handle_is_unknown(tmp_path: Path) -> None:
     place = Place(tmp_path, settings=FREE.replace("bob", "d") + 'run_tool = "echo"\n')
     place.serve(d="good")
     goal: JsonValue = {"agent": "d", "goal": "hello"}

@@ -116,9 +116,7 @@ ENCODED: list[tuple[object, object]] = [
 
 
 @pytest.mark.parametrize(("returned", "expected"), ENCODED)
-async def test_a_large_result_has_the_same_text_as_if_it_was_encoded_at_once(
-    returned: object, expected: JsonValue
-) -> None:
+async def test_a_large_result_has_the_same_text_as_if_encoded_at_once(returned: object, expected: JsonValue) -> None:
     found = await call(returned)
     assert isinstance(found, ResultWithArtifacts)
     text = json.dumps(expected, separators=(",", ":"))

@@ -93,9 +93,7 @@ async def test_a_question_says_first_what_looks_like_a_placeholder(step: kit.Jso
 @requirement("confirms:loop")
 @pytest.mark.parametrize("items", [[1, 2, 2], IDS], ids=["listed", "found before"])
 @pytest.mark.parametrize("concurrent", [1, 3])
-async def test_one_answer_covers_every_call_of_the_loop_once_also_in_another_process(
-    items: JsonValue, concurrent: int
-) -> None:
+async def test_one_answer_covers_each_call_of_a_loop_once_in_any_process(items: JsonValue, concurrent: int) -> None:
     ledger, store = Ledger(), MemoryStore()
     steps = plan(FIND, confirm("ask", confirms=["do"]), wipe(items, maxConcurrent=concurrent))
     async with warden(ledger, store=store) as w:

@@ -178,9 +178,7 @@ async def test_what_a_forecast_says_of_literal_calls_is_what_a_rehearsal_finds_w
 
 @kit.requirement("plan:forecast")
 @pytest.mark.parametrize("wants", [{}, {"forEach": IDS}, {"forEach": [1, 2]}])
-async def test_a_confirmation_needs_a_person_for_a_dangerous_call_that_takes_what_the_run_will_know(
-    wants: Json,
-) -> None:
+async def test_a_confirmation_needs_a_person_for_a_dangerous_call_that_takes_what_the_run_knows(wants: Json) -> None:
     erase = kit.tool_step("erase", "erase", {"ids": IDS}, **wants)
     steps = (FIND, kit.confirm("ask", confirms=["erase"], dependencies=["find"]), erase)
     [asked, *_] = (await forecast(*steps)).asks

@@ -183,9 +183,7 @@ async def test_each_call_of_a_loop_is_a_use_and_the_rest_asks_in_one_question(tm
 
 @kit.requirement("grants:step")
 @pytest.mark.parametrize("maker", ["human", "signed", "second", "embedder"])
-async def test_no_grant_for_a_step_lets_a_critical_call_through_whoever_made_it(
-    tmp_path: Path, maker: ev.Assurance
-) -> None:
+async def test_no_grant_for_a_step_lets_a_critical_call_through(tmp_path: Path, maker: ev.Assurance) -> None:
     done, store = list[str](), kit.MemoryStore()
     authority, wipe = kit.by("zoe", maker), kit.tool_step("purge", "wipe")
     async with opened(tmp_path, None, wipe, tools=[kit.acting("wipe", done, "critical")]) as w:
@@ -304,9 +302,7 @@ async def test_a_call_with_an_argument_that_nobody_allowed_is_asked_about(opened
 
 @kit.requirement("approval:grants")
 @pytest.mark.parametrize(("allowed", "passed"), [(5, 2), (5.0, 2), ("5", 0), (True, 0)])
-async def test_a_number_that_was_allowed_is_the_same_number_however_it_is_written(
-    allowed: JsonValue, passed: int
-) -> None:
+async def test_an_allowed_number_is_the_same_number_however_it_is_written(allowed: JsonValue, passed: int) -> None:
     schema: Json = {"type": "object", "properties": {"n": {}}}
     definition = ToolDefinition(name="pay", description="Pay.", input_schema=schema)
     async with kit.warden(tools=[Tool(define(definition), kit.build_constant_call("paid"))]) as w:

@@ -146,7 +146,7 @@ async def test_a_person_removes_reorders_and_changes_steps_and_the_edited_plan_r
         ({"cover": "true"}, InvalidArguments),
     ],
 )
-async def test_an_edit_is_checked_as_any_plan_and_a_wrong_one_decides_nothing(
+async def test_a_wrong_edit_is_refused_like_a_plan_and_decides_nothing(
     content: JsonValue, error: type[Exception]
 ) -> None:
     ledger = kit.Ledger()

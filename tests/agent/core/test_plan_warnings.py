@@ -88,9 +88,7 @@ LATE_READ: Json = {"toolName": "find_orders", "arguments": {"of": FROM_FIND}}
         ((ASK, FIND, mail(toolCalls=[MAIL, LATE_READ])), None),
     ],
 )
-def test_a_confirmation_of_calls_that_are_not_known_when_it_asks_is_warned_about(
-    steps: tuple[Json, ...], said: str | None
-) -> None:
+def test_a_confirmation_of_calls_that_are_unknown_is_warned_about(steps: tuple[Json, ...], said: str | None) -> None:
     warnings = warn(*steps)
     assert len(warnings) == (said is not None)
     for warning in warnings:

@@ -175,9 +175,7 @@ def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> Executio
 
 @requirement("plan:ends", "plan:order", "state:fold")
 @given(data=st.data(), plan=plans())
-def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejected_confirmation(
-    data: st.DataObject, plan: JsonValue
-) -> None:
+def test_any_plan_ends_in_order_and_nothing_runs_after_a_rejection(data: st.DataObject, plan: JsonValue) -> None:
     execution, log = anyio.run(_run, data, plan)
     assert _replay(execution, log) == execution
     assert [entry.sequence for entry in log] == list(range(1, len(log) + 1))

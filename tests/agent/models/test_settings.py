@@ -73,9 +73,7 @@ def test_a_missing_extra_is_named_at_the_start(missing: str, monkeypatch: pytest
         build_model("anthropic:m", {"ANTHROPIC_API_KEY": KEY})
 
 
-def test_a_warden_takes_its_key_from_its_settings_and_not_from_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_warden_takes_its_key_from_its_settings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     planwarden.Warden(settings=Settings(home=tmp_path, model="openai:m", environment=OPENAI))
     planwarden.Warden(settings=Settings(home=tmp_path, environment=OPENAI), model="openai:m")

@@ -105,9 +105,7 @@ async def sign() -> str:
 
 @kit.requirement("artifact:whole")
 @pytest.mark.parametrize("tool", ["displayConfirmation", "sign"])
-async def test_only_a_confirmation_that_shows_them_covers_arguments_that_are_in_an_artifact(
-    tmp_path: Path, tool: str
-) -> None:
+async def test_only_a_confirmation_that_shows_them_covers_arguments_in_an_artifact(tmp_path: Path, tool: str) -> None:
     ledger = kit.Ledger()
     steps = kit.plan(
         kit.tool_step("n", "big"),
@@ -265,9 +263,7 @@ def each(items: JsonValue, tool: str = "note", name: str = "text", **extra: Json
 
 @kit.requirement("loop:large")
 @pytest.mark.parametrize("as_text", [False, True])
-async def test_a_loop_goes_through_a_large_list_out_of_an_artifact_and_a_condition_can_look_at_it(
-    as_text: bool,
-) -> None:
+async def test_a_loop_goes_through_a_large_list_of_an_artifact_and_a_condition_can_look_at_it(as_text: bool) -> None:
     rows: Json = {"$from": "a", "pointer": "/text", "parse": "json"} if as_text else {"$from": "a", "pointer": "/rows"}
     first = kit.tool_step("a", "collect", {"count": 300, "chars": 2_000, "as_text": as_text})
     loop = each(rows, when={"value": rows, "matches": {"minItems": 1}})

@@ -223,9 +223,7 @@ async def test_a_definition_that_was_edited_in_the_store_is_not_told_as_what_som
 
 
 @requirement("docs:changes")
-async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_tool_that_is_gone_can_be_rejected(
-    home: Home,
-) -> None:
+async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_lost_tool_can_be_rejected(home: Home) -> None:
     execution = await home.asked()
     home.settings('[tools.send]\nrisk = "critical"\n')
     question = await revised(home, execution.thread_id)
@@ -236,9 +234,7 @@ async def test_a_new_risk_holds_for_what_waits_and_a_question_about_a_tool_that_
 
 
 @requirement("docs:changes")
-async def test_a_question_to_the_caller_stays_the_callers_and_the_next_prompt_goes_to_the_configured_model(
-    home: Home,
-) -> None:
+async def test_a_question_stays_the_callers_and_the_next_prompt_goes_to_the_configured_model(home: Home) -> None:
     script = home.folder / "script.json"
     reply: JsonValue = {"reply": {"content": "by the script"}}
     script.write_text(json.dumps({"replies": [reply, reply]}), encoding="utf-8")
@@ -348,9 +344,7 @@ async def test_a_confirmation_covers_no_call_of_a_tool_that_changed_before_it_wa
 
 @requirement("downstream:pins")
 @pytest.mark.parametrize("settings", ["[servers.d]\ntrusted = true\n", ""], ids=["in the call", "before the decision"])
-async def test_a_server_that_defines_its_tool_differently_when_it_starts_is_asked_about(
-    tmp_path: Path, settings: str
-) -> None:
+async def test_a_server_that_starts_with_another_definition_is_asked_about(tmp_path: Path, settings: str) -> None:
     place, store = Place(tmp_path, settings), MemoryStore()
     place.serve(d="good")
     note = build_entry("note", annotations={"readOnlyHint": True}) | {"inputSchema": TEXT}

@@ -244,9 +244,7 @@ async def test_calls_that_take_each_others_results_run_in_waves_and_each_wave_as
 
 @requirement("loops:calls")
 @pytest.mark.parametrize("broken", ["gone", None, 7])
-async def test_a_customer_without_an_address_stops_the_loop_before_a_person_is_asked_or_is_named_as_a_gap(
-    broken: JsonValue,
-) -> None:
+async def test_a_customer_without_an_address_stops_the_loop_before_the_question_or_is_a_gap(broken: JsonValue) -> None:
     office, store = Office({"a": "a@x", "b": broken, "c": "c@x"}), MemoryStore()
     async with warden(tools=office.tools(), store=store) as w:
         stopped = await w.execute_plan(remind(), wait_seconds=60)

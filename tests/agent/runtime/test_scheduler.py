@@ -159,9 +159,7 @@ def test_on_every_way_only_what_the_store_confirmed_is_owned_and_an_illegal_even
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_process_may_own_the_execution(
-    state: State,
-) -> None:
+def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_process_may_be_owner(state: State) -> None:
     rights, row = RIGHTS[state], TRANSITIONS[state]
     assert rights.starts_jobs == (rights.appends == "everything") == (state in ("unowned", "owned"))
     # Without a lease, an append has to acquire one, or it is refused.

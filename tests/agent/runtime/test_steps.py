@@ -246,9 +246,7 @@ async def test_one_attempt_is_a_call_that_is_not_made_again() -> None:
     ],
     ids=["read", "effect", "nothing happened", "idempotent", "any error of a read", "any error of an effect"],
 )
-async def test_an_effect_is_tried_again_only_if_the_tool_says_that_nothing_happened(
-    flaky: Flaky, attempts: int
-) -> None:
+async def test_an_effect_is_tried_again_only_if_its_tool_says_that_none_happened(flaky: Flaky, attempts: int) -> None:
     clock = kit.ManualClock()
     async with kit.warden(tools=[flaky.tool()], store=kit.MemoryStore(clock)) as w:
         now = await w.execute_plan(FLAKY_STEPS)

@@ -229,9 +229,7 @@ async def test_each_attempt_of_a_model_to_approve_is_a_row_even_if_its_answer_is
 
 @requirement("store:audit")
 @pytest.mark.parametrize("keeps_records", [True, False])
-async def test_the_first_attempt_of_a_model_that_is_too_many_has_a_row_that_says_until_when_no_other_has(
-    keeps_records: bool,
-) -> None:
+async def test_the_first_attempt_too_many_has_a_row_that_says_until_when_no_other_has(keeps_records: bool) -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     async with warden(Ledger(), store=store if keeps_records else WatchedStore(store)) as w:

@@ -257,9 +257,7 @@ async def test_a_crash_around_the_commit_of_a_start_leaves_it_to_be_started_once
 
 
 @kit.requirement("key:warning")
-async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_so_while_the_first_is_unfinished(
-    back_end: BackEnd,
-) -> None:
+async def test_a_plan_sent_twice_without_a_key_starts_twice_and_says_that_the_first_runs(back_end: BackEnd) -> None:
     async with kit.warden(store=back_end.connect()) as one, kit.warden(store=back_end.connect()) as two:
         first = await one.execute_plan(ASK)
         assert first.warnings == ()
@@ -332,9 +330,7 @@ async def test_another_version_than_a_person_saw_starts_nothing(tmp_path: Path) 
 
 
 @kit.requirement("plans:exact")
-async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_from_whatever_the_file_says_now(
-    tmp_path: Path,
-) -> None:
+async def test_a_retry_and_a_fork_go_on_with_the_version_of_their_run_whatever_the_file_says(tmp_path: Path) -> None:
     async with opened(tmp_path) as made:
         find = made.service.find
         first = await kit.decide(made, await made.run_plan("letter", {"who": "Ada"}), kit.NO)
@@ -354,9 +350,7 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_that_their_plan_came_fr
 
 
 @kit.requirement("plans:exact")
-async def test_a_plan_that_a_person_edited_in_its_review_or_a_fork_changed_is_no_saved_version_any_more(
-    tmp_path: Path,
-) -> None:
+async def test_a_plan_that_a_review_or_a_fork_changed_is_no_saved_version_any_more(tmp_path: Path) -> None:
     edited = plan(kit.tool_step("send", "note", {"text": "instead"}))
     async with opened(tmp_path) as made:
         asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})

@@ -272,9 +272,7 @@ async def test_an_id_and_a_secret_are_taken_once_and_names_and_days_are_bounded(
 
 
 @requirement("access:closes")
-async def test_an_open_server_and_its_streams_notice_within_ten_seconds_what_became_of_tokens(
-    back_end: BackEnd,
-) -> None:
+async def test_an_open_server_and_its_streams_notice_within_ten_seconds_that_tokens_changed(back_end: BackEnd) -> None:
     tokens, clock = TokenStore(back_end.connect()), back_end.clock
     check = TokenCheck(tokens, clock, is_open=True)
     assert await check.is_open()

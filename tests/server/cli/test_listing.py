@@ -201,9 +201,7 @@ def test_what_waits_is_shown_while_the_tools_are_broken_and_a_command_that_needs
         assert SAYS in cli.main(word).out + cli.main(word).err
 
 
-def test_what_waits_is_shown_while_the_model_is_not_usable_and_without_what_a_broken_tool_says_of_itself(
-    cli: Cli,
-) -> None:
+def test_what_waits_is_shown_without_a_usable_model_and_without_what_a_broken_tool_says(cli: Cli) -> None:
     cli.run_to_question(ERASE)
     thread_id, settings = cli.newest_thread, cli.home / "planwarden.toml"
     assert 'says of it: "Delete records."' in cli.main("show").out

@@ -203,9 +203,7 @@ def test_a_new_key_is_all_that_standard_output_gets(cli: Cli) -> None:
 
 
 @requirement("move:whole", "move:marked")
-def test_plans_questions_and_the_audit_go_on_at_the_other_place_and_back(
-    cli: Cli, hidden_url: str, tmp_path: Path
-) -> None:
+def test_plans_questions_and_the_audit_go_on_elsewhere_and_back(cli: Cli, hidden_url: str, tmp_path: Path) -> None:
     url = hidden_url
     plan = cli.write("plan.json", {"steps": [step("a", "find", {"topic": "x"}), step("b", "erase", {"ids": [1]})]})
     assert cli.main("run", plan, "--json").json["status"] == "suspended"
@@ -283,9 +281,7 @@ FIND = step("find", "find", {"topic": "x"})
 
 
 @requirement("approval:grants")
-def test_a_grant_is_made_by_a_typed_yes_and_the_list_says_why_one_lets_nothing_through(
-    cli: Cli, typing: Typing
-) -> None:
+def test_a_grant_is_made_by_a_typed_yes_and_the_list_says_why_one_is_of_no_use(cli: Cli, typing: Typing) -> None:
     assert cli.main("grant", "list").out == "No standing grants.\n"
     add = ("grant", "add", "erase", "--uses", "2", "--for", "1h", "--any-other")
     refused = typing(*add, typed="no\n")

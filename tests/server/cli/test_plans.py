@@ -44,9 +44,7 @@ def save(cli: Cli, name: str, text: str = FIND, folder: str = "plans") -> Path:
     return path
 
 
-def test_plans_are_listed_and_shown_with_what_they_take_and_what_cannot_be_used(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_are_listed_and_shown_with_inputs_and_broken_ones_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No saved plans" in cli.main("plans").out
     path, broken = save(cli, "find-ids.yaml"), save(cli, "broken.yaml", "title: [")
     save(cli, "of-repository.yaml", folder="repository/.planwarden/plans")
@@ -136,9 +134,7 @@ def test_one_and_true_are_different_inputs_of_a_key_whatever_became_of_the_plans
         assert refused.code == 2 and "key 'k' started execution" in refused.err
 
 
-def test_a_name_is_a_saved_plan_first_and_any_file_of_a_plan_runs_too(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_is_a_saved_plan_first_and_any_file_with_a_plan_runs(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(cli.home)
     (cli.home / "both").write_text(json.dumps({"todoList": [step("find", "find", {"topic": "file"})]}))
     assert cli.main("run", "both").code == 0

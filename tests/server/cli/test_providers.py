@@ -94,9 +94,7 @@ def test_an_impossible_setting_is_one_sentence_before_anything_starts(operator: 
 
 
 @requirement("provider:bad-settings")
-def test_an_unknown_model_a_wrong_key_and_an_endpoint_that_nobody_serves_are_one_sentence_each(
-    operator: Operator,
-) -> None:
+def test_an_unknown_model_a_wrong_key_and_an_endpoint_without_a_server_are_a_sentence_each(operator: Operator) -> None:
     with run_in_thread(serve_double("anthropic", MANNERS["obedient"])) as double:
         provider, _, _ = double.wire.setting.partition(":")
         unknown = {"PLANWARDEN_MODEL": f"{provider}:nope", **double.environment}

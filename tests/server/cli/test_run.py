@@ -239,9 +239,7 @@ def test_an_unfinished_run_is_listed_to_be_cancelled_however_many_newer_runs_hav
 
 
 @at_terminal
-def test_a_terminal_asks_before_the_rest_is_cancelled_when_something_has_had_its_effect(
-    cli: Cli, terminal: Open
-) -> None:
+def test_a_terminal_asks_before_the_rest_is_cancelled_if_something_had_its_effect(cli: Cli, terminal: Open) -> None:
     cli.set_risk("erase", "read")
     cli.run_to_question(ERASE, CONFIRM)
     for typed, code, status in (("", 1, "suspended"), ("y", 0, "cancelled")):

@@ -224,9 +224,7 @@ def test_the_status_proves_no_guard_that_its_host_has_switched_off(
     assert said in checks["guard"]["message"]
 
 
-def test_the_status_says_that_codex_may_open_a_shell_and_type_into_it(
-    user: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_says_that_codex_may_type_into_a_shell(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["guard", "install", "codex", "--yes"]) == DONE
     # A hook that is switched off is not tried, which would take seconds.
     for more, is_said in (("", True), ("unified_exec_tty = false\n", False)):

@@ -346,9 +346,7 @@ async def stop_until_asked(keeper: DoneKeeper, host: Guarded) -> Verdict:
 
 
 @requirement("done:ends")
-async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_once(
-    tmp_path: Path, back_end: BackEnd
-) -> None:
+async def test_of_ten_stops_no_three_are_refused_and_a_person_is_asked_once(tmp_path: Path, back_end: BackEnd) -> None:
     async with holding(tmp_path / "home", back_end=back_end) as (keeper, host):
         await edit(keeper)
         refused = [bool((await stop(keeper)).refusal) for _ in range(10)]
@@ -358,9 +356,7 @@ async def test_of_ten_stops_in_a_row_no_three_are_refused_and_a_person_is_asked_
         assert not (await stop(keeper, "another session in the same folder")).refusal
 
 
-async def test_stops_at_the_same_time_are_refused_as_often_as_one_after_the_other(
-    tmp_path: Path, back_end: BackEnd
-) -> None:
+async def test_stops_at_once_are_refused_as_often_as_one_after_the_other(tmp_path: Path, back_end: BackEnd) -> None:
     async with holding(tmp_path / "home", back_end=back_end) as (keeper, _):
         await edit(keeper)
         refused: list[bool] = []
@@ -479,9 +475,7 @@ async def test_a_rejection_sends_the_agent_back_at_its_next_stop_with_what_the_p
         assert not (await stop(keeper)).refusal
 
 
-async def test_an_advisory_promise_lets_the_host_stop_and_asks_a_person_who_is_notified_as_of_every_question(
-    tmp_path: Path,
-) -> None:
+async def test_an_advisory_promise_lets_the_host_stop_and_asks_a_person_who_is_notified(tmp_path: Path) -> None:
     async with holding(tmp_path / "home", ADVISORY) as (keeper, host):
         await edit(keeper)
         for _ in range(2):
@@ -490,9 +484,7 @@ async def test_an_advisory_promise_lets_the_host_stop_and_asks_a_person_who_is_n
         assert len(await host.questions()) == 1
 
 
-async def test_a_promise_may_name_planwardens_tools_whose_executions_its_own_log_must_say_are_completed(
-    tmp_path: Path,
-) -> None:
+async def test_a_promise_may_name_planwardens_tools_which_its_log_must_say_are_completed(tmp_path: Path) -> None:
     toml = TOML.replace('"Bash", matches = { command = { prefix = "make test" } }', '"mcp__planwarden__run_plan"')
     async with holding(tmp_path / "home", toml) as (keeper, host):
         await edit(keeper)

@@ -77,9 +77,7 @@ def judge_line(judge: Judge, command: str) -> str:
 
 
 @requirement("guard:parts")
-async def test_a_blank_that_the_shell_does_not_know_makes_another_program_and_is_asked_about(
-    jail: Jail, judge: Judge
-) -> None:
+async def test_a_blank_that_no_shell_knows_makes_another_program_and_is_asked_about(jail: Jail, judge: Judge) -> None:
     assert is_let_pass(judge, "npm test")
     for blank in BLANKS:
         for line in (f"{blank}npm test", f"npm{blank} test", f"npm{blank}", f"a; {blank}npm"):
@@ -249,9 +247,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size
 
 
 @given(st.lists(WORD, min_size=1, max_size=4), st.text(max_size=60))
-def test_quoted_words_come_back_as_the_shell_hands_them_on_and_no_text_breaks_the_reader(
-    words: list[str], text: str
-) -> None:
+def test_quoted_words_come_back_as_in_a_shell_and_no_text_breaks_the_reader(words: list[str], text: str) -> None:
     line = shlex.join(["a", *words])
     assert read_commands(line) == (ShellCommand(line, ("a", *words)),)
     assert list(list_words(line)) == [["a", *words]]
@@ -316,9 +312,7 @@ def test_an_argument_that_nobody_knows_makes_a_command_that_is_asked_about(
         ("cursor", "Shell", "working_directory"),
     ],
 )
-def test_a_folder_that_the_call_names_is_the_one_that_rules_see(
-    tmp_path: Path, host: str, tool: str, place: str
-) -> None:
+def test_a_folder_that_the_call_names_is_what_rules_see(tmp_path: Path, host: str, tool: str, place: str) -> None:
     rule = '[[rules]]\ntool = "*/*"\nwhen = { cwd = { in = ["/shop", "/shop/web"] } }\nthen = "allow"\n'
     judge = build_judge_with(tmp_path, rule)
 

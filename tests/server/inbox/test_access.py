@@ -69,9 +69,7 @@ async def test_of_racing_uses_of_one_pairing_one_opens_a_session(store: Store) -
 
 
 @requirement("inbox:code-expires")
-async def test_a_code_is_for_a_name_that_can_be_read_and_expires_within_minutes(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_code_is_for_a_readable_name_and_expires_within_minutes(store: Store, clock: ManualClock) -> None:
     access = sessions.InboxAccess(store)
     for name in ("", "  ", "x" * 129, "a\nb", "a\u202eb"):
         with pytest.raises(UsageError, match="printable"):

@@ -307,9 +307,7 @@ async def test_what_a_step_grant_never_covers_is_not_offered_and_not_made(tmp_pa
 
 
 @requirement("inbox:step-grants")
-async def test_a_plan_that_changed_since_the_run_began_or_since_the_page_was_shown_allows_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_a_plan_that_changed_since_its_run_began_or_its_page_was_shown_allows_nothing(tmp_path: Path) -> None:
     _write_plan(tmp_path)
     async with _open(tmp_path) as (found, browser):
         where = await _ask(found)

@@ -294,9 +294,7 @@ def test_a_free_port_is_taken_at_both_addresses_of_localhost(stack: ExitStack) -
 @requirement("signed:place")
 @needs_ipv6
 @pytest.mark.parametrize(("ours", "theirs"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
-def test_where_somebody_else_has_the_other_address_the_name_is_not_used(
-    stack: ExitStack, ours: str, theirs: str
-) -> None:
+def test_where_another_has_the_other_address_the_name_is_not_used(stack: ExitStack, ours: str, theirs: str) -> None:
     families = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
     port = take_port()
     stack.enter_context(socket.create_server((theirs, port), family=families[theirs]))

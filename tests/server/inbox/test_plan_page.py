@@ -326,9 +326,7 @@ async def test_a_finished_run_becomes_a_saved_plan_that_runs_with_other_inputs(t
 
 
 @requirement("inbox:keep")
-async def test_a_form_that_describes_another_file_than_the_page_showed_writes_nothing_and_shows_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_form_for_another_file_than_the_page_showed_writes_nothing_and_shows_it(tmp_path: Path) -> None:
     async with _visit_keeping(tmp_path) as (_, browser, _, page):
         other = await browser.submit(
             page.form("/keep/write"), press="keep", title="Remind somebody", **{"input.0": None}
@@ -354,9 +352,7 @@ async def test_a_form_that_describes_another_file_than_the_page_showed_writes_no
 
 
 @requirement("inbox:keep")
-async def test_the_same_form_twice_at_once_and_later_keeps_one_plan_and_hostile_words_stay_words(
-    tmp_path: Path,
-) -> None:
+async def test_the_same_form_at_once_and_later_keeps_one_plan_and_hostile_words_stay_words(tmp_path: Path) -> None:
     goal = "<b>x</b>: \u202e{{7*7}} # - 'q' Ada\n# second"
     async with _visit_keeping(tmp_path, goal) as (found, browser, _, page):
         assert "<b>x</b>" not in page.text and "{{7*7}}" in page.words

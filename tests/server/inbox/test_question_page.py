@@ -358,9 +358,7 @@ todoList:
 
 
 @kit.requirement("inbox:lineage")
-async def test_pages_name_the_saved_plan_with_its_version_and_a_retry_and_its_start_lead_to_each_other(
-    tmp_path: Path,
-) -> None:
+async def test_pages_name_the_saved_plan_and_version_and_a_retry_and_its_start_are_linked(tmp_path: Path) -> None:
     mended: list[bool] = []
 
     @planwarden.tool(name="mend", risk="read", effect="effect")

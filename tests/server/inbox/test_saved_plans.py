@@ -226,9 +226,7 @@ async def test_the_forecast_says_which_calls_ask_whom_and_why_with_the_inputs_of
 
 
 @requirement("saved:listed")
-async def test_the_list_names_plans_with_origin_and_version_and_those_that_cannot_run_with_the_reason(
-    tmp_path: Path,
-) -> None:
+async def test_the_list_names_plans_with_origin_and_version_and_says_why_others_cannot_run(tmp_path: Path) -> None:
     odd = "todoList: [{id: a, description: x, toolCalls: [{toolName: gone, arguments: {}}]}]"
     async with opened(tmp_path, broken="todoList: 3", plain=NOTE % "hi", odd=odd) as (found, browser):
         page = await browser.open("/inbox/saved/odd")

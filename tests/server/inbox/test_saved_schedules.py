@@ -53,9 +53,7 @@ async def read_audit(found: Inbox) -> list[tuple[str, object, object]]:
 
 
 @requirement("saved:schedules")
-async def test_a_schedule_is_added_paused_resumed_and_removed_with_buttons_that_say_what_they_did(
-    tmp_path: Path,
-) -> None:
+async def test_a_schedule_is_added_paused_resumed_and_removed_by_buttons_that_say_what_they_did(tmp_path: Path) -> None:
     async with _open(tmp_path) as (found, browser):
         form = await fill(browser, **{field("customer"): "Ada"})
         shown = await browser.submit(form, press="times")
@@ -105,9 +103,7 @@ async def test_run_now_pressed_twice_starts_one_run_and_links_to_what_it_did(tmp
             assert (await browser.submit(form, version=wrong)).status == 422
 
 
-async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_never_shown_in_green(
-    tmp_path: Path,
-) -> None:
+async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_never_green(tmp_path: Path) -> None:
     @planwarden.tool(risk="read", effect="read")
     async def print_out() -> str:
         raise planwarden.ToolError("out of paper")
@@ -124,9 +120,7 @@ async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_neve
 
 
 @requirement("approval:starter")
-async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critical_calls_as_somebody_else(
-    tmp_path: Path,
-) -> None:
+async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critical_calls(tmp_path: Path) -> None:
     lines: list[str] = []
     async with _open(tmp_path, acting("wipe", lines, "critical")) as (found, browser):
         write(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")

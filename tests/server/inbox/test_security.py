@@ -240,9 +240,7 @@ async def test_files_beside_the_pages_are_named_by_their_content() -> None:
 
 @requirement("inbox:cookie", "inbox:code-once")
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_link_that_was_opened_lets_in_whoever_sends_its_form_first_with_a_cookie_for_this_path(
-    scheme: str,
-) -> None:
+async def test_an_opened_link_lets_in_who_sends_its_form_first_with_a_cookie_for_this_path(scheme: str) -> None:
     async with inbox() as found:
         where = f"/inbox/suspensions/{(await found.ask()).suspension_id}"
         codes = await found.site.access().make_codes("ann", "terminal")

@@ -66,9 +66,7 @@ def _find_nulls(value: JsonValue, path: str = "") -> Iterator[str]:
 
 
 @requirement("mcp:cheap")
-async def test_instructions_and_schemas_are_said_once_and_get_execution_has_all_that_answers_leave_out(
-    desk: Desk,
-) -> None:
+async def test_instructions_and_schemas_are_said_once_and_get_execution_has_what_answers_lack(desk: Desk) -> None:
     steps = plan(FIND, model_step("b", "note"), model_step("c", "note"), {**THOUGHT, "id": "d"})
     first = await desk.ok("execute_plan", plan=steps, goal="note it twice")
     assert first["steps"] == [{"id": "a", "status": "completed", "result": {"ids": [1, 2, 3], "topic": "x"}}]
@@ -95,9 +93,7 @@ async def test_instructions_and_schemas_are_said_once_and_get_execution_has_all_
 
 
 @requirement("caller:already-answered")
-async def test_who_answers_again_is_told_everything_and_another_answer_is_refused_with_the_open_question(
-    desk: Desk,
-) -> None:
+async def test_who_answers_again_is_told_all_and_another_answer_is_refused_with_the_open_question(desk: Desk) -> None:
     asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note"), model_step("b", "note")))
     lost = await desk.ok("submit_answer", **ids_of(asked), content=NOTED)
     again = await desk.ok("submit_answer", **ids_of(asked), content=NOTED)
@@ -109,9 +105,7 @@ async def test_who_answers_again_is_told_everything_and_another_answer_is_refuse
 
 
 @requirement("mcp:cheap")
-async def test_what_happened_while_the_caller_thought_is_in_its_next_answer_and_what_it_has_seen_is_only_named(
-    desk: Desk,
-) -> None:
+async def test_what_happened_while_the_caller_thought_is_told_and_what_it_has_seen_is_only_named(desk: Desk) -> None:
     steps = (confirm("ask", dependencies=[]), *(model_step(name, "note", dependencies=[]) for name in "abc"))
     asked = await desk.ok("execute_plan", plan=plan(*steps))
     theirs, mine, *others = asked["suspensions"]
@@ -236,9 +230,7 @@ async def test_the_prompt_of_a_step_says_who_rejected_what_it_depends_on_and_wha
 
 
 @requirement("caller:resolved-arguments")
-async def test_bound_arguments_are_shown_as_they_came_out_and_who_binds_a_number_to_text_is_told_what_to_write(
-    desk: Desk,
-) -> None:
+async def test_bound_arguments_are_shown_and_who_binds_a_number_to_text_is_told_what_to_write(desk: Desk) -> None:
     bound: JsonValue = {"$from": "a", "pointer": "/ids/0"}
     failed = await desk.ok("execute_plan", plan=plan(FIND, tool_step("b", "note", {"text": bound})))
     message = failed["steps"][1]["error"]["message"]

@@ -169,9 +169,7 @@ def _plan(result: CallToolResult) -> Document:
 
 
 @kit.requirement("app:plan")
-async def test_every_call_that_shows_an_execution_gives_the_view_the_plan_and_the_model_nothing_more(
-    host: Desk, era: Era
-) -> None:
+async def test_calls_that_show_an_execution_give_the_view_the_plan_and_the_model_no_more(host: Desk, era: Era) -> None:
     note: dict[str, JsonValue] = {"text": "x"}
     steps = kit.plan(
         kit.tool_step("one", "note", note), kit.confirm("ask", "go on?"), kit.tool_step("two", "note", note)
@@ -325,9 +323,7 @@ async def test_arguments_run_as_the_view_shows_them_when_approve_is_pressed(
 @pytest.mark.slow
 @browser.NEEDS_CHROMIUM
 @kit.requirement("app:view")
-async def test_the_view_approves_nothing_while_a_number_is_emptied_or_refused_and_keeps_what_was_typed(
-    tmp_path: Path,
-) -> None:
+async def test_the_view_approves_nothing_while_a_number_is_missing_and_keeps_what_was_typed(tmp_path: Path) -> None:
     async with kit.open_desk(tmp_path, extensions=browser.APPS) as desk:
         asked = await desk.ok("execute_plan", plan=kit.plan(kit.tool_step("a", "send", {"to": "Ann"})))
         async with drawing(desk, asked["threadId"]) as drawn:
@@ -373,9 +369,7 @@ async def test_a_form_in_the_view_answers_with_exactly_what_stands_in_its_fields
 @pytest.mark.slow
 @browser.NEEDS_CHROMIUM
 @kit.requirement("app:view", "app:assurance")
-async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_made_to_deceive_stays_text(
-    tmp_path: Path,
-) -> None:
+async def test_a_dangerous_call_has_one_button_to_open_the_inbox_and_deceiving_text_stays_text(tmp_path: Path) -> None:
     async with kit.open_desk(tmp_path, extensions=browser.APPS, inbox_url=INBOX) as desk:
         step = kit.tool_step("a", "erase", {"ids": [1]}, description=NASTY)
         asked = await desk.ok("execute_plan", plan=kit.plan(step))
@@ -399,7 +393,7 @@ async def test_a_dangerous_call_has_one_button_that_opens_the_inbox_and_text_mad
 @pytest.mark.browser
 @browser.NEEDS_CHROMIUM
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
-async def test_a_plan_that_fails_after_the_approval_is_shown_as_failed_and_the_view_is_accessible(
+async def test_a_plan_that_fails_once_approved_is_shown_so_and_the_view_is_accessible(
     tmp_path: Path, look: str
 ) -> None:
     assert browser.CHROMIUM is not None

@@ -126,9 +126,7 @@ async def test_a_form_says_where_an_argument_came_out_of_a_result_and_quotes_wha
 
 @kit.requirement("plan:review")
 @both
-async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_model_proposed(
-    tmp_path: Path, era: support.Era
-) -> None:
+async def test_a_person_approves_what_the_form_shows_whatever_a_model_wants(tmp_path: Path, era: support.Era) -> None:
     person = support.approving()
     async with kit.open_desk(tmp_path, era, asks=person) as desk:
         asked = await desk.ok(
@@ -144,9 +142,7 @@ async def test_a_person_approves_in_a_form_what_the_form_shows_whatever_the_mode
 
 
 @both
-async def test_a_decision_that_names_a_digest_is_only_about_the_question_that_was_shown(
-    tmp_path: Path, era: support.Era
-) -> None:
+async def test_a_decision_with_a_digest_is_only_about_the_question_shown(tmp_path: Path, era: support.Era) -> None:
     person = support.approving()
     async with kit.open_desk(tmp_path, era, asks=person) as desk:
         asked = await desk.ok("execute_plan", plan=SEND)

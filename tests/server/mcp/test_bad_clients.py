@@ -108,9 +108,7 @@ async def test_only_a_client_that_shows_forms_is_given_one_and_only_its_answer_c
 
 
 @requirement("clients:malformed")
-async def test_a_task_id_or_answers_that_are_none_are_invalid_parameters_and_change_nothing(
-    desk: Desk, wire: Wire
-) -> None:
+async def test_a_task_id_or_answers_of_another_type_are_invalid_and_change_nothing(desk: Desk, wire: Wire) -> None:
     client = wire.declaring(TAKES, FORMS)
     no_ids: list[Any] = [None, 7, [], {}, True, "x" * 201, "x" * 10_000]
     no_answers: list[Any] = [None, [], "x", 7, {f"key-{number}": None for number in range(101)}]
@@ -167,9 +165,7 @@ async def test_the_answer_of_a_client_that_vanishes_counts_once_or_not_at_all(de
 
 
 @requirement("clients:repeating")
-async def test_one_answer_sent_at_once_to_two_servers_and_given_on_the_page_has_one_effect(
-    desk: Desk, tmp_path: Path
-) -> None:
+async def test_one_answer_sent_to_two_servers_and_given_on_the_page_has_one_effect(desk: Desk, tmp_path: Path) -> None:
     async with open_desk(tmp_path, on_disk=True) as other, wired(desk.server) as first, wired(other.server) as second:
         arguments, returned = await start_question(first)
         [question] = (await desk.warden.list_suspensions()).suspensions
@@ -292,9 +288,7 @@ class FailingStore(MemoryStore):
         return await super().thread(thread_id)
 
 
-async def test_a_store_that_fails_is_said_a_defect_of_ours_without_its_details_and_the_server_goes_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_failing_store_and_a_defect_of_ours_are_said_and_the_server_goes_on(tmp_path: Path) -> None:
     store = FailingStore()
     async with open_desk(tmp_path, store=store) as desk:
         store.failure = StoreError("the disk is full")

@@ -46,9 +46,7 @@ async def finished(desk: Desk, asked: Document) -> Document:
     return found
 
 
-async def test_calls_while_the_database_is_gone_are_refused_and_an_effect_that_ends_meanwhile_is_stored_later(
-    tmp_path: Path,
-) -> None:
+async def test_calls_without_a_database_are_refused_and_an_effect_that_ends_is_stored_later(tmp_path: Path) -> None:
     server, started, may_end = Server(), anyio.Event(), anyio.Event()
     effects: list[str] = []
 

@@ -100,9 +100,7 @@ async def test_a_person_at_a_terminal_sees_the_answer_grow_and_then_the_outcome(
     assert cli.ledger == ["find the topic"] and "word-1 word-2" in terminal.text
 
 
-async def test_progress_is_reported_to_who_asked_for_it_until_the_execution_ends_or_asks(
-    tmp_path: Path, era: Era
-) -> None:
+async def test_progress_is_reported_on_request_until_the_execution_ends_or_asks(tmp_path: Path, era: Era) -> None:
     gate = PausingTool()
     seen: list[tuple[float, str | None]] = []
 

@@ -185,9 +185,7 @@ async def test_resources_say_the_same_as_the_tools(desk: Desk) -> None:
 
 
 @requirement("resources:suspension")
-async def test_what_does_not_exist_or_is_answered_or_somebody_elses_is_not_found_and_questions_look_alike(
-    desk: Desk,
-) -> None:
+async def test_what_does_not_exist_is_answered_or_somebody_elses_is_not_found_in_the_same_words(desk: Desk) -> None:
     foreign = await desk.warden.run_goal("secret", principal="somebody else")
     for uri in (
         f"planwarden://executions/{foreign.thread_id}",

@@ -20,9 +20,7 @@ async def test_a_plan_sent_again_without_a_key_warns_in_text_and_structure(desk:
 
 
 @requirement("ask_person:answer")
-async def test_a_form_of_the_host_answers_a_question_without_a_plan_in_the_same_call(
-    tmp_path: Path, era: support.Era
-) -> None:
+async def test_a_form_of_the_host_answers_a_planless_question_in_one_call(tmp_path: Path, era: support.Era) -> None:
     person, form = support.approving(seat="7A"), {"type": "object", "properties": {"seat": {"type": "string"}}}
     async with support.open_desk(tmp_path, era, asks=person) as desk:
         done = await desk.ok("ask_person", message="Which seat?", form=form, addressee="Ann", details={"row": 7})
@@ -78,9 +76,7 @@ async def test_a_question_without_a_plan_is_asked_once_however_often_its_call_is
 
 
 @requirement("retry:gated", "retry:refused")
-async def test_a_model_that_retries_cannot_approve_what_a_person_rejected_and_a_waiting_thread_is_busy(
-    desk: support.Desk,
-) -> None:
+async def test_no_retry_lets_a_model_approve_what_was_rejected_and_a_waiting_thread_is_busy(desk: support.Desk) -> None:
     asked = await desk.ok("execute_plan", plan=plan(tool_step("erase", "erase", {"ids": [1]})))
     assert (await desk.refused("retry_execution", threadId=asked["threadId"]))["code"] == "thread_busy"
     error = await desk.refused("retry_execution", threadId=support.question_of(asked)["suspensionId"])

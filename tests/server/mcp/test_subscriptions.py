@@ -293,9 +293,7 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
 
 
 @requirement("subscriptions:tools")
-async def test_a_listing_that_changes_nothing_is_silent_and_a_server_that_is_down_is_not(
-    found: Served, era: Era
-) -> None:
+async def test_a_listing_without_a_change_is_silent_and_a_server_that_is_down_is_not(found: Served, era: Era) -> None:
     registry, listener, mine = found.warden.tools, Listener(), build_tool("mine")
     registry.replace_group("d", [mine])
     async with listener.subscribed(found.server, era, TOOLS, f"{TOOLS}/note", f"{TOOLS}/mine"):

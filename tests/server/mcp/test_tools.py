@@ -81,9 +81,7 @@ async def test_the_catalogue_is_searched_page_by_page_and_schemas_are_given_in_f
 
 
 @requirement("plan:forecast", "rehearsal:record")
-async def test_the_text_of_a_planned_and_of_a_rehearsed_execution_says_what_it_will_ask_and_why(
-    desk: Desk, tmp_path: Path
-) -> None:
+async def test_a_planned_and_a_rehearsed_execution_say_what_they_will_ask_and_why(desk: Desk, tmp_path: Path) -> None:
     loop = tool_step("loop", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
     bound = tool_step("bound", "erase", {"ids": {"$from": "a", "pointer": "/ids"}})
     think: JsonValue = {"id": "think", "description": "think"}
@@ -211,9 +209,7 @@ async def test_a_list_of_questions_about_many_calls_has_the_first_rows_and_their
 @pytest.mark.parametrize(
     ("entry", "count"), [(7, 300_000), ("x" * 1_500, 500), ({"result": "y" * 5_000}, 200), (["z" * 90_000], 9)]
 )
-def test_a_document_of_any_shape_is_cut_to_the_limit_and_lists_say_how_long_they_were(
-    entry: JsonValue, count: int
-) -> None:
+def test_any_document_is_cut_to_the_limit_and_lists_say_how_long_they_were(entry: JsonValue, count: int) -> None:
     document: dict[str, JsonValue] = {"status": "completed", "steps": [{"id": "a", "found": [entry] * count}]}
     cut = make_presentable(document)
     assert len(json.dumps(cut, ensure_ascii=False)) <= MAX_STRUCTURED

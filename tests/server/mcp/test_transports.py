@@ -291,9 +291,7 @@ def start(home: Path, log: Path) -> subprocess.Popen[bytes]:
 
 
 @requirement("access:logged")
-async def test_a_server_that_ends_records_what_its_call_returned_and_has_logged_refusals_without_secrets(
-    tmp_path: Path,
-) -> None:
+async def test_a_server_that_ends_records_its_calls_result_and_logs_refusals_without_secrets(tmp_path: Path) -> None:
     home, log = tmp_path / "home", tmp_path / "log"
     home.mkdir(mode=0o700)
     (home / "planwarden.toml").write_text(CONFIGURATION, encoding="utf-8")

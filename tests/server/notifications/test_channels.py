@@ -128,9 +128,7 @@ async def test_a_notification_is_stored_exactly_when_its_event_is(store: Store, 
 
 
 @requirement("notification:one-claim")
-async def test_of_racing_claims_one_gets_each_notification_until_its_time_is_over(
-    back_end: BackEnd, clock: ManualClock
-) -> None:
+async def test_of_racing_claims_one_gets_a_notification_for_its_time(back_end: BackEnd, clock: ManualClock) -> None:
     first, second = back_end.connect(), back_end.connect()
     await written(first, *(notification(number, clock.now() + number / 10) for number in range(8)))
     clock.advance(1)
@@ -194,9 +192,7 @@ async def test_what_is_given_up_or_for_a_channel_that_is_gone_is_in_the_audit(st
 
 
 @requirement("notification:gives-up")
-async def test_above_the_limit_the_oldest_notifications_go_and_the_audit_names_them(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_above_the_limit_the_oldest_notifications_go_and_are_audited(store: Store, clock: ManualClock) -> None:
     now = clock.now()
     scribe = await written(store, *(notification(number, now) for number in range(MAX_WAITING)))
     assert [row.entry.kind for row in await store.audit_rows()] == ["asked"]

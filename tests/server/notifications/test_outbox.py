@@ -384,9 +384,7 @@ async def test_no_secret_is_in_a_log_a_row_or_a_representation(caplog: pytest.Lo
     assert "trying again in 5 s" in caplog.text
 
 
-async def test_a_process_that_lacks_the_secret_leaves_the_notification_to_one_that_has_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_process_without_the_secret_leaves_the_notification_to_others(caplog: pytest.LogCaptureFixture) -> None:
     async with serve_receiver() as receiver:
         poor = replace(hook(receiver), key=b"", problem="the environment variable HOOK_SECRET is not set")
         async with office(poor) as desk:

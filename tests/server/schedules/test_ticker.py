@@ -208,9 +208,7 @@ async def test_after_a_downtime_latest_starts_the_newest_missed_tick_and_none_st
 
 
 @requirement("schedule:missed")
-async def test_a_process_that_begins_leaves_a_tick_of_just_now_to_the_one_that_was_there(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_process_that_begins_leaves_a_tick_of_just_now_to_another(store: Store, clock: ManualClock) -> None:
     old, new = await Process.begin(store, clock, missed="none"), PlanBook(store, "new")
     go_to(clock, old.made.next_at)
     await make_ticker(store, new).look()
@@ -272,9 +270,7 @@ async def test_a_start_that_is_refused_is_left_to_others_for_a_while_and_then_re
 
 
 @requirement("schedule:once")
-async def test_a_plan_that_changed_between_a_start_and_its_record_is_not_started_again(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_plan_that_changed_between_start_and_record_starts_once(store: Store, clock: ManualClock) -> None:
     process = await Process.begin(store, clock)
     key = ticker_module.build_key(await read_schedule(store), process.made.next_at)
     await process.book.run_plan("remind", StartOptions(requester=Requester("local"), key=key, inputs={"other": 1}))
@@ -297,9 +293,7 @@ async def test_a_paused_schedule_starts_nothing(store: Store, clock: ManualClock
 
 
 @requirement("schedule:overlap")
-async def test_a_run_that_is_asked_for_during_a_pause_starts_after_the_last_one(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_a_run_that_is_wanted_during_a_pause_starts_after_the_last(store: Store, clock: ManualClock) -> None:
     process = await Process.begin(store, clock, overlap="queue")
     await process.look_at(0)
     schedules, runs = ScheduleStore(store), process.book.runs

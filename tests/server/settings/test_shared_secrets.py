@@ -90,9 +90,7 @@ def other(tmp_path: Path, url: str) -> Machine:
 
 @pytest.mark.slow
 @requirement("secrets:shared")
-async def test_a_form_that_one_process_sealed_is_answered_through_another_that_started_at_once(
-    one: Machine, other: Machine
-) -> None:
+async def test_a_form_that_one_process_sealed_is_answered_through_another(one: Machine, other: Machine) -> None:
     with anyio.fail_after(120):
         async with (
             Client(one.serve(), elicitation_callback=approving()) as first,
@@ -105,9 +103,7 @@ async def test_a_form_that_one_process_sealed_is_answered_through_another_that_s
 
 @pytest.mark.slow
 @requirement("secrets:key")
-async def test_a_server_without_the_key_of_the_store_refuses_to_start_in_one_sentence(
-    one: Machine, other: Machine
-) -> None:
+async def test_a_server_without_the_stores_key_refuses_to_start_in_one_sentence(one: Machine, other: Machine) -> None:
     with pytest.raises(UsageError, match="planwarden key new-secret"):
         async with Machine(one.home, one.url, key="").warden():
             pass

@@ -179,9 +179,7 @@ async def test_only_a_living_key_of_the_person_signs(scene: Scene) -> None:
 
 
 @requirement("signed:keys")
-async def test_a_further_key_needs_a_signature_by_a_known_one_and_the_last_is_not_removed_on_a_page(
-    scene: Scene,
-) -> None:
+async def test_a_further_key_needs_a_signature_by_a_known_one_and_no_page_removes_the_last(scene: Scene) -> None:
     asked = await scene.ring.request_key(session(), HERE)
     new = Authenticator()
     credential = new.create(asked["create"])

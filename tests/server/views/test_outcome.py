@@ -356,9 +356,7 @@ async def test_the_words_of_the_operators_own_plan_are_the_plans_and_values_with
     ("requester", "label"),
     [(OPERATOR, "The plan says"), (kit.Requester("local", host="Claude Code"), "The agent says (unverified)")],
 )
-async def test_the_words_of_a_rehearsed_plan_stay_those_of_whoever_sent_it(
-    requester: kit.Requester, label: str
-) -> None:
+async def test_the_words_of_a_rehearsed_plan_stay_those_of_its_sender(requester: kit.Requester, label: str) -> None:
     async with kit.warden() as made:
         rehearsed = await kit.start_as(made.service, kit.plan(kit.confirm("a")), requester, options={"rehearse": True})
         run = await kit.start_as(made.service, None, OPERATOR, thread_id=rehearsed.thread_id)

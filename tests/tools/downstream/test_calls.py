@@ -38,9 +38,7 @@ def read_starts(place: Place) -> list[int]:
 
 
 @requirement("downstream:link")
-async def test_a_server_starts_when_it_is_needed_ends_with_the_warden_and_is_known_to_the_next_one(
-    place: Place,
-) -> None:
+async def test_a_server_starts_when_needed_ends_with_the_warden_and_is_known_to_the_next_one(place: Place) -> None:
     async with place.warden() as warden:
         await run_call(warden, "calculator", {"expression": "1+1"})
         assert place.ledger == []
@@ -68,9 +66,7 @@ WITHOUT_ECHO = "without echo"
     "content",
     first_only(WITHOUT_ECHO, "{]", '{"form": 1, "tools": [1, {"name": 2}]}', "", "[]", '{"form": 1}', "\x00", keep=2),
 )
-async def test_a_kept_listing_that_is_damaged_or_lacks_a_tool_makes_its_server_list_again(
-    place: Place, content: str
-) -> None:
+async def test_a_kept_listing_that_is_damaged_or_incomplete_is_fetched_again(place: Place, content: str) -> None:
     async with place.warden() as warden:
         await warden.search_tools()
     [cached] = (place.home / "downstream").glob("*.json")
@@ -241,9 +237,7 @@ async def serve_double(
 
 @requirement("downstream:calls")
 @pytest.mark.parametrize("name", ["good", "small_packed"])
-async def test_a_call_over_http_carries_the_configured_headers_and_its_answer_may_be_compressed(
-    tmp_path: Path, name: str
-) -> None:
+async def test_a_call_over_http_has_the_configured_headers_and_a_compressed_answer(tmp_path: Path, name: str) -> None:
     async with serve_double(tmp_path, name) as (warden, double):
         execution = await run_call(warden, f"d_{name}")
         assert execution.status == "completed" and execution.steps[0].result == "fine"

@@ -68,9 +68,7 @@ async def test_a_question_in_the_middle_of_a_call_waits_for_a_person_and_the_cal
 
 
 @requirement("downstream:questions")
-async def test_questions_of_one_call_are_asked_one_after_another_and_a_rejection_goes_to_the_server(
-    place: Place,
-) -> None:
+async def test_questions_of_one_call_are_asked_in_turn_and_a_rejection_goes_to_the_server(place: Place) -> None:
     async with place.warden() as warden:
         first = await run_call(warden, "d_ask_twice")
         second = await answer(warden, first, {"count": 1})

@@ -114,9 +114,7 @@ async def test_a_hostile_server_affects_its_own_tools_only_and_fills_nothing(
 
 
 @requirement("downstream:alone")
-async def test_the_error_output_of_a_server_that_ends_is_kept_and_it_starts_again_ever_more_slowly(
-    place: Place,
-) -> None:
+async def test_the_error_output_of_a_server_that_ends_is_kept_and_it_starts_ever_more_slowly(place: Place) -> None:
     place.serve(bad="breaks")
     async with place.warden() as warden:
         await warden.search_tools()

@@ -96,9 +96,7 @@ async def test_an_expired_token_is_refreshed_once_by_whichever_process_until_the
     assert not [path for path in place.home.rglob("*") if path.suffix == ".login"]
 
 
-async def test_a_refused_token_is_refreshed_and_if_that_fails_a_person_must_log_in_again(
-    place: Place, server: LoginServer
-) -> None:
+async def test_a_refused_token_is_refreshed_or_a_person_must_log_in_again(place: Place, server: LoginServer) -> None:
     await log_in(place, server.visit)
     async with place.warden() as warden:
         assert (await run_call(warden, "d_note")).status == "completed"
@@ -151,9 +149,7 @@ async def test_the_token_goes_to_no_other_address(place: Place, server: LoginSer
         assert not any("authorization" in headers for headers in other.headers)
 
 
-async def test_the_next_login_requests_further_rights_in_addition_to_the_old_ones(
-    place: Place, server: LoginServer
-) -> None:
+async def test_the_next_login_requests_further_rights_beside_the_old_ones(place: Place, server: LoginServer) -> None:
     server.wants_more = True
     await log_in(place, server.visit)
     async with place.warden() as warden:

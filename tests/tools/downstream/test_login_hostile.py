@@ -202,9 +202,7 @@ async def test_a_name_that_resolves_to_an_address_of_this_machine_or_network_is_
             await own.client().get("https://login.example/token")
 
 
-async def test_the_secret_of_the_operators_client_goes_to_its_own_authorization_server_only(
-    place: Place, server: LoginServer
-) -> None:
+async def test_the_client_secret_goes_to_its_own_authorization_server_only(place: Place, server: LoginServer) -> None:
     place.settings = CLIENT
     place.configure({"d": {"url": server.url}})
     with pytest.raises(UsageError, match="environment variable 'KEY' is not set"):
@@ -322,7 +320,7 @@ class FullDisk(SecretFiles):
         raise StoreError("cannot write: No space left on device")
 
 
-async def test_a_login_that_cannot_be_stored_or_read_says_so_and_opens_no_browser(
+async def test_a_login_that_cannot_be_kept_or_read_opens_no_browser_and_says_so(
     place: Place, server: LoginServer
 ) -> None:
     downstream = load_home(place).downstream

@@ -88,9 +88,7 @@ def test_an_unset_variable_stops_its_own_server_and_names_itself(tmp_path: Path)
         ({"url": "https://h/\n/mcp"}, "url: it is not an http or https address"),
     ],
 )
-def test_an_address_or_a_header_that_cannot_be_sent_stops_its_server(
-    tmp_path: Path, entry: JsonValue, why: str
-) -> None:
+def test_an_address_or_header_that_cannot_be_sent_stops_its_server(tmp_path: Path, entry: JsonValue, why: str) -> None:
     found = read_entry(tmp_path, entry, {"K": "ftp://secr\u00e9t"})
     assert found.problem is not None and found.problem.startswith(f"mcpServers.x.{why}") and "secr" not in found.problem
 
@@ -180,9 +178,7 @@ def test_a_home_with_more_wrapped_servers_than_are_read_says_so_in_its_notes_and
         ("python", "server-python"),
     ],
 )
-def test_a_wrapped_server_is_named_after_its_program_and_never_like_the_tools_of_planwarden(
-    command: str, name: str
-) -> None:
+def test_a_wrapped_server_is_named_after_its_program_and_never_like_our_tools(command: str, name: str) -> None:
     assert choose_name(command.split()) == name
 
 
@@ -374,9 +370,7 @@ def test_values_are_counted_as_a_parser_would_wherever_the_text_is_cut(document:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 100])
-def test_events_are_counted_apart_and_cannot_hide_values_behind_line_ends(
-    cut: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_events_are_counted_apart_and_line_ends_hide_no_values(cut: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(value_counter, "MAX_VALUES", 5)
 
     def is_refused(text: bytes) -> bool:
