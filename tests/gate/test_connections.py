@@ -138,7 +138,9 @@ async def test_server_behind_an_address(home: Home) -> None:
 
 
 @pytest.mark.parametrize("name", ["not_json", "ends_early", "bad_packing"])
-async def test_a_request_without_an_answer_names_the_server_and_calls_no_effect_refused(home: Home, name: str) -> None:
+async def test_a_request_without_an_answer_names_the_server_and_says_of_no_effect_that_it_was_refused(
+    home: Home, name: str
+) -> None:
     path = home.folder / "planwarden.toml"
     rules = "".join(f'[tools."{server}_{name}"]\nrisk = "read"\neffect = "{server}"\n' for server in ("read", "effect"))
     path.write_text(path.read_text() + rules)

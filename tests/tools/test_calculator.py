@@ -78,7 +78,7 @@ DIGITS, WHOLE, ARGUMENT = "more than 308 digits", "not a whole number", "only be
         (".", ["f'{1}'", "(x := 1)", "[1, 2][0]", "list('aaa')", "rand()"]),
     ],
 )
-def test_what_is_no_arithmetic_or_would_be_large_is_not_computed(sentence: str, expressions: list[str]) -> None:
+def test_what_is_not_arithmetic_or_would_be_large_is_not_computed(sentence: str, expressions: list[str]) -> None:
     for expression in expressions:
         with pytest.raises(ToolError, match=sentence):
             calculate(expression)

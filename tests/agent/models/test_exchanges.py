@@ -95,7 +95,9 @@ UNSOUND: list[tuple[object, str, Mode]] = [
 
 
 @pytest.mark.parametrize(("arguments", "wire", "mode"), UNSOUND, ids=range(len(UNSOUND)))
-async def test_arguments_that_are_no_sound_json_object_make_no_call(arguments: object, wire: str, mode: Mode) -> None:
+async def test_arguments_that_are_not_a_sound_json_object_make_no_call(
+    arguments: object, wire: str, mode: Mode
+) -> None:
     reply, double = await asked_with(STEP, always(ModelReply(calls=(("note", arguments),))), wire, mode)
     assert reply.calls == () and len(double.requests) == 2
     assert mode == "text" or (reply.content is not None and "the arguments of note" in reply.content)

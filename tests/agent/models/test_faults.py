@@ -99,7 +99,9 @@ ASKED: dict[tuple[int, str], float | None] = {
 
 @requirement("patience:asked")
 @pytest.mark.parametrize(("asked", "wire"), each_once([*ASKED], list(WIRES)))
-async def test_what_a_provider_asks_for_is_said_to_who_waits_within_limits(asked: tuple[int, str], wire: str) -> None:
+async def test_what_a_provider_asks_for_is_said_to_those_who_wait_within_limits(
+    asked: tuple[int, str], wire: str
+) -> None:
     waits_s: list[float] = []
     async with serve_double(wire, fails(asked[0], Retry_After=asked[1])) as double:
         with pytest.raises(ModelError) as caught:

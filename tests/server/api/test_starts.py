@@ -350,7 +350,7 @@ async def test_a_retry_and_a_fork_go_on_with_the_version_of_their_run_whatever_t
 
 
 @kit.requirement("plans:exact")
-async def test_a_plan_that_a_review_or_a_fork_changed_is_no_saved_version_any_more(tmp_path: Path) -> None:
+async def test_a_plan_that_a_review_or_a_fork_changed_is_not_a_saved_version(tmp_path: Path) -> None:
     edited = plan(kit.tool_step("send", "note", {"text": "instead"}))
     async with opened(tmp_path) as made:
         asked = await made.run_plan("letter", {"who": "Ada"}, options={"review": "person"})

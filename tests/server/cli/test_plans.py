@@ -44,7 +44,9 @@ def save(cli: Cli, name: str, text: str = FIND, folder: str = "plans") -> Path:
     return path
 
 
-def test_plans_are_listed_and_shown_with_inputs_and_broken_ones_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_listed_and_shown_with_inputs_and_broken_ones_are_named(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "No saved plans" in cli.main("plans").out
     path, broken = save(cli, "find-ids.yaml"), save(cli, "broken.yaml", "title: [")
     save(cli, "of-repository.yaml", folder="repository/.planwarden/plans")
