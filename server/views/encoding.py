@@ -14,15 +14,16 @@ import msgspec
 from pydantic.alias_generators import to_camel
 
 from planwarden.agent.common.artifact import is_stand_in
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue, StoredStruct
-from planwarden.server.views.execution import Execution, Step
+from planwarden.server.views.execution import Execution
 from planwarden.server.views.instants import format_instant
 from planwarden.server.views.suspension import Suspension
 
 Document = dict[str, Any]
 
-HIDDEN_FIELDS = frozenset({"card_source"})
-"""Fields that the JSON never has: only pages and other views for people are built from them."""
+HIDDEN_FIELDS = frozenset({"card_source", "plan_step"})
+"""Fields that the JSON never has: views for people are built from them, and revisions of a plan are found by them."""
 
 
 def to_json(view: object) -> dict[str, JsonValue]:
@@ -114,19 +115,15 @@ def _pick(document: Document, keys: Iterable[str]) -> Document:
 
 def _describe_revision(before: Execution, after: Execution) -> dict[str, list[str]]:
     """Return the ids of the steps that were added, changed, removed or moved in the plan; empty if there are none."""
-    old, new = ({step.id: _find_plan_part(step) for step in view.steps} for view in (before, after))
+    old, new = ({step.id: step.plan_step for step in view.steps} for view in (before, after))
     both, order = [step_id for step_id in new if step_id in old], [step_id for step_id in old if step_id in new]
     changes = {
         "added": [step_id for step_id in new if step_id not in old],
-        "changed": [step_id for step_id in both if new[step_id] != old[step_id]],
+        "changed": [step_id for step_id in both if not is_same_json(new[step_id], old[step_id])],
         "removed": [step_id for step_id in old if step_id not in new],
         "moved": [step_id for step_id, earlier in zip(both, order, strict=True) if step_id != earlier],
     }
     return {kind: ids for kind, ids in changes.items() if ids}
-
-
-def _find_plan_part(step: Step) -> tuple[object, ...]:
-    return step.description, step.step_type, step.required_tools, step.dependencies, step.tool_validation_mode
 
 
 def _show_steps(after: Execution, before: Execution | None, documents: list[Document]) -> Iterator[Document]:

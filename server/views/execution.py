@@ -18,6 +18,7 @@ from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, Usage
 from planwarden.agent.core.execution.synopsis import describe_edits, list_shown_steps
 from planwarden.agent.core.execution.thread_effects import count_older
+from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.prompt_results import join
 from planwarden.agent.core.prompts import find_final_text, summarize
 from planwarden.agent.ports.toolbox import Definitions
@@ -85,6 +86,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """If `when` skipped it: which condition did not hold, and why; left out otherwise."""
     revision_refused: str | None = None
     """Why the last attempt of this step's model to revise the plan was refused; left out otherwise."""
+    plan_step: PlanStep | None = None
+    """All that the plan has about the step; never in JSON."""
 
 
 class SavedPlanRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,6 +411,7 @@ def _build_step(execution: ExecutionState, state: StepState) -> Step:
         skipped_because=state.skipped_by,
         skipped_reason=state.error_message if state.status == "skipped" else None,
         revision_refused=state.revision_refused,
+        plan_step=step,
     )
 
 

@@ -181,6 +181,13 @@ async def test_an_answer_that_revises_the_plan_is_told_what_was_changed(desk: De
     assert "The plan was revised: added d; removed c" in text_of(result)
 
 
+async def test_a_revision_that_only_gives_a_step_its_calls_is_told_as_a_change(desk: Desk) -> None:
+    asked = await desk.ok("execute_plan", plan=plan({**THOUGHT, "id": "a"}, tool_step("b", "note", {"text": "old"})))
+    calls: Document = {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]}
+    content: Document = {"content": "thought", "revise": [{"op": "change", "id": "b", "set": calls}]}
+    assert (await desk.ok("submit_answer", **ids_of(asked), content=content))["revised"] == {"changed": ["b"]}
+
+
 async def test_a_refused_revision_is_reported_until_one_succeeds_and_even_when_its_step_completes(desk: Desk) -> None:
     asked = await desk.ok("execute_plan", plan=plan(model_step("a", "note"), model_step("b", "note")))
     bad: JsonValue = [{"op": "add"}]
