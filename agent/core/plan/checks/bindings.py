@@ -157,18 +157,22 @@ def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | 
 
 
 def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str | None:
-    """Return the binding for a path such as `steps.find.result.id`, if `find` is one of `names`; else None."""
+    """Return the binding for a path such as `steps.find.result.id`, if `find` is `item` or one of `names`; else None.
+
+    If `names` has no `item`, the text also says where `item` has a value.
+    """
     text = text.strip()[:MAX_TEXT_CHARS]
     bare = text[prefix.end() :] if (prefix := _PREFIX.match(text)) is not None else text
     for start in dict.fromkeys((text.lstrip("#/$@."), bare)):
-        name = max((name for name in names if start.startswith(name)), key=len, default=None)
+        name = max((name for name in (*names, ITEM) if start.startswith(name)), key=len, default=None)
         rest = None if name is None else start[len(name) :].lstrip("'\"")
         if name is None or rest is None or (rest and rest[0] not in "./[]"):
             continue
         inner = to_pointer(rest)
         head, _, tail = inner.removeprefix("/").partition("/")
         inner = (f"/{tail}" if tail else "") if head in _RESULTS else inner
-        return json.dumps(Reference(name, inner + to_pointer(pointer)).to_json())
+        right = json.dumps(Reference(name, inner + to_pointer(pointer)).to_json())
+        return right if name in names else f"{right} in a step whose 'forEach' is the list of items"
     return None
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
+    ITEM,
     WHEN,
     Earlier,
     EarlierNeeded,
@@ -93,7 +94,8 @@ def _advise(reference: Reference, names: Collection[str]) -> str | None:
     """Return what to write instead of a binding to something outside the plan, or None."""
     if reference.step_id == INPUTS:
         return "to take a value that a run is given, declare it in plan.inputs, the JSON Schema of an object"
-    right = suggest_binding(reference.step_id, names, reference.pointer)
+    # Another step's loop may have `item` in the names, but this reference lies outside of it.
+    right = suggest_binding(reference.step_id, {*names} - {ITEM}, reference.pointer)
     return None if right is None else f"write {right}"
 
 
