@@ -47,6 +47,7 @@ def refuse(document: JsonValue) -> InvalidPlan:
     return refused.value
 
 
+IN_A_LOOP = '{"$from": "item", "pointer": "/id"} in a step whose \'forEach\' is the list of items'
 IDS: list[tuple[Json, str]] = [
     ({"id": "a\0b"}, "U+0000"),
     ({"id": "\x7f"}, "U+007F"),
@@ -60,6 +61,10 @@ BINDINGS: list[tuple[Json, str]] = [
     (text({"$from": ["find"]}), "'$from' must be the id of one step, in text"),
     (text({"$from": "find", "pointer": "x"}), "is not a JSON pointer"),
     (text({"$from": "find", "pointer": "/a~1b/~2"}), "'/a~1b/~2' is not a JSON pointer (RFC 6901); write '/a~1b/~02'"),
+]
+CALLS: list[tuple[Json, str]] = [
+    ({"tool": "note", "args": {"text": 1}}, '; write "toolCalls": [{"toolName": "note", "arguments": {"text": 1}}]'),
+    ({"toolName": "note", "input": {}}, '; write "toolCalls": [{"toolName": "note", "arguments": {}}]'),
 ]
 AS_TEXT: list[tuple[Json, str]] = [
     (text(' {"$from":"find","pointer":"/ids"}'), "write the object itself instead of a text with its JSON"),
@@ -82,6 +87,7 @@ TEMPLATES: list[tuple[Json, str]] = [
 ]
 CONDITIONS: list[tuple[Json, str]] = [
     ({"when": {"value": {"$from": "find"}}}, "matches"),
+    ({"when": {"$from": "find", "pointer": "/a"}}, '; write "value": {"$from": "find", "pointer": "/a"}'),
     ({"when": [when({})["when"]] * 21}, "when"),
     (when({"type": "text"}), "'matches' is not a usable JSON Schema"),
     (when({"$ref": "file:///etc/passwd"}), "'matches' has no key '$ref'"),
@@ -111,7 +117,9 @@ LOOPS: list[tuple[Json, str]] = [
         loop(toolCalls=[{"toolName": "displayConfirmation", "arguments": {}}], requiredTools=[]),
         "cannot ask once for each item",
     ),
-    (text({"$from": "item"}), "unknown step"),
+    (text({"$from": "item", "pointer": "/id"}), f"unknown step 'item'; write {IN_A_LOOP}"),
+    (text("$item.id"), f'"$item.id" takes nothing; write {IN_A_LOOP}'),
+    (text({"$item": "/id"}), f"takes nothing; write {IN_A_LOOP}"),
 ]
 ITEM_CALLS: list[tuple[Json, str]] = [
     (item(1), "an earlier call of the same item is 0, counted from 0"),
@@ -136,7 +144,8 @@ ATTEMPTS: list[tuple[Json, str]] = [({"retry": retry}, "retry") for retry in RET
 
 @requirement("references:text", "plans:text", "conditions:faults", "loops:faults", "loops:calls", "attempts:wait")
 @pytest.mark.parametrize(
-    ("change", "why"), [*IDS, *BINDINGS, *AS_TEXT, *SIZES, *TEMPLATES, *CONDITIONS, *LOOPS, *ITEM_CALLS, *ATTEMPTS]
+    ("change", "why"),
+    [*IDS, *BINDINGS, *CALLS, *AS_TEXT, *SIZES, *TEMPLATES, *CONDITIONS, *LOOPS, *ITEM_CALLS, *ATTEMPTS],
 )
 def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why: str) -> None:
     message = refuse(plan(FIND, {**tool_step("b", "note", {"text": "x"}), **change})).message
@@ -313,6 +322,8 @@ def test_what_no_run_can_resolve_is_refused_before_it(step: Json, why: str) -> N
         noting("item.json"),
         noting("results.list"),
         noting("find[0]"),
+        noting("$items"),
+        noting("item.id"),
         # A condition may compare with text that names nothing in the plan.
         judge("find", "/text", {"pattern": "<<find>>"}),
         judge("find", "/text", {"const": "${HOME}"}),

@@ -3,6 +3,7 @@
 Even in a model's plan, an unknown key is a fault if dropping it would probably change what the plan does.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -10,7 +11,12 @@ from itertools import islice
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import count_of
-from planwarden.agent.common.suggestions import describe_foreign_call, describe_unknown_keys, find_right_key
+from planwarden.agent.common.suggestions import (
+    MAX_SHOWN_CHARS,
+    describe_foreign_call,
+    describe_unknown_keys,
+    find_right_key,
+)
 from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan.plan import Author
 from planwarden.agent.core.plan.plan_input import (
@@ -43,8 +49,23 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
         elif author == "model" and not _have_meaning(unknown, [key for key in keys if key not in node]):
             warnings.append(f"{where}: dropped {count_of(len(unknown), 'unknown key')}: {quote_some(unknown)}")
         else:
-            problems.append(describe_unknown_keys(where, unknown, keys) + (_USE_HINT if _USE in unknown else ""))
+            problems.append(describe_unknown_keys(where, unknown, keys) + _show_right_form(node, unknown, keys))
     return problems, warnings
+
+
+def _show_right_form(node: dict[str, JsonValue], unknown: Collection[str], keys: Collection[str]) -> str:
+    """Return how to write what unknown keys mean together, as the end of a sentence; empty if that is not clear."""
+    if _USE in unknown:
+        return _USE_HINT
+    names = [key for key in ("tool", "toolName") if key in unknown and isinstance(node[key], str)]
+    arguments = [key for key in unknown if find_right_key(key, ["arguments"]) and isinstance(node[key], dict)]
+    if "$from" in unknown and "value" in keys:
+        right = f'"value": {json.dumps({key: node[key] for key in unknown})}'
+    elif names and arguments and "toolCalls" in keys:
+        right = f'"toolCalls": [{json.dumps({"toolName": node[names[0]], "arguments": node[arguments[0]]})}]'
+    else:
+        return ""
+    return f"; write {right}" if len(right) <= MAX_SHOWN_CHARS else ""
 
 
 def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple[str, JsonValue, tuple[str, ...]]]:
