@@ -184,10 +184,15 @@ _KINDS_OF_PYDANTIC: Mapping[str, str] = {
 
 def list_pydantic_faults(error: "ValidationError", where: str, keys: KnownKeys | None = None) -> list[str]:
     """Return sentences on the first `MAX_FAULTS` faults. Paths begin with `where`; `keys` has valid keys by path."""
-    return [_describe_pydantic_fault(fault, where, keys) for fault in error.errors(include_url=False)[:MAX_FAULTS]]
+    faults, unknown = error.errors(include_url=False)[:MAX_FAULTS], dict[str, list[str]]()
+    for fault in faults:
+        if fault["type"] == "extra_forbidden":
+            unknown.setdefault(_write_path(where, fault["loc"][:-1]), []).append(str(fault["loc"][-1]))
+    others = [_describe_pydantic_fault(fault, where) for fault in faults if fault["type"] != "extra_forbidden"]
+    return [describe_unknown_keys(path, names, (keys or {}).get(path, ())) for path, names in unknown.items()] + others
 
 
-def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys | None) -> str:
+def _describe_pydantic_fault(fault: "ErrorDetails", root: str) -> str:
     *parents, last = fault["loc"] or ("",)
     parent = _write_path(root, parents)
     where = _write_path(parent, [last]) if last != "" else parent
@@ -196,8 +201,6 @@ def _describe_pydantic_fault(fault: "ErrorDetails", root: str, keys: KnownKeys |
     match fault["type"]:
         case "missing":
             return f"{parent} needs {str(last)!r}{_suggest(str(last), where)}"
-        case "extra_forbidden":
-            return describe_unknown_keys(parent, [str(last)], (keys or {}).get(parent, ()))
         case "literal_error":
             return f"{where} must be {limits['expected']}, not {describe(value)}"
         case kind if kind in _KINDS_OF_PYDANTIC:

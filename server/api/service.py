@@ -14,6 +14,7 @@ from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.approval.forecast import foresee_skips
 from planwarden.agent.common.errors import (
     InvalidArguments,
+    InvalidPlan,
     LimitExceeded,
     PlanChanged,
     ThreadMovedOn,
@@ -155,7 +156,12 @@ class Service:
         `saved_plan` is the saved version that is to be recorded as the plan's source. Without a key, the execution
         warns of an unfinished execution of the same plan.
         """
-        call = read_options(start.options)
+        try:
+            call = read_options(start.options)
+        except InvalidArguments as error:
+            if plan is not None:
+                await self._add_plan_faults(error, plan, start)
+            raise
         if plan is None:
             return await self._run_planned(start, call)
         if start.goal is not None:
@@ -262,6 +268,13 @@ class Service:
                 start=add_plan(request, start, plan, call),
             )
         )
+
+    async def _add_plan_faults(self, error: InvalidArguments, plan: JsonValue, start: StartOptions) -> None:
+        """Raise the faults of the plan together with those in `error`, so that the caller learns of all at once."""
+        try:
+            await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
+        except InvalidPlan as other:
+            raise InvalidPlan(f"{other.message}; also: {error.message}", details=other.details) from None
 
     async def _run_planned(self, start: StartOptions, call: Mapping[str, object]) -> ExecutionState:
         thread_id, requester = start.thread_id, start.requester

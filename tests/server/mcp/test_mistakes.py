@@ -109,6 +109,9 @@ def _list_plans(table: Table) -> None:
         table.meant(taken)
     table.meant(PLAN, options='{"waitSeconds": 20, "budgets": "{\\"toolCalls\\": 5}"}')
     right = '{"todoList": ['
+    both: Arguments = {"plan": {"todoList": [{**STEP, "descripton": 1}]}, "options": {"wait": 5, "auto": True}}
+    faults = ("'descripton'", "options has no key 'auto', 'wait' (write 'waitSeconds'); it takes maxIterations")
+    table.call("execute_plan", both, *faults, code="invalid_plan")
     table.plan("find the order, then note it", "not an object", right)
     table.plan('{"todoList": [{"id": "a"', right)
     table.plan([STEP], "a list", right)
