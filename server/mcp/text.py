@@ -67,6 +67,10 @@ def format_suspensions(document: Document) -> str:
     lines = [f"{count_of(document['total'], 'open question')}{_format_cursor(document)}"]
     for suspension in document["suspensions"]:
         lines.extend(["", f"threadId {suspension['threadId']}", *_format_question(suspension)])
+    for row in document.get("unfinished", ()):
+        lines.append(
+            f"No question is open in threadId {row['threadId']}, {row['status']}: {_format_json(row['title'], 200)}"
+        )
     return "\n".join(lines)
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from functools import partial
 
 from planwarden.agent.common.errors import LogUnreadable, UsageError
-from planwarden.agent.core.execution.state import ExecutionState, ExecutionStatus, StepStatus
-from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.agent.core.execution.state import ExecutionState, StepStatus
+from planwarden.agent.ports.listing import UNFINISHED, ExecutionFilter
 from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.server.api.home import Home
@@ -20,8 +20,6 @@ from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
-UNFINISHED: tuple[ExecutionStatus, ...] = ("suspended", "running", "planned")
-"""The statuses of unfinished executions, in the order in which the executions are listed."""
 GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
     "Completed, and not undone": ("completed",),
     "Failed or rejected": ("failed", "rejected"),

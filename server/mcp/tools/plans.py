@@ -20,7 +20,7 @@ from planwarden.server.mcp.tools.tool import (
 
 @mcp_tool(
     "Search tools",
-    "Find tools for plans, one line each. Planning does this by itself; use it to write a plan.",
+    "Find tools, one line each. Planning does this by itself; use it to write a plan.",
     {"query": schemas.STRING, **schemas.PAGE},
     "reads",
     output=schemas.TOOLS_OUT,
@@ -60,7 +60,7 @@ async def create_plan(request: ToolRequest) -> CallToolResult:
 
 @mcp_tool(
     "Run a goal",
-    "Plan and run a goal durably. Do what nextAction of the result says until status is completed. "
+    "Plan and run a goal durably. Do what nextAction says until status is completed. "
     "Questions to the caller are yours: read prompt, answer with submit_answer.",
     {"goal": schemas.STRING, **schemas.RUN},
     "shows_app",

@@ -1,6 +1,7 @@
 """The tools of the MCP surface that list suspensions and take answers from models, hosts' forms and the MCP App."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from mcp.types import CallToolResult, InputRequiredResult
@@ -8,8 +9,9 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
 from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownSuspension
+from planwarden.agent.ports.listing import UNFINISHED, ExecutionFilter
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.api.limits import AttemptKind
+from planwarden.server.api.limits import MAX_PAGE, AttemptKind
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.elicitation import (
     Answer,
@@ -23,7 +25,7 @@ from planwarden.server.mcp.elicitation import (
     read_reference,
 )
 from planwarden.server.mcp.progress import wait_for_decision
-from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_view_result
+from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.mcp.tools.tool import (
     ToolRequest,
@@ -32,6 +34,7 @@ from planwarden.server.mcp.tools.tool import (
     show_execution,
     wait_and_show_execution,
 )
+from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.execution import Execution, ask_for_person, name_ways
 from planwarden.server.views.question_text import hash_question
 from planwarden.server.views.suspension import Suspension
@@ -39,7 +42,7 @@ from planwarden.server.views.suspension import Suspension
 
 @mcp_tool(
     "List open questions",
-    "Open questions: to people (human) and to you (caller).",
+    "Open questions to people (human) and you (caller), and unfinished threads without one.",
     {**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
     "reads",
     output=schemas.SUSPENSIONS_OUT,
@@ -55,7 +58,16 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
         max_rows=LISTED_ROWS,
         max_bytes=MAX_STRUCTURED,
     )
-    return build_view_result(page, format_suspensions)
+    document = to_short_json(page, lists=True)
+    if "threadId" not in arguments and "cursor" not in arguments:
+        filters = (ExecutionFilter(status=status, principal=request.principal, is_gated=False) for status in UNFINISHED)
+        pages = [await request.service.store.list_executions(only, limit=MAX_PAGE) for only in filters]
+        document["unfinished"] = [
+            {"threadId": row.thread_id, "status": row.status, "title": row.title}
+            for row in chain.from_iterable(page.rows for page in pages)
+            if row.waits_for not in ("human", "caller")
+        ]
+    return build_result(document, format_suspensions)
 
 
 @mcp_tool(

@@ -181,6 +181,17 @@ async def test_an_answer_that_revises_the_plan_is_told_what_was_changed(desk: De
     assert "The plan was revised: added d; removed c" in text_of(result)
 
 
+async def test_a_new_session_finds_what_waits_for_nobody(desk: Desk) -> None:
+    waits = plan(tool_step("a", "wait", {"seconds": 5_000}))
+    waiting = await desk.ok("execute_plan", plan=waits, goal="Look later", options={"waitSeconds": 20})
+    await desk.ok("execute_plan", plan=plan(model_step("a", "note")))
+    result = await desk.call("list_suspensions")
+    assert result.structured_content["total"] == 1
+    [entry] = result.structured_content["unfinished"]
+    assert entry == {"threadId": waiting["threadId"], "status": "suspended", "title": "Look later"}
+    assert f'No question is open in threadId {waiting["threadId"]}, suspended: "Look later"' in text_of(result)
+
+
 async def test_a_revision_that_only_gives_a_step_its_calls_is_told_as_a_change(desk: Desk) -> None:
     asked = await desk.ok("execute_plan", plan=plan({**THOUGHT, "id": "a"}, tool_step("b", "note", {"text": "old"})))
     calls: Document = {"toolCalls": [{"toolName": "note", "arguments": {"text": "new"}}]}
