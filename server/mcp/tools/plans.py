@@ -35,7 +35,7 @@ async def search_tools(request: ToolRequest) -> CallToolResult:
 
 @mcp_tool(
     "Get tool schemas",
-    "What named tools take and return, and whether they ask a person; for toolCalls in a plan.",
+    "What named tools take and return, and whether they ask a person; for toolCalls.",
     {"names": schemas.STRINGS},
     "reads",
     required=("names",),

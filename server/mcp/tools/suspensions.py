@@ -42,7 +42,7 @@ from planwarden.server.views.suspension import Suspension
 
 @mcp_tool(
     "List open questions",
-    "Open questions to people (human) and you (caller), and unfinished threads without one.",
+    "Open questions to people (human) and you (caller); unfinished threads without one.",
     {**schemas.THREAD, "addressee": {"type": "string", "enum": ["human", "caller"]}, **schemas.PAGE},
     "reads",
     output=schemas.SUSPENSIONS_OUT,
