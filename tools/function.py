@@ -17,6 +17,7 @@ import anyio.from_thread
 import anyio.to_thread
 from pydantic import ConfigDict, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import OutcomeUnknown, UsageError
@@ -126,9 +127,11 @@ def build_reader(tool_name: str, parameters: Parameters) -> tuple[dict[str, Json
     try:
         with warnings.catch_warnings():
             # A parameter may have the name of a model's method, such as `copy` or `json`, which we do not call here.
+            # A default that JSON cannot hold is left out of the schema; the function itself still has it.
+            warnings.filterwarnings("ignore", category=PydanticJsonSchemaWarning)
             warnings.filterwarnings("ignore", 'Field name ".*" in ".*" shadows', UserWarning)
             model = create_model(tool_name, __config__=ConfigDict(extra="forbid", protected_namespaces=()), **fields)
-        schema: dict[str, Any] = model.model_json_schema()
+            schema: dict[str, Any] = model.model_json_schema()
     except PydanticUserError as error:
         raise UsageError(f"tool {tool_name!r}: its signature has no JSON schema: {error}") from error
     # Titles only repeat names.

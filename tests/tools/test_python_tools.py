@@ -369,6 +369,11 @@ async def test_a_question_shows_every_default_of_the_models_that_the_function_ge
     assert question.tool_call is not None and received == [question.tool_call.arguments]
 
 
+def test_a_default_that_json_cannot_hold_is_left_out_of_the_schema_without_a_warning() -> None:
+    schema, read = build_reader("note", {"at": (int, object)})
+    assert schema["properties"] == {"at": {"type": "integer"}} and read({})["at"] is object
+
+
 def test_a_parameter_may_be_called_as_a_method_of_a_model_is() -> None:
     names = ("json", "copy", "schema", "model_dump", "model_validate", "model_fields", "self")
     _, read = build_reader("x", {name: (str, name) for name in names})
