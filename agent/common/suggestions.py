@@ -46,6 +46,7 @@ MISNOMERS: Mapping[str, tuple[str, ...]] = {
     "decision": ("approved", "approve", "approval", "verdict", "answer", "response"),
     "approved": ("approve", "accept", "accepted", "confirmed", "ok", "decision", "allow"),
     "modifiedArgs": ("modifiedArguments", "arguments", "args", "edits", "newArgs"),
+    "revise": ("todoList", "steps", "plan", "revision", "changes"),
     "content": ("answer", "response", "reply", "result", "output", "text", "data", "message", "toolCalls", "todoList"),
     "reason": ("comment", "explanation", "why", "note"),
     "waitSeconds": ("wait", "timeout", "timeoutSeconds", "waitTime"),
@@ -112,9 +113,8 @@ def find_right_key(wrong: str, valid_keys: Iterable[str]) -> str | None:
     for key in keys:
         if plain and _join(key) == plain:
             return key
-    for key in keys:
-        others = MISNOMERS.get(key, ())
-        if plain in map(_join, others) if plain else wrong in others:
+    for key, others in MISNOMERS.items():
+        if key in keys and (plain in map(_join, others) if plain else wrong in others):
             return key
     return next(iter(get_close_matches(wrong[:MAX_NAME_CHARS], keys, 1, 0.75)), None)
 

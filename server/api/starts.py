@@ -346,7 +346,7 @@ def _build_busy_error(thread_id: str, execution: ExecutionState) -> ThreadBusy:
     advice = (
         "execute_plan without a plan runs it"
         if execution.status == "planned"
-        else "answer it, wait for it, or start without threadId"
+        else "get_execution shows what it waits for; start without threadId"
     )
     return ThreadBusy(
         f"thread {thread_id!r} has an unfinished execution that {what}; {advice}, or cancel_execution, "

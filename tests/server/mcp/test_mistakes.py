@@ -255,7 +255,14 @@ def _list_arguments(table: Table) -> None:
     table.call("mcp__planwarden__run_goal", {"goal": "x"}, "did you mean 'run_goal'", code="unknown_tool")
     for key, words in (("", "'key' is empty"), ("x" * 201, "limit is 200"), (7, "key"), ("a\tb", "U+0009 at place 2")):
         table.call("run_goal", {"goal": "a goal", "key": key}, words)
-    table.call("run_goal", {"threadId": THREAD, "goal": "y"}, THREAD, code="thread_busy", stage="plan")
+    table.call(
+        "run_goal",
+        {"threadId": THREAD, "goal": "y"},
+        THREAD,
+        "get_execution shows what it waits for",
+        code="thread_busy",
+        stage="plan",
+    )
     words = (THREAD, "or cancel_execution, after which retry_execution with a plan")
     table.call("execute_plan", {"threadId": THREAD, "plan": PLAN}, *words, code="thread_busy", stage="plan")
     table.options("fast", "options must be an object", '{"waitSeconds": 10}')
@@ -318,6 +325,7 @@ def _list_answers(table: Table) -> None:
         ("noted", ("content must be an object", '{"toolCalls": [')),
         ({"toolCalls": [{"name": "note", "args": {}}]}, ("'name' (write 'toolName')", "'args' (write 'arguments')")),
         ({}, ("'toolCalls'", "'content'", '"toolName"')),
+        ({"todoList": [STEP]}, ("content has no key 'todoList' (write 'revise')",)),
         (
             {"content": ["noted"]},
             ('content.content must be text, not a list; send {"toolCalls": [{"toolName": "...", ',),
