@@ -79,7 +79,9 @@ def rule_on_answer(
         return _rule_on_repeated_answer(context, execution, suspension, answer)
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
-    if authority.digest is not None and authority.digest != question.digest:
+    if authority.digest not in (None, question.digest):
+        if _has_approved_edit(context, suspension, answer, authority):
+            return Ruling(is_accepted=False)
         raise StaleRevision(
             f"suspension {suspension_id!r} was revised to revision {question.revision} since it was shown; look again",
             details={"revision": question.revision, "digest": question.digest},
@@ -92,6 +94,18 @@ def rule_on_answer(
     if is_caller:
         return Ruling(events=_build_caller_events(question, answer, authority, plans), guard=guard)
     return _Approval(context, execution, suspension, answer, authority, plans, guard).rule()
+
+
+def _has_approved_edit(
+    context: ApprovalContext, suspension: SuspensionState, answer: Decision, authority: Authority
+) -> bool:
+    """Return whether the question has the answer's edits already, and the person has approved it with them."""
+    policy, question = context.policy, suspension.question
+    return answer.modified_args is not None and any(
+        policy.person(vote.principal) == policy.person(authority.principal)
+        and _is_same(context, question, ev.RecordedDecision(approved=True, content=vote.content), answer)
+        for vote in suspension.endorsements
+    )
 
 
 def _build_caller_events(

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 from starlette.responses import Response
 
-from planwarden.agent.approval.answers import Decision, has_voted
-from planwarden.agent.common.canonical import canonical_json, is_same_json, read_json
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.canonical import canonical_json, read_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,
@@ -73,9 +73,8 @@ async def decide(request: InboxRequest) -> Response:
         raise BadForm
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
         return await render_question(request, record, Remark("This question is no longer open.", 409))
-    if record.card.is_open and digest != record.question.digest:
-        if verdict in APPROVING and _has_approved_edit(request, record):
-            return request.redirect(f"/suspensions/{record.row.suspension_id}")
+    is_edit = verdict == "approve" and request.form_value("edited")
+    if record.card.is_open and not (is_edit or _is_current(request, record)):
         text = "This question was revised since you looked at it. This page shows it as it is now; nothing was decided."
         return await render_question(request, record, Remark(text, 409))
     if verdict == "reject":
@@ -93,17 +92,15 @@ async def decide(request: InboxRequest) -> Response:
             assert_never(record.card.answer_kind)
 
 
-def _has_approved_edit(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Return whether the person has approved the question with exactly these edited arguments; others must approve."""
-    edited, principal = request.form_value("edited"), request.session.principal
-    is_same = bool(edited) and is_same_json(read_json(edited), record.question.arguments)
-    return is_same and has_voted(request.service.policy, record.suspension, principal)
+def _is_current(request: InboxRequest, record: QuestionRecord) -> bool:
+    """Return whether the question is open as it was shown; if not, only the answer that closed or revised it counts."""
+    return record.card.is_open and request.form_value("digest") == record.question.digest
 
 
 async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
     """Approve the call or the plan as it was shown, or with edits that a page has shown to the person."""
     plan, edited = record.card.plan, request.form_value("edited")
-    if edited and not record.card.is_open:
+    if edited and not _is_current(request, record):
         # After a second click the question may hold these edits, so they are compared with the recorded answer.
         return await record_answer(request, record, _approve_edit(plan, read_json(edited)))
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
@@ -234,8 +231,8 @@ async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: s
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(picks)
-    # A decided question needs no second step: the same decision again returns the recorded outcome.
-    if verdict in APPROVING and (not record.card.is_open or not (unseen or edited)):
+    # The same decision again returns the recorded outcome, without a second step.
+    if verdict in APPROVING and not (_is_current(request, record) and (unseen or edited)):
         return await _approve_rows(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:
         return await render_question(request, record, Remark(ALL_BEFORE_SIGNING, 422, "bad"), choice=choice)

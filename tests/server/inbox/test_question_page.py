@@ -138,18 +138,46 @@ async def test_two_approvers_who_ticked_different_rows_can_agree_on_the_page() -
 
 
 @kit.requirement("inbox:edited-seen", "approval:quorum")
-async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_and_another_edit_is_not() -> None:
-    async with visit_two_approvers() as (found, ann, ledger):
-        asked = await found.ask(kit.tool_step("a", "wipe", {"n": 1}))
+@pytest.mark.parametrize(
+    ("step", "typed", "ran"),
+    [
+        ({"n": 1}, {"n": "2"}, ["wipe 2"]),
+        ({"n": kit.ITEM, "forEach": [7, 8, 9]}, {"row1.n": "2"}, ["wipe 7", "wipe 2", "wipe 9"]),
+        ({"n": kit.ITEM, "forEach": [7, 8, 9]}, {"row1.n": "2", "row": ["1", "2"]}, ["wipe 2", "wipe 9"]),
+    ],
+    ids=["call", "rows", "some rows"],
+)
+async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_and_another_edit_is_not(
+    step: Json, typed: dict[str, str | list[str]], ran: list[str]
+) -> None:
+    ledger = kit.Ledger()
+
+    @planwarden.tool(risk="critical")
+    async def wipe(n: int) -> str:
+        """Wipe."""
+        ledger.lines.append(f"wipe {n}")
+        return "wiped"
+
+    settings = kit.governed(critical="second", quorum=2)
+    async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
+        loop: Json = {name: step[name] for name in step if name == "forEach"}
+        asked = await found.ask(kit.tool_step("a", "wipe", {"n": step["n"]}, **loop))
         page = await ann.open_question(asked)
-        shown = await ann.submit(page.form("/decision"), press="approve", **{_key(page.text, "n"): "2"})
-        clicks = [await ann.submit(shown.form("/decision"), press="approve") for _ in range(2)]
-        other = await ann.submit(shown.form("/decision"), press="approve", edited='{"n":3}')
+        names = {name: name if name == "row" else _key(page.text, "n", name[:-1]) for name in typed}
+        shown = await ann.submit(
+            page.form("/decision"), press="approve", **{names[name]: value for name, value in typed.items()}
+        )
+        form = shown.form("/decision")
+        clicks = [await ann.submit(form, press="approve") for _ in range(2)]
+        edited = form.fields["edited"][0].replace("2", "3")
+        other = await ann.submit(form, press="approve", edited=edited)
         assert [click.status for click in (*clicks, other)] == [303, 303, 409] and "was revised" in other.words
         bob = await found.log_in("bob")
-        assert ledger.lines == []
-        assert (await bob.decide(asked.suspension_id, "approve")).status == 303
-    assert ledger.lines == ["wipe 2"]
+        [csrf] = (await bob.open_question(asked)).form("/decision").fields["csrf"]
+        assert (await bob.submit(form, press="approve", csrf=csrf)).status == 409 and ledger.lines == []
+        rows = {"row": typed["row"]} if "row" in typed else {}
+        assert (await bob.decide(asked.suspension_id, "approve", **rows)).status == 303
+    assert ledger.lines == ran
 
 
 LONG = "w" * 1_500 + "END"
