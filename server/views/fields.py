@@ -16,7 +16,7 @@ from typing import Literal, cast
 import msgspec
 from jsonpointer import JsonPointer, JsonPointerException
 
-from planwarden.agent.common.canonical import read_json
+from planwarden.agent.common.canonical import is_same_json, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.escaping import count_hidden, escape_text, format_name, shorten_text
@@ -96,7 +96,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     def label_choice(self, choice: JsonValue) -> str:
         """Return the choice as a list shows it: what `read` takes, and the title that the schema claims for it."""
-        titles = (option.get("title") for option in _read_options(self.schema) if option["const"] == choice)
+        titles = (option.get("title") for option in _read_options(self.schema) if is_same_json(option["const"], choice))
         title = next(titles, None)
         return self.write(choice) + (f" ({shorten_text(title, MAX_TITLE_CHARS)})" if isinstance(title, str) else "")
 

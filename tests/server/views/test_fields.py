@@ -66,6 +66,11 @@ READINGS: list[tuple[dict[str, JsonValue], dict[str, JsonValue], str]] = [
 ]
 
 
+def test_each_choice_is_listed_with_its_own_title_even_beside_one_that_python_calls_equal() -> None:
+    field = build_field("a", {"oneOf": [{"const": 1, "title": "once"}, {"const": True, "title": "always"}]})
+    assert [field.label_choice(choice) for choice in field.choices] == ["1 (once)", "true (always)"]
+
+
 @pytest.mark.parametrize(("schema", "read", "refused"), READINGS)
 def test_what_people_type_is_read_or_refused_with_what_to_write(
     schema: dict[str, JsonValue], read: dict[str, JsonValue], refused: str
