@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from mcp.server.mcpserver import Context
 
-from planwarden.agent.common.errors import PlanwardenError
+from planwarden.agent.common.errors import PlanwardenError, count_of
 from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
@@ -99,4 +99,4 @@ def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
         return f"planning{waiting_text}"
     running = [name for name in execution.frontier if execution.steps[name].status == "in_progress"]
     running_text = f"; running {', '.join(running[:5])}" if running else ""
-    return f"{execution.ended_steps} of {len(execution.steps)} steps done{running_text}{waiting_text}"
+    return f"{execution.ended_steps} of {count_of(len(execution.steps), 'step')} done{running_text}{waiting_text}"

@@ -279,7 +279,7 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     """Return how the execution ended: counts that the log proves, its final text, and its error."""
     successes = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
-    counts = [f"{successes} of {len(execution.steps)} steps completed", _count(usage.tool_calls, "tool call")]
+    counts = [f"{successes} of {_count(len(execution.steps), 'step')} completed", _count(usage.tool_calls, "tool call")]
     if usage.model_calls:
         counts.append(_count(usage.model_calls, "model reply", "model replies"))
     lines = [TerminalLine(" · ".join(counts))]

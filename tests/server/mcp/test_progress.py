@@ -63,7 +63,7 @@ async def test_a_client_sees_the_answer_grow_and_then_the_whole(tmp_path: Path, 
     watcher = Watcher()
     done = await run_goal(tmp_path, wire, writing(ModelReply(text=ANSWER, goes_on=watcher.seen)), watcher)
     assert done["status"] == "completed" and done["output"] == ANSWER
-    assert watcher.written[0].startswith('1 of 1 steps done; writing: "...')
+    assert watcher.written[0].startswith('1 of 1 step done; writing: "...')
     assert any("word-" in message for message in watcher.written)
     assert all(len(message) < 300 and "\u202e" not in message and "END" not in message for message in watcher.written)
 

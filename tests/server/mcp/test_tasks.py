@@ -44,7 +44,7 @@ async def test_a_plan_becomes_a_task_whose_end_is_the_result_of_the_call(tmp_pat
             await gate.started.wait()
         working = await task.get()
         assert (working["resultType"], working["status"]) == ("complete", "working")
-        assert "0 of 1 steps done; running a" in working["statusMessage"]
+        assert "0 of 1 step done; running a" in working["statusMessage"]
         gate.opened.set()
         done = await task.until(*TERMINAL)
         assert done["status"] == "completed" and done["createdAt"] == created["createdAt"]
