@@ -34,6 +34,7 @@ from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess
+from planwarden.server.settings.configuration import find_operator
 from planwarden.server.settings.secrets import find_secrets
 from planwarden.server.views.suspension import Suspension
 
@@ -184,10 +185,11 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
     return _build_result(session.answer(suspension, decision), question_state)
 
 
-def _build_result(execution: ExecutionState, before: SuspensionState) -> DecisionResult:
-    """Return the result of a decision; if a question needs several people, only the last of them closes it."""
-    after = execution.suspensions[before.question.suspension_id]
-    return execution, after.status == "decided" or len(after.endorsements) > len(before.endorsements)
+def _build_result(execution: ExecutionState, before: SuspensionState, person: str = "") -> DecisionResult:
+    """Return the result of a decision by the operator, or the person; only the last of several closes a question."""
+    after, voter = execution.suspensions[before.question.suspension_id], person or find_operator()
+    has_voted = after.is_open and any(vote.principal == voter for vote in after.endorsements)
+    return execution, has_voted or after.status == "decided"
 
 
 def _read_suspension(home: Home, beginning: str) -> tuple[ExecutionState, SuspensionState, str]:
@@ -232,11 +234,8 @@ def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
 
 
 def _approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> DecisionResult:
-    """Approve exactly the question that the digest names, as the person whom the code names, and continue.
-
-    An error is raised if nothing is recorded.
-    """
-    home = session.home
+    """Approve exactly the question that the digest names, as the person whom the code names, and continue."""
+    home, person = session.home, ""
 
     async def needs_passphrase(service: Service) -> bool:
         return await InboxPassphrase(home.settings, find_secrets(home.settings, service.store)).is_asked()
@@ -255,6 +254,7 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     terminal_question.show(session.terminal, suspension.card, is_cut=False)
 
     async def start(service: Service) -> ExecutionState:
+        nonlocal person
         # Redeem the code last, so that no other mistake uses it up. The session that it opens is not needed.
         access = InboxAccess(service.store)
         opened = await access.redeem(code)
@@ -262,7 +262,11 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
         await access.end_session(opened.token, person)
         return await session.record(service, suspension, Decision(approved=True), "code", person)
 
-    return session.run_and_watch(start), True
+    result = _build_result(session.run_and_watch(start), question_state, person)
+    if not result[1]:
+        text = f"The approval of {person!r} is not enough for this; the question stays open."
+        session.terminal.say(TerminalLine((text, "warn"), mark="note"))
+    return result
 
 
 def _check_digest(home: Home, suspension: Suspension, digest: str) -> None:

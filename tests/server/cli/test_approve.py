@@ -1,14 +1,17 @@
 """`approve` and `reject`: what is refused, what is recorded and as whose word, with a code and at real terminals."""
 
 import asyncio
+import getpass
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from typing import Any, cast
 
 import planwarden
 from planwarden.server.inbox.sessions import InboxAccess
 from tests.kit import requirement
-from tests.server.cli.support import ASK_FORM, ERASE, Cli, Open, at_terminal, clean_environment, step
+from tests.server.cli.support import ASK_FORM, ERASE, Cli, CommandResult, Open, at_terminal, clean_environment, step
 from tests.support.forking import forked_command_line
 
 
@@ -74,7 +77,7 @@ def test_a_code_approves_once_and_only_the_question_that_was_read(cli: Cli) -> N
         assert result.code in (1, 2) and message in result.err, result
     assert cli.ledger == []
     done = cli.main(*approve, code, "--digest", digest[:12], "--json")
-    assert done.code == 0 and done.json["status"] == "completed"
+    assert done.code == 0 and done.json["status"] == "completed" and "1 of 1 step completed" in done.err
     again = cli.main(*approve, code, "--digest", digest, "--json")
     assert (again.code, again.json) == (0, done.json) and "approved before" in again.err
     assert cli.main(*approve, code, "--digest", "0" * 64).code == 1
@@ -205,3 +208,32 @@ def test_a_run_whose_output_nobody_reads_any_more_goes_on_to_its_end(cli: Cli) -
         process.stdout.close()
         assert (process.stderr.read(), process.wait(timeout=60)) == ("", 0)
     assert cli.main("show", "--json").json["status"] == "completed" and cli.ledger == ["find old", "find y"]
+
+
+@requirement("approval:quorum")
+def test_a_vote_for_other_rows_replaces_the_first_and_is_said_to_be_recorded(
+    cli: Cli, typing: Callable[..., CommandResult]
+) -> None:
+    with (cli.home / "planwarden.toml").open("a") as file:
+        file.write('\n[approvals]\ncritical = "second"\nquorum = 2\n\n[tools.erase]\nrisk = "critical"\n')
+    erase = step("erase", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8, 9])
+    asked = cli.ask(lambda warden: warden.execute_plan({"todoList": [erase]}, principal="bob"))
+    thread_id, [question] = str(asked["threadId"]), cast("list[dict[str, Any]]", asked["suspensions"])
+    suspension_id = question["suspensionId"]
+    for rows in ("1-2", "2-3", "2-3"):
+        said = typing("approve", suspension_id, typed=f"s\n{rows}\ny\n")
+        assert said.code == 0, said
+    assert typing("approve", suspension_id, typed="\n").code == 3
+    shown = cli.main("show", thread_id, "--json").json
+    assert len(shown["suspensions"][0]["endorsements"]) == 1 and cli.ledger == []
+    again = typing("approve", typed="s\n1,3\ny\n")
+    assert again.code == 3 and "1 decided, 1 left open" in again.out
+
+
+@requirement("approval:code")
+def test_a_code_that_is_not_enough_for_a_question_records_nothing_and_says_so(cli: Cli) -> None:
+    suspension_id = cli.run_to_question(step("wipe", "wipe"))
+    [asked] = cli.main("list", "--json").json["suspensions"]
+    code = cli.with_store(lambda store: InboxAccess(store).make_codes(getpass.getuser(), "terminal")).typed
+    refused = cli.main("approve", suspension_id, "--code", code, "--digest", asked["digest"])
+    assert (refused.code, cli.ledger) == (3, []) and "is not enough for this; the question stays open" in refused.out
