@@ -8,7 +8,7 @@ from mcp.types import CallToolResult, InputRequiredResult
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import InvalidArguments, StaleRevision, UnknownSuspension
+from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UnknownSuspension
 from planwarden.agent.ports.listing import UNFINISHED, ExecutionFilter
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.limits import MAX_PAGE, AttemptKind
@@ -249,14 +249,15 @@ async def _record_decision(
     request: ToolRequest, decision: Decision, authority: Authority, *, caller_only: bool = False
 ) -> Execution:
     """Record the decision, and return the execution; after a refusal, the execution says how to ask the person."""
-    execution, is_accepted = await request.service.answer(
-        request.thread_id,
-        request.suspension_id,
-        decision,
-        authority,
-        principal=request.principal,
-        caller_only=caller_only,
-    )
+    ids, principal = (request.thread_id, request.suspension_id), request.principal
+    try:
+        execution, is_accepted = await request.service.answer(
+            *ids, decision, authority, principal=principal, caller_only=caller_only
+        )
+    except (AlreadyDecided, Expired) as error:
+        # Only a model needs to be told: a person's page shows what followed.
+        text = f"{error.message}; call get_execution to see what followed"
+        raise type(error)(text, details=error.details) from None
     view = request.service.build_view(execution)
     return view if is_accepted else ask_for_person(view, request.suspension_id)
 

@@ -363,7 +363,8 @@ def _list_decisions(table: Table) -> None:
     table.decide({"approved": True, "modifiedArgs": [1]}, "modifiedArgs must be an object")
     given = {**IDS, "approved": True, **APPROVED}
     table.call("resume_execution", given, "'approved' (write 'decision.approved')", stage="human")
-    table.call("resume_execution", {**IDS, **APPROVED}, "rejected", code="already_decided", stage="done")
+    rejected = ("rejected before; the first answer counts", "call get_execution")
+    table.call("resume_execution", {**IDS, **APPROVED}, *rejected, code="already_decided", stage="done")
     for decision in (
         '{"approved": true}',
         {},
