@@ -64,9 +64,9 @@ class AttemptLimiter:
         """
         now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
 
-        def add(transaction: RecordTransaction | None) -> tuple[float | None, bool]:
-            """Return the time of the attempt that has to expire before another one, None if this one counts; and
-            whether the attempt gets a row in the audit."""
+        def add(transaction: RecordTransaction | None) -> tuple[float | None, tuple[AuditEntry, ...]]:
+            """Return the time of the attempt that has to expire before another one, None if this one counts; and the
+            attempt's row in the audit, if it gets one. A transaction stores the row too."""
             here = self._here.get(attempts_id)
             stored = here if transaction is None else transaction.find(DecisionAttempts, attempts_id)
             record = stored or DecisionAttempts(attempts_id=attempts_id, expires_at=now)
@@ -75,7 +75,9 @@ class AttemptLimiter:
             if first is None:
                 times.append(now)
             elif entry is None or record.is_limit_told:
-                return first, False
+                return first, ()
+            ends = {} if first is None else {"noMoreRowsUntil": first + ATTEMPTS_S}
+            rows = () if entry is None else (replace(entry, facts={**entry.facts, **ends}),)
             is_told = first is not None
             record = replace(record, times=tuple(times), is_limit_told=is_told, expires_at=times[-1] + ATTEMPTS_S)
             if transaction is None:
@@ -84,16 +86,15 @@ class AttemptLimiter:
             else:
                 transaction.delete_due(DecisionAttempts, now)
                 transaction.put(record)
-            return first, True
+                transaction.add_audit(rows, now)
+            return first, rows
 
         if isinstance(self._store, HasRecords):
             records = RecordStore(self._store, DecisionAttempts)
-            first, has_row = await records.write(add, lock=f"attempts {attempts_id}")
+            first, _ = await records.write(add, lock=f"attempts {attempts_id}")
         else:
-            first, has_row = add(None)
-        if entry is not None and has_row:
-            ends = {} if first is None else {"noMoreRowsUntil": first + ATTEMPTS_S}
-            await self._store.audit((replace(entry, facts={**entry.facts, **ends}),))
+            first, rows = add(None)
+            await self._store.audit(rows)
         if first is not None:
             raise RateLimited(
                 f"suspension {suspension_id!r} was {_WHAT[kind]} {ATTEMPTS} times; a person must decide: "

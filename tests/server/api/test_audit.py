@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -243,6 +243,24 @@ async def test_the_first_attempt_too_many_has_a_row_that_says_until_when_no_othe
         rows = [row.entry.facts for row in await store.audit_rows() if row.entry.kind == "refused"]
     told = [facts.get("noMoreRowsUntil") for facts in rows]
     assert told == [*[None] * ATTEMPTS, began + ATTEMPTS_S, *[None] * ATTEMPTS, began + 2 * ATTEMPTS_S]
+
+
+class RecordsOnly(MemoryStore):
+    """Fails at each row of the audit that is stored alone, as if the process died or the disk filled up just then."""
+
+    async def audit(self, entries: Sequence[AuditEntry]) -> None:
+        raise StoreError("the disk is full")
+
+
+@requirement("store:audit")
+async def test_an_attempt_of_a_model_is_counted_only_together_with_its_row() -> None:
+    async with warden(Ledger(), store=RecordsOnly()) as w:
+        asked = await w.execute_plan(ERASE)
+        for number in range(2 * ATTEMPTS):
+            with pytest.raises(RateLimited) if number >= ATTEMPTS else nullcontext():
+                await decide(w.service, asked, YES, by("local", "claimed", "mcp"), principal="local", wait_seconds=0)
+        rows = [row for row in await w.service.store.audit_rows() if row.entry.kind == "refused"]
+    assert len(rows) == ATTEMPTS + 1
 
 
 @requirement("audit:names-the-row")
