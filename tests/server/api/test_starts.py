@@ -294,6 +294,36 @@ async def test_a_wait_a_depth_or_a_form_that_is_not_allowed_is_refused_before_an
         assert await made.service.store.executions(None, 10) == ()
 
 
+@kit.requirement("ask_person:answer")
+@pytest.mark.parametrize(
+    ("decision", "status", "result"),
+    [
+        (kit.Decision(content={"size": 4}), "completed", {"approved": True, "content": {"size": 4}}),
+        (kit.Decision(approved=False), "rejected", None),
+    ],
+)
+async def test_a_program_that_waits_for_a_person_gets_the_answer_that_another_process_records(
+    tmp_path: Path, decision: kit.Decision, status: str, result: JsonValue
+) -> None:
+    form: dict[str, JsonValue] = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    one, other = (planwarden.Warden(store=kit.SqliteStore.open(tmp_path / "s.db")) for _ in range(2))
+    answers = list[planwarden.Execution]()
+
+    async def wait() -> None:
+        answers.append(await one.ask_person("Which?", form=form, key="k", wait_seconds=60))
+
+    async with one, other:
+        asked = await one.ask_person("Which?", form=form, key="k", wait_seconds=0)
+        assert asked.status == "suspended"
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                [question] = (await other.list_suspensions()).suspensions
+                assert answers == []
+                await other.resume_execution(question.thread_id, question.suspension_id, decision)
+    assert [(answer.status, answer.steps[0].result) for answer in answers] == [(status, result)]
+
+
 LETTER = """
 inputs: {properties: {who: {type: string}}, required: [who]}
 todoList:
