@@ -194,8 +194,7 @@ class TopicWatcher:
         page = await self._service.list_suspensions(limit=MAX_PAGE, principal=self._principal, max_rows=0)
         self._executions_with_questions = frozenset(suspension.execution_id for suspension in page.suspensions)
         return page.total, tuple(
-            (suspension.suspension_id, suspension.digest, len(suspension.endorsements))
-            for suspension in page.suspensions
+            (suspension.suspension_id, suspension.digest, suspension.endorsements) for suspension in page.suspensions
         )
 
     async def _fingerprint_suspension(self, suspension_id: str) -> object:
@@ -204,7 +203,7 @@ class TopicWatcher:
         if row is None or row.principal != self._principal or row.addressee == "clock":
             return None
         view, is_open = await self._service.read_question(row.thread_id, suspension_id, principal=self._principal)
-        return is_open, view.digest, len(view.endorsements)
+        return is_open, view.digest, view.endorsements
 
 
 def check_uri(uri: str) -> None:

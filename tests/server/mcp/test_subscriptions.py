@@ -21,7 +21,18 @@ from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, MAX_URI_CHARS
 from planwarden.server.plans import library
 from planwarden.server.settings.tables import ToolSettings
 from planwarden.storage.sqlite.store import MemoryStore
-from tests.kit import Authority, Decision, ManualClock, Requester, Service, Settings, Suspension, decide, start_as
+from tests.kit import (
+    Authority,
+    Decision,
+    ManualClock,
+    OperatorPolicy,
+    Requester,
+    Service,
+    Settings,
+    Suspension,
+    decide,
+    start_as,
+)
 from tests.requirements import requirement
 from tests.server.mcp.http_support import serving
 from tests.server.mcp.support import ERAS, Era, Served, sender, served
@@ -290,6 +301,23 @@ async def test_a_subscriber_of_one_question_receives_its_changes_and_no_others(
                 assert isinstance(content, types.TextResourceContents) and '"revision": 2' in content.text
             else:
                 assert await code_of(client.read_resource(uri)) == types.INVALID_PARAMS
+
+
+@requirement("subscriptions:suspension", "subscriptions:updates")
+async def test_a_subscriber_is_told_of_a_vote_that_replaces_an_earlier_one(tmp_path: Path, era: Era) -> None:
+    approvals = OperatorPolicy(critical="second", quorum=2)
+    settings = Settings(home=tmp_path, tools={"erase": ToolSettings(risk="critical")}, policy=approvals)
+    async with served(tmp_path, tools=Ledger().tools(), settings=settings) as found:
+        erase = tool_step("a", "erase", {"ids": [{"$from": "item"}]}, forEach=[7, 8])
+        [question] = (await start_as(found.warden.service, plan(erase), Requester("local"))).suspensions
+        uris = (SUSPENSIONS, f"{SUSPENSIONS}/{question.suspension_id}")
+        listener, ann = Listener(), Authority(assurance="human", channel="inbox", principal="ann")
+        async with listener.subscribed(found.server, era, *uris):
+            for times, row in enumerate((0, 1, 0), 1):
+                vote = Decision(approved=True, content={"items": [row]})
+                await decide(found.warden, question, vote, ann)
+                for uri in uris:
+                    await listener.wait_for_updates(uri, times)
 
 
 @requirement("subscriptions:tools")
