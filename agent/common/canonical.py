@@ -23,12 +23,12 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 
 def canonical_json(value: JsonValue) -> str:
-    """Return the canonical text of a JSON value. Raises `InvalidArguments` for NaN, infinities and overlong numbers."""
+    """Return the canonical text. Raises `InvalidArguments` for what JSON cannot hold: NaN, overlong numbers, bytes."""
     try:
         return _ENCODER.encode(value)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise InvalidArguments(
-            "the value is not JSON: it contains NaN, Infinity or a number with thousands of digits"
+            "the value is not JSON: it contains NaN, Infinity, a number with thousands of digits or an object of Python"
         ) from error
 
 

@@ -152,7 +152,8 @@ async def test_an_edit_is_refused_if_no_call_may_have_so_large_arguments() -> No
     [
         {"reason": 5},
         {"modified_args": [1]},
-        {"content": float("nan")},
+        *({"content": value} for value in (float("nan"), b"no", {1, 2}, {"a": 1, 2: "b"})),
+        {"modified_args": {"ids": object()}},
         *({"approved": no} for no in ("false", "true", 1, 0)),
     ],
 )
