@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.cli.terminal.form import FaultFinder, ask_for_json, edit_arguments, edit_json, fill_in
@@ -110,7 +111,7 @@ def _ask_for_approval(
 def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, JsonValue] | None:
     """Return the edited plan; None if it did not change or is not an object."""
     edited = edit_json(terminal, plan)
-    if edited is None or edited == plan or not isinstance(edited, dict):
+    if not isinstance(edited, dict) or is_same_json(edited, plan):
         terminal.say("The plan is as it was.")
         return None
     terminal.warn("It would run as:")

@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 import planwarden
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.server.cli.commands.run import run_plan
 from planwarden.server.cli.plan_source import GivenPlan
 from planwarden.server.cli.session import CliSession, exit_code
@@ -183,6 +185,19 @@ def test_a_plan_is_edited_at_the_terminal_before_it_starts(cli: Cli) -> None:
     assert execution.status == "completed" and cli.ledger == ["find new"]
     for said in ("The plan is as it was.", "It would run as:", "approved without covering calls"):
         assert said in shown
+
+
+@requirement("plan:review")
+def test_an_edit_of_a_plan_from_1_to_true_is_an_edit(cli: Cli) -> None:
+    plan = GivenPlan({"todoList": [step("ask", "displayConfirmation", {"action": "Go?", "details": {"all": 1}})]})
+    home, options = Home.load(cli.home), dict[str, JsonValue](review="person")
+    asked = run_plan(CliSession(home, TypedTerminal("")), plan, options=options)
+    assert asked.plan is not None
+    edited = canonical_json(plan_to_json(asked.plan)).replace('"all":1', '"all":true')
+    terminal = TypedTerminal("e", edited, "y", "y")
+    execution = run_plan(CliSession(home, terminal), plan, options=options)
+    assert execution.status == "completed" and "It would run as:" in terminal.shown
+    assert execution.plan is not None and '"all":true' in canonical_json(plan_to_json(execution.plan))
 
 
 class RecordedStream(io.TextIOWrapper):
