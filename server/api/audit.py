@@ -231,7 +231,7 @@ class GrantCheck:
         for name, facts in self._made.items():
             grant = remaining.pop(name, None)
             if grant is None:
-                yield f"grant {name!r} is in the audit and no longer stored"
+                yield f"grant {name!r} is in the audit and no longer stored, or damaged"
             elif describe_grant(grant) != facts:
                 yield f"grant {name!r}: what is stored is not what the audit says was made"
             elif grant.used != self._used.get(name, 0) or (grant.revoked_at is not None) != (name in self._revoked):

@@ -131,7 +131,7 @@ class SqlStore(SqlLookups, ABC):
 
     async def grants(self, *, only_open: bool, limit: int = 1000) -> tuple[Grant, ...]:
         open_at = self.clock.now() if only_open else None
-        return tuple(map(read_grant, await self._reads.fetch("grants", (open_at, limit))))
+        return tuple(filter(None, map(read_grant, await self._reads.fetch("grants", (open_at, limit)))))
 
     async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         return await self._database.write(

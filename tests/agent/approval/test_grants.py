@@ -370,7 +370,7 @@ async def test_a_grant_that_is_too_much_or_not_a_persons_is_refused_with_what_wa
 
 
 @kit.requirement("store:grants")
-async def test_a_grant_that_is_over_elsewhere_releases_nothing_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+async def test_a_grant_that_is_over_elsewhere_releases_nothing(tmp_path: Path) -> None:
     ledger = kit.Ledger()
     async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
         made = await allow(w, opens_others=True)
@@ -383,7 +383,37 @@ async def test_a_grant_that_is_over_elsewhere_releases_nothing_and_a_damaged_one
         assert asked.status == "suspended" and ledger.lines == []
         with pytest.raises(errors.UnknownGrant):
             await w.service.grants.revoke("nothing", kit.by())
+
+
+DEEP = f"arguments = '{'[' * 5_000}{']' * 5_000}'"
+DAMAGE = (
+    DEEP,
+    "arguments = '[1'",
+    "arguments = '[]'",
+    "free = '[1]'",
+    "free = '['",
+    "step = '{}'",
+    "assurance = 'god'",
+)
+
+
+@kit.requirement("store:grants")
+@pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
+async def test_a_damaged_grant_is_named_by_the_audit_and_stops_nothing_but_the_calls_that_it_would_let_through(
+    tmp_path: Path, damage: str
+) -> None:
+    ledger = kit.Ledger()
+    async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
+        damaged = await allow(w, opens_others=True)
         with closing(sqlite3.connect(tmp_path / "planwarden.db", isolation_level=None)) as connection:
-            connection.execute("UPDATE grants SET arguments = '[1'")
-        with pytest.raises(errors.StoreError, match=f"grant '{made.grant_id}' is damaged"):
-            await w.service.grants.list()
+            connection.execute(f"UPDATE grants SET {damage}")
+        # This process still has the grant as it was.
+        assert (await w.execute_plan(erase(1))).status == "suspended"
+    async with planwarden.Warden(home=tmp_path, tools=ledger.tools()) as w:
+        assert (await w.execute_plan(erase(2))).status == "suspended" and ledger.lines == []
+        [problem] = (await kit.verify_audit(w.service.store)).problems
+        assert problem == f"grant {damaged.grant_id!r} is in the audit and no longer stored, or damaged"
+        other = await allow(w, opens_others=True)
+        assert (await w.execute_plan(erase(3))).status == "completed" and ledger.lines == ["erase [3]"]
+        assert [grant.grant_id for grant in await w.service.grants.list()] == [other.grant_id]
+        await w.service.grants.revoke(damaged.grant_id, kit.by())
