@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.grants import (
     MAKERS,
+    MAX_HOURS,
     MAX_LIFE_S,
     MAX_STEP_DAYS,
     MAX_STEP_LIFE_S,
@@ -275,13 +276,10 @@ class GrantService:
     def _check_limits(self, request: GrantRequest) -> None:
         if not 1 <= request.uses <= MAX_USES:
             raise InvalidArguments(f"uses is {request.uses}; it must be between 1 and {MAX_USES}")
-        if request.step is None and not 0 < request.expires_in_s <= MAX_LIFE_S:
+        if not 0 < request.expires_in_s <= (MAX_LIFE_S if request.step is None else MAX_STEP_LIFE_S):
             raise InvalidArguments(
-                f"a grant lasts at most {MAX_LIFE_S / 3600:.0f} hours, and one for a step of a saved plan "
-                f"{MAX_STEP_DAYS} days"
+                f"a grant lasts at most {MAX_HOURS} hours, and one for a step of a saved plan {MAX_STEP_DAYS} days"
             )
-        if not 0 < request.expires_in_s <= MAX_STEP_LIFE_S:
-            raise InvalidArguments(f"a grant for a step of a saved plan lasts at most {MAX_STEP_DAYS} days")
 
     async def _check_step(self, request: GrantRequest, step: GrantedStep) -> tuple[str, ...]:
         """Check the step, and return the names of the arguments that the plan writes for its calls."""

@@ -17,7 +17,7 @@ import msgspec
 
 from planwarden.agent.approval.grants import MAKERS
 from planwarden.agent.approval.path_and_host_rules import find_host
-from planwarden.agent.common.canonical import canonical_json, exceeds
+from planwarden.agent.common.canonical import exceeds, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, LogUnreadable, UnknownThread
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
@@ -157,9 +157,7 @@ def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
     if len(texts) < len(values):
         # Lists, true and false: only if all calls have the same value.
         first = cast("JsonValue", values[0])
-        is_same = all(
-            _is_plain(value) and canonical_json(cast("JsonValue", value)) == canonical_json(first) for value in values
-        )
+        is_same = all(_is_plain(value) and is_same_json(value, first) for value in values)
         return {"in": [first]} if is_same else None
     if not all(len(text) <= MAX_CHARS and text.isprintable() for text in texts):
         return None

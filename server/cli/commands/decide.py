@@ -44,8 +44,6 @@ NEEDS_TERMINAL = (
     "approving needs a terminal where a person can read the question and type the answer, and there is none here; run "
     "it in a terminal, decide in the inbox, or give an id with --code and --digest"
 )
-
-
 DecisionResult = tuple[ExecutionState, bool]
 """The execution after a question was shown, and whether the person's decision on the question is recorded."""
 
@@ -249,7 +247,10 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     _check_digest(home, suspension, digest)
     if not question_state.is_open:
         return _repeat_decision(session, execution, question_state, approved=True)
-    _check_open_question(suspension)
+    if suspension.answer_schema is not None:
+        raise UsageError("this question asks for more than yes; answer it in the inbox or in a terminal")
+    if suspension.expires_at is not None and suspension.expires_at.timestamp() <= time.time():
+        raise Expired(f"the time to answer question {suspension.suspension_id!r} has passed")
     check_tools(home, execution)
     terminal_question.show(session.terminal, suspension.card, is_cut=False)
 
@@ -280,10 +281,3 @@ def _check_digest(home: Home, suspension: Suspension, digest: str) -> None:
             f"question {suspension.suspension_id!r} is not what that digest names; it may have been revised: "
             "read it again"
         )
-
-
-def _check_open_question(suspension: Suspension) -> None:
-    if suspension.answer_schema is not None:
-        raise UsageError("this question asks for more than yes; answer it in the inbox or in a terminal")
-    if suspension.expires_at is not None and suspension.expires_at.timestamp() <= time.time():
-        raise Expired(f"the time to answer question {suspension.suspension_id!r} has passed")

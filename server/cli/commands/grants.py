@@ -18,7 +18,7 @@ from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
 from planwarden.server.settings.configuration import find_operator
-from planwarden.server.views.decisions import describe_names, describe_value_source
+from planwarden.server.views.decisions import describe_names, describe_value_source, name_owner
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import complete_id, escape_text, format_value, shorten_id
 from planwarden.server.views.instants import format_instant
@@ -144,7 +144,7 @@ def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[Term
     if target.attempts > 1:
         yield f"The tool is called again if it failed, {target.attempts} times at most; each attempt is a use."
     yield f"At most {describe_uses_a_day(request.uses)}, for the next {_format_time(request.expires_in_s)}"
-    whose = "everybody" if request.owner is None else escape_text(request.owner)
+    whose = name_owner(request.owner)
     yield f"In runs of {whose}. A change of the plan or of the tool asks again, and so do retries and forks."
 
 
@@ -163,8 +163,7 @@ def _list_arguments(call: StepCall, fixed_values: Mapping[str, JsonValue]) -> It
 
 def _format_time(seconds: float) -> str:
     unit_s, unit = next(pair for pair in ((86_400, "day"), (3_600, "hour"), (60, "minute")) if seconds % pair[0] == 0)
-    count = round(seconds / unit_s)
-    return count_of(count, unit)
+    return count_of(round(seconds / unit_s), unit)
 
 
 def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:

@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from planwarden.agent.common.artifact import is_stand_in
-from planwarden.agent.common.errors import ModelError
+from planwarden.agent.common.errors import ModelError, count_of
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionState, ModelOutage, StepState
@@ -279,16 +279,17 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     """Return how the execution ended: counts that the log proves, its final text, and its error."""
     successes = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
-    counts = [f"{successes} of {_count(len(execution.steps), 'step')} completed", _count(usage.tool_calls, "tool call")]
+    steps = count_of(len(execution.steps), "step")
+    counts = [f"{successes} of {steps} completed", count_of(usage.tool_calls, "tool call")]
     if usage.model_calls:
-        counts.append(_count(usage.model_calls, "model reply", "model replies"))
+        counts.append("1 model reply" if usage.model_calls == 1 else f"{usage.model_calls} model replies")
     lines = [TerminalLine(" · ".join(counts))]
     if execution.synthesis:
         lines.append(TerminalLine(("The agent says (unverified):", "dim")))
         texts = execution.synthesis.split("\n")
         lines += [TerminalLine(escape_text(text), indent=1) for text in texts[:MAX_TEXT_LINES]]
         if len(texts) > MAX_TEXT_LINES:
-            lines.append(TerminalLine((f"and {_count(len(texts) - MAX_TEXT_LINES, 'more line')}", "dim")))
+            lines.append(TerminalLine((f"and {count_of(len(texts) - MAX_TEXT_LINES, 'more line')}", "dim")))
     if execution.error_code is not None:
         message = one_line(name_commands(execution.error_message or ""), 500)
         lines.append(TerminalLine((f"{execution.error_code}: ", "bad"), message))
@@ -334,7 +335,7 @@ def _summarize(value: JsonValue) -> str:
     whole = escape_text(json.dumps(value, ensure_ascii=False))
     if len(whole) <= 40 or not isinstance(value, list | dict):
         return whole
-    return _count(len(value), "item") if isinstance(value, list) else "{…}"
+    return count_of(len(value), "item") if isinstance(value, list) else "{…}"
 
 
 def one_line(text: str, limit: int) -> str:
@@ -354,7 +355,3 @@ def _quote(text: str) -> str:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else cut_text(text, limit - 1) + "…"
-
-
-def _count(number: int, one: str, several: str | None = None) -> str:
-    return f"{number} {one if number == 1 else several or one + 's'}"

@@ -153,7 +153,7 @@ async def make_step_grant(request: InboxRequest) -> Response:
 
 def _read_end(request: InboxRequest, text: str) -> float | None:
     """Return the seconds until the chosen day ends in UTC, at most `MAX_STEP_LIFE_S`; None for an invalid day."""
-    now = _find_now(request)
+    now = to_utc(request.service.store.clock.now())
     try:
         day = date.fromisoformat(text) if len(text) == len("2027-02-21") else None
     except ValueError:
@@ -164,14 +164,10 @@ def _read_end(request: InboxRequest, text: str) -> float | None:
     return min((over - now).total_seconds(), MAX_STEP_LIFE_S)
 
 
-def _find_now(request: InboxRequest) -> datetime:
-    return to_utc(request.service.store.clock.now())
-
-
 async def _render_step_form(
     request: InboxRequest, record: QuestionRecord, plan_step: FoundStep, fault: str = ""
 ) -> Response:
-    question, now = record.question, _find_now(request)
+    question, now = record.question, to_utc(request.service.store.clock.now())
     last = now + timedelta(days=MAX_STEP_DAYS)
     step, whose = plan_step.step, name_owner(record.row.principal)
     title = (await read_titles(request.service)).get((step.plan_name, step.plan_digest), step.plan_name)

@@ -359,6 +359,4 @@ async def _read_execution(request: ToolRequest, attempt: AttemptKind | None = No
 
 def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension | None:
     """Return the suspension that this call names, or None when it is no longer open."""
-    return next(
-        (suspension for suspension in view.suspensions if suspension.suspension_id == request.suspension_id), None
-    )
+    return next((item for item in view.suspensions if item.suspension_id == request.suspension_id), None)
