@@ -80,7 +80,10 @@ def rule_on_answer(
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if authority.digest not in (None, question.digest):
-        if _has_approved_edit(context, suspension, answer, authority):
+        # The edits of the person's own approval may have revised the question; this is the same approval again.
+        same = ev.RecordedDecision(approved=True, content=answer.content)
+        is_repeated = answer.modified_args is not None and _is_same(context, question, same, answer)
+        if is_repeated and context.policy.person(authority.principal) in _find_voters(context, suspension, answer):
             return Ruling(is_accepted=False)
         raise StaleRevision(
             f"suspension {suspension_id!r} was revised to revision {question.revision} since it was shown; look again",
@@ -94,18 +97,6 @@ def rule_on_answer(
     if is_caller:
         return Ruling(events=_build_caller_events(question, answer, authority, plans), guard=guard)
     return _Approval(context, execution, suspension, answer, authority, plans, guard).rule()
-
-
-def _has_approved_edit(
-    context: ApprovalContext, suspension: SuspensionState, answer: Decision, authority: Authority
-) -> bool:
-    """Return whether the question has the answer's edits already, and the person has approved it with them."""
-    policy, question = context.policy, suspension.question
-    return answer.modified_args is not None and any(
-        policy.person(vote.principal) == policy.person(authority.principal)
-        and _is_same(context, question, ev.RecordedDecision(approved=True, content=vote.content), answer)
-        for vote in suspension.endorsements
-    )
 
 
 def _build_caller_events(
@@ -150,7 +141,7 @@ class _Approval(NamedTuple):
             # Somebody who may not approve may still edit arguments, but not a plan.
             edits = () if question.kind == "review" else revisions
             return Ruling(events=edits, guard=guard if edits else None, is_accepted=False)
-        voters = set[str]() if revisions else self._find_voters()
+        voters = set[str]() if revisions else _find_voters(self.context, self.suspension, answer)
         if final.quorum > 1 and worth != "embedder":
             if self.context.policy.person(authority.principal) in voters:
                 return Ruling(is_accepted=False)
@@ -192,11 +183,12 @@ class _Approval(NamedTuple):
         reason = f"arguments edited by {editor} through {authority.channel}"
         return changed, (ev.SuspensionRevised(question=changed, reason=reason),)
 
-    def _find_voters(self) -> set[str]:
-        """Return the people who have given exactly this answer."""
-        question, content = self.suspension.question, self.answer.content
-        votes = (vote for vote in self.suspension.endorsements if _is_same_content(question, vote.content, content))
-        return {self.context.policy.person(vote.principal) for vote in votes}
+
+def _find_voters(context: ApprovalContext, suspension: SuspensionState, answer: Decision) -> set[str]:
+    """Return the people who have given exactly this answer to the question as it is."""
+    question, content = suspension.question, answer.content
+    votes = (vote for vote in suspension.endorsements if _is_same_content(question, vote.content, content))
+    return {context.policy.person(vote.principal) for vote in votes}
 
 
 def _check_approval(question: ev.Question, answer: Decision) -> None:
