@@ -14,12 +14,20 @@ import math
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Self
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    ListToolsResult,
+)
 from mcp_types.methods import validate_server_result
 from pydantic import JsonValue, ValidationError
 
@@ -167,22 +175,25 @@ def _replace_malformed_tools(result: dict[str, JsonValue]) -> None:
     """Replace each malformed tool of a listing, in place, by one that says why it cannot be used."""
     if not isinstance(tools := result.get("tools"), list):
         return
-    try:
-        # Only listings since revision 2026-07-28 have a `ttlMs`, and all of them do.
-        validate_server_result("tools/list", "2026-07-28" if "ttlMs" in result else "2025-11-25", result)
-    except ValidationError as error:
-        for fault in error.errors(include_url=False, include_input=False):
-            match fault["loc"]:
-                case "tools", int(index), *where:
-                    tool = tools[index]
-                    name = tool.get("name") if isinstance(tool, dict) else None
-                    tools[index] = {
-                        "name": name if isinstance(name, str) else "",
-                        "inputSchema": {"type": "object"},
-                        "_meta": {MALFORMED: f"{'.'.join(map(str, where))}: {fault['msg']}".removeprefix(": ")},
-                    }
-                case _:
-                    pass
+    # Only listings since revision 2026-07-28 have a `ttlMs`, and all of them do.
+    version = "2026-07-28" if "ttlMs" in result else "2025-11-25"
+    # The SDK checks a listing twice: by the rules of the revision, and as its own type.
+    for check in (partial(validate_server_result, "tools/list", version), ListToolsResult.model_validate):
+        try:
+            check(result)
+        except ValidationError as error:
+            for fault in error.errors(include_url=False, include_input=False):
+                match fault["loc"]:
+                    case "tools", int(index), *where:
+                        tool = tools[index]
+                        name = tool.get("name") if isinstance(tool, dict) else None
+                        tools[index] = {
+                            "name": name if isinstance(name, str) else "",
+                            "inputSchema": {"type": "object"},
+                            "_meta": {MALFORMED: f"{'.'.join(map(str, where))}: {fault['msg']}".removeprefix(": ")},
+                        }
+                    case _:
+                        pass
 
 
 class OutgoingMessages(_Stream):

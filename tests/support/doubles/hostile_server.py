@@ -253,6 +253,9 @@ def build_tool_list(params: Message) -> Message:
         return {"tools": [build_tool(f"t{number}") for number in range(5_000)]}
     if MANNER == "half":
         return {"tools": [build_tool("whole"), {"name": "half"}, "none"]}
+    if MANNER == "newest":
+        odd = build_tool("odd", execution={"taskSupport": "maybe"})
+        return {"tools": [build_tool("whole"), odd], "ttlMs": 0, "cacheScope": "private"}
     if MANNER == "endless":
         page = int(params.get("cursor", "0")) + 1
         return {"tools": [build_tool(f"t{page}")], "nextCursor": str(page)}
@@ -346,6 +349,9 @@ def handle_message(message: Message) -> None:
                 "capabilities": {"tools": {"listChanged": True}},
                 "serverInfo": {"name": "double", "version": "1"},
             }
+        case "server/discover" if MANNER == "newest":
+            about = {"serverInfo": {"name": "double", "version": "1"}, "ttlMs": 0, "cacheScope": "private"}
+            result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **about}
         case "tools/list":
             note("list")
             result = build_tool_list(params)

@@ -73,6 +73,7 @@ MANNERS = (
     Manner("vast", "down: its listing is larger than 6291456 bytes", tools=0),
     Manner("circle", "returns to a page", tools=2),
     Manner("half", "ready: tool 'half' was left out: inputSchema: Field required (and 1 more)", tools=1),
+    Manner("newest", "ready: tool 'odd' was left out: execution.taskSupport: Input should be", tools=1),
     Manner("pattern", "following its references", "does not fit its output schema", "match", tools=1),
 )
 
