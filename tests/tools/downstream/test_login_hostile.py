@@ -251,7 +251,9 @@ async def test_a_failing_authorization_server_ends_no_login(place: Place, server
         assert (await run_call(warden, "d_note")).status == "completed"
         busy = '{"error": "temporarily_unavailable"}'
         # A network that wants a login of its own sends pages and redirects.
-        for status, body in ((429, busy), (500, busy), (503, "[" * 50_000), (200, "<h1>Welcome</h1>"), (302, "")):
+        page = "<h1>Welcome</h1>"
+        failures = ((429, busy), (500, busy), (503, "[" * 50_000), (200, page), (302, ""), (403, page), (407, page))
+        for status, body in failures:
             await expire(place)
             server.broken["/token"] = Response(body, status)
             said = read_error(await run_call(warden, "d_note"))

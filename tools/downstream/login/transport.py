@@ -137,7 +137,8 @@ class LoginTransport(httpx2.AsyncBaseTransport):
             while outgoing is not request:
                 response = await self._issuer.send(outgoing)
                 status = response.status_code
-                is_verdict = _is_object(response.content) if status == 200 else 400 <= status < 500 and status != 429
+                # Some authorization servers refuse with 403 or 404; so do proxies, but with a page.
+                is_verdict = status in (400, 401) or (status in (200, 403, 404) and _is_object(response.content))
                 if not is_verdict:
                     # The SDK would conclude from this answer, perhaps a proxy's, that the login has ended.
                     why = f"its authorization server answered with {describe_refusal(response)} and no token"
