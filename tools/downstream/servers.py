@@ -7,7 +7,7 @@ the old one. While a server is down, only its own tools are unavailable, with th
 
 import logging
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
@@ -291,9 +291,9 @@ class DownstreamServers:
     ) -> list[DownstreamTool]:
         """Store the server's new listing in the catalogue and the home, and return the usable tools."""
         listed, notes = await anyio.to_thread.run_sync(self._build_tools, config, tools)
-        self._register_tools(config, listed, [*([note] if note else []), *notes])
+        names = self._register_tools(config, listed, [*([note] if note else []), *notes])
         await anyio.to_thread.run_sync(save_listing, self._folder, config, tools)
-        return listed
+        return [tool for tool in listed if tool.definition.name in names]
 
     def _handle_state_change(self, connection: ServerConnection) -> None:
         if connection.state == "ready":
@@ -319,8 +319,8 @@ class DownstreamServers:
         tools, notes = build_tools(config, listing, other_tools=self._other_tools, slugs=slugs)
         return [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in tools], notes
 
-    def _register_tools(self, config: ServerConfig, listed: list[DownstreamTool], notes: list[str]) -> None:
-        """Put the tools into the catalogue, and note what cannot be used."""
+    def _register_tools(self, config: ServerConfig, listed: list[DownstreamTool], notes: list[str]) -> Collection[str]:
+        """Put the tools into the catalogue and return their names; note what cannot be used."""
         connection = self._connections[config.name]
         tools: dict[str, Tool] = {}
         for tool in listed:
@@ -340,6 +340,7 @@ class DownstreamServers:
             for text in notes[:10]:
                 logger.warning("server %r: %s", config.name, text)
         self._notes[config.name] = tuple(notes)
+        return tools
 
     def _build_connection(self, config: ServerConfig) -> ServerConnection:
         return ServerConnection(
