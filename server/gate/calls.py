@@ -111,7 +111,7 @@ class GatedCalls:
         result = await (self.answer(frame) if frame.method == "tools/call" else self.answer_task(frame))
         if result is None:
             return None
-        if read_client(frame, self._relay.host.client).envelope:
+        if read_client(frame, self._relay.host.greeted_client).envelope:
             result = {"resultType": "complete", **result}
         return frames.build_result(frame.request_id, result)
 
@@ -187,7 +187,7 @@ class GatedCalls:
         raise UnknownThread("Failed to retrieve task: Task not found")
 
     async def _answer_task(self, frame: Frame, execution: ExecutionState, name: str, responses: JsonValue) -> Result:
-        questions, client = await self._open_questions(), read_client(frame, self._relay.host.client)
+        questions, client = await self._open_questions(), read_client(frame, self._relay.host.greeted_client)
         if frame.method == "tasks/cancel":
             # A decision made before the host withdrew the call is kept; if it was an approval, the call runs.
             await self._service.cancel(execution, "the host withdrew the call", if_undecided=True)
@@ -236,7 +236,7 @@ class GatedCalls:
             name=name,
             arguments=arguments or {},
             meta=meta if isinstance(meta, dict) else {},
-            client=read_client(frame, self._relay.host.client),
+            client=read_client(frame, self._relay.host.greeted_client),
             responses=responses if isinstance(responses, dict) else {},
         )
 
@@ -404,7 +404,7 @@ class GatedCalls:
         if call.responses:
             await (await self._open_questions()).apply(execution, call.client, call.responses)
             execution = await self._service.find(execution.execution_id)
-        with self.tools.wait_for(execution.execution_id):
+        with self.tools.wait_for(execution.execution_id, call.client):
             execution = await self._hold(execution, call)
             if not execution.is_finished:
                 return await self._describe_wait(execution, call), execution

@@ -113,6 +113,8 @@ class Host:
         self.client = Client()
         """The client of the last request."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
+        self.greeted_client = Client()
+        """The client of the last handshake, which later requests mean if they say nothing of their own."""
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
         self._ids = count(1)
@@ -150,9 +152,9 @@ class Host:
         elif len(self._requests) >= MAX_REQUESTS:
             await self.write(frames.build_error(request_id, frames.INVALID_REQUEST, TOO_MANY))
         else:
-            self.client = read_client(frame, self.client)
+            self.client = read_client(frame, self.greeted_client)
             if frame.method == "initialize":
-                self.handshake = frame.params
+                self.handshake, self.greeted_client = frame.params, self.client
             self._requests[request_id] = scope = anyio.CancelScope()
             self.tasks.start_soon(self._answer, frame, request_id, scope)
 

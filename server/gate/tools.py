@@ -4,7 +4,6 @@ The tools are listed again before every call that planwarden makes, so that a ch
 moment, even if the server does not announce changes.
 """
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,6 +21,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, Tool
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.gate import frames
+from planwarden.server.gate.client import Client
 from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
@@ -70,8 +70,8 @@ class GatedTools:
         """The list of tools as the server sent it last."""
         self._is_listed = False
         self._lock = anyio.Lock()
-        self.waiting = Counter[str]()
-        """By execution, how many calls of the host wait for it."""
+        self._waiting: dict[str, list[Client]] = {}
+        """By execution, the clients of the calls that wait for it."""
         self.large: dict[str, Raw] = {}
         """By execution, a result that is too large to be stored, for the calls that wait for the execution."""
         self._gated_calls: dict[str, GatedCall] = {}
@@ -80,15 +80,16 @@ class GatedTools:
         """By thread, what the host's call has in `_meta`."""
 
     @contextmanager
-    def wait_for(self, execution_id: str) -> Generator[None]:
+    def wait_for(self, execution_id: str, client: Client) -> Generator[None]:
         """Until the block ends, keep a result of the execution that is too large to be stored."""
-        self.waiting[execution_id] += 1
+        clients = self._waiting.setdefault(execution_id, [])
+        clients.append(client)
         try:
             yield
         finally:
-            self.waiting[execution_id] -= 1
-            if not self.waiting[execution_id]:
-                del self.waiting[execution_id]
+            clients.remove(client)
+            if not clients:
+                del self._waiting[execution_id]
                 self.large.pop(execution_id, None)
 
     def note_change(self) -> None:
@@ -198,13 +199,9 @@ class GatedTools:
 
         A host of a newer revision can be asked only in the result of its call, so the inbox gets the question.
         """
-        client = self._relay.host.client
-        if not (
-            client.can_elicit
-            and not client.envelope
-            and self.waiting[context.execution_id]
-            and isinstance(question, dict)
-        ):
+        clients = self._waiting.get(context.execution_id, ())
+        can_ask = any(client.can_elicit and not client.envelope for client in clients)
+        if not can_ask or not isinstance(question, dict):
             return None
         with anyio.move_on_after(HOST_ANSWERS_S), suppress(ToolError):
             return await self._relay.host.ask("elicitation/create", question)
@@ -262,7 +259,7 @@ class GatedTools:
         text = f"{name} ran, and its result is not stored: {large.message}. Calls that waited for it have it."
         if large.raw is None:
             raise ToolError(f"{name} ran, and its result is lost: {large.message}")
-        if self.waiting[context.execution_id]:
+        if context.execution_id in self._waiting:
             self.large[context.execution_id] = large.raw
         if frames.read_value(frames.read_object(large.raw).get("isError")) is True:
             raise ToolError(text)

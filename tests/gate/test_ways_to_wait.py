@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.server.gate.answers import DISPOSITION
-from tests.gate.host import PEER, Home, Host, read_text
+from tests.gate.host import NEWER, PEER, Home, Host, read_text
 from tests.requirements import requirement
 
 pytestmark = requirement("gate:waits")
@@ -160,6 +160,9 @@ async def test_server_that_asks_inside_an_approved_call_gets_the_answer(tmp_path
     home = Home(tmp_path)
     async with home.host(tasks, capabilities=FORMS) as host:
         call = await host.begin_call("ask", {"later": True})
+        # Another request does not say what the client of this call can do.
+        about = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
+        await host.ask("tools/list", {"_meta": about})
         await home.decide()
         question = await host.wait_for_note("elicitation/create")
         assert "Which?" in question["params"]["message"]
