@@ -6,7 +6,7 @@ The lists leave out servers that are out of reach or do not answer in time.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TypeVar
@@ -57,6 +57,8 @@ class ServerGroup(Host):
         """By listing method, the server of each URI, template or prompt."""
         self._links: dict[Relay, dict[str, None]] = {}
         """By server, the latest `MAX_LINKS` URIs that its answers named before any other server's answers did."""
+        self._silent: set[Relay] = set()
+        """The servers that did not answer in time when all servers were asked last."""
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
@@ -105,7 +107,11 @@ class ServerGroup(Host):
         return [tool for _, tools in await self._ask_each(read) for tool in tools]
 
     async def _ask_each(
-        self, ask: Callable[[Relay], Awaitable[Answer]], *, has_limit: bool = True
+        self,
+        ask: Callable[[Relay], Awaitable[Answer]],
+        *,
+        has_limit: bool = True,
+        without: Collection[Relay] = (),
     ) -> list[tuple[Relay, Answer]]:
         """Ask all servers at once and return their answers. Leave out servers that are out of reach or slow."""
         answers: dict[Relay, Answer] = {}
@@ -114,7 +120,9 @@ class ServerGroup(Host):
             try:
                 with anyio.fail_after(relay.config.settings.start_timeout_s if has_limit else None):
                     answers[relay] = await ask(relay)
+                self._silent.discard(relay)
             except TimeoutError:
+                self._silent.add(relay)
                 logger.warning("server %r did not answer in time", relay.config.name)
             except ToolError as error:
                 # Many servers refuse a list that they do not have.
@@ -122,7 +130,8 @@ class ServerGroup(Host):
 
         async with anyio.create_task_group() as tasks:
             for relay in self.relays:
-                tasks.start_soon(add, relay)
+                if relay not in without:
+                    tasks.start_soon(add, relay)
         return [(relay, answers[relay]) for relay in self.relays if relay in answers]
 
     async def _find_tool(self, name: str) -> tuple[Relay, str]:
@@ -147,9 +156,9 @@ class ServerGroup(Host):
                 return self._keep_links(relay, await relay.answer(frame))
         raise UnknownThread("Failed to retrieve task: Task not found")
 
-    async def _list(self, method: str) -> Result:
+    async def _list(self, method: str, without: Collection[Relay] = ()) -> Result:
         key, name_key = LISTS[method]
-        listings = await self._ask_each(lambda relay: relay.read_list(method, key, MAX_ENTRIES))
+        listings = await self._ask_each(lambda relay: relay.read_list(method, key, MAX_ENTRIES), without=without)
         merged = [(relay, entry) for relay, entries in listings for entry in entries]
         # A server that did not answer this time keeps the entries that it listed before.
         listed = dict(listings)
@@ -182,17 +191,22 @@ class ServerGroup(Host):
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):
+            # If some server is known to have it, a server that was silent before is not waited for again.
+            is_known = self._find_listed(name, methods) or self._find_linked(name)
             for method in methods:
-                await self._list(method)
+                await self._list(method, without=tuple(self._silent) if is_known else ())
+        owner = self._find_listed(name, methods) or (self._find_linked(name) if key == "uri" else None)
+        if owner is None:
+            raise InvalidArguments(f"no server lists {name[:200]!r}")
+        return owner
+
+    def _find_listed(self, name: str, methods: Sequence[str]) -> Relay | None:
+        """Return the server that listed the name, else the one with the longest template that the name may fit."""
         owners = {
             listed: relay for method in reversed(methods) for listed, relay in self._owners.get(method, {}).items()
         }
         templates = [listed for listed in owners if "{" in listed and name.startswith(listed.partition("{")[0])]
-        if name not in owners and not templates:
-            if key == "uri" and (linked := self._find_linked(name)) is not None:
-                return linked
-            raise InvalidArguments(f"no server lists {name[:200]!r}")
-        return owners[name if name in owners else max(templates, key=len)]
+        return owners.get(name if name in owners else max(templates, key=len, default=name))
 
     async def _ask_all(self, frame: Frame) -> bytes:
         """Return the merged answers, or the first error if a server in reach sent one or if no server is in reach."""

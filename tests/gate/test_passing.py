@@ -36,6 +36,7 @@ while line := input():
     answer = {"result": {"tools": [{"name": "look", "inputSchema": {}}], "resources": [note], "contents": [note]}}
     if asked["method"] == "resources/list":
         if is_listed:
+            print('{"jsonrpc": "2.0", "method": "notifications/message", "params": {}}', flush=True)
             continue
         is_listed = True
     if asked["method"] == "tools/call":
@@ -174,6 +175,19 @@ async def test_server_that_lists_nothing_for_a_while_loses_no_resource(tmp_path:
         await host.call("peer_look", {"link": "note://once"})
         assert (await host.ask("resources/list", {}))["result"] == {"resources": []}
         assert "mine" in str(await host.ask("resources/read", {"uri": "note://once"}))
+
+
+async def test_server_that_stopped_to_answer_lists_is_not_waited_for_again_before_a_linked_resource_is_read(
+    tmp_path: Path, tasks: TaskGroup
+) -> None:
+    home = Home(tmp_path, more="[servers.once]\nstart_timeout_s = 2\n")
+    once = {"command": sys.executable, "args": ["-c", ONCE]}
+    async with home.host(tasks, serves_all=True, others={"once": once}) as host:
+        await host.call("peer_look", {"link": "note://1"})
+        for _ in range(4):
+            assert "the note" in str(await host.ask("resources/read", {"uri": "note://1"}))
+        # It answered the first list, and was silent about the second.
+        assert [note["method"] for note in host.notes] == ["notifications/message"]
 
 
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
