@@ -38,6 +38,7 @@ MAX_REQUESTS = 1_000
 TOO_MANY = f"{MAX_REQUESTS} requests are under way; wait for their answers"
 FALLBACK_VERSION = "2025-06-18"
 """The revision in the answer to a handshake while the server is out of reach, if the host names none."""
+SUBSCRIPTION_METHODS = frozenset({"resources/subscribe", "resources/unsubscribe"})
 TASK_METHODS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 TASK_PREFIX = "planwarden-"
 """The beginning of the ids of the gate's own tasks."""
@@ -112,9 +113,9 @@ class Host:
         """The parameters of the host's last `initialize` request."""
         self.client = Client()
         """The client of the last request."""
-        self._requests: dict[RequestId, anyio.CancelScope] = {}
         self.greeted_client = Client()
         """The client of the last handshake, which later requests mean if they say nothing of their own."""
+        self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
         self._ids = count(1)
@@ -271,6 +272,8 @@ class Relay:
         """How many messages that need no answer are on their way to the server."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
         """By id, the answers that the server owes."""
+        self._subscriptions: dict[JsonValue, dict[str, JsonValue]] = {}
+        """By URI, the parameters of the host's subscriptions, which a server that starts again gets again."""
         self._ids = count(frames.FIRST_OWN_ID)
         host.relays.append(self)
 
@@ -285,6 +288,8 @@ class Relay:
         try:
             await self.ensure_running()
             answer = await self._exchange(frame)
+            if frame.method in SUBSCRIPTION_METHODS and answer.error is UNSET:
+                self._note_subscription(frame)
             if frame.method == "tools/call" and isinstance(answer.result, Raw):
                 with suppress(InvalidArguments):
                     result = frames.read_object(answer.result)
@@ -293,6 +298,15 @@ class Relay:
             return answer.encode()
         except ToolError as error:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
+
+    def _note_subscription(self, frame: Frame) -> None:
+        params = frames.read_value(frame.params)
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if not isinstance(params, dict) or not isinstance(uri, str):
+            return
+        self._subscriptions.pop(uri, None)
+        if frame.method == "resources/subscribe" and len(self._subscriptions) < MAX_REQUESTS:
+            self._subscriptions[uri] = params
 
     async def _greet(self, frame: Frame) -> bytes:
         """Return the answer to the handshake. If the server is out of reach, planwarden itself gives the answer."""
@@ -351,7 +365,10 @@ class Relay:
                 if greets and not self._is_greeted and isinstance(self.host.handshake, Raw):
                     with anyio.fail_after(limit_s):
                         await self._request("initialize", msgspec.json.decode(self.host.handshake))
-                    await self._upstream.send(frames.build_notification("notifications/initialized", {}))
+                        await self._upstream.send(frames.build_notification("notifications/initialized", {}))
+                        for params in list(self._subscriptions.values()):
+                            with suppress(RefusedRequest):
+                                await self._request("resources/subscribe", params)
                 self._is_greeted = True
                 return
             except TimeoutError:

@@ -142,6 +142,11 @@ def answer(message: dict[str, Any]) -> Any:
         case "resources/read":
             uri = message["params"]["uri"]
             return {"contents": [{"uri": uri, "text": "the note"}, {"uri": f"{uri}/more", "text": ""}]}
+        case "resources/subscribe":
+            params = {"uri": message["params"]["uri"]}
+            note = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params}
+            print(json.dumps(note), flush=True)
+            return {}
         case _:
             return {}
 

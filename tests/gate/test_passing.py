@@ -190,6 +190,19 @@ async def test_server_that_stopped_to_answer_lists_is_not_waited_for_again_befor
         assert [note["method"] for note in host.notes] == ["notifications/message"]
 
 
+async def test_restarted_server_hears_again_what_its_host_subscribed_to(tmp_path: Path, tasks: TaskGroup) -> None:
+    home = Home(tmp_path)
+    async with home.host(tasks) as host:
+        for method, uri in (("subscribe", "note://1"), ("subscribe", "note://2"), ("unsubscribe", "note://2")):
+            await host.ask(f"resources/{method}", {"uri": uri})
+        assert [note["params"]["uri"] for note in host.notes] == ["note://1", "note://2"]
+        home.kill_peer()
+        while "error" in await host.ask("ping", {}) or len(host.notes) < 3:
+            # Another process of the server starts.
+            pass
+        assert [note["params"]["uri"] for note in host.notes[2:]] == ["note://1"]
+
+
 async def test_real_client_reads_without_a_row_and_without_our_variables(tmp_path: Path) -> None:
     home = Home(tmp_path)
     command, *words = forked_command_line(*home.words)
