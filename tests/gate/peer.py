@@ -43,6 +43,9 @@ def misbehave(request_id: int, act: str) -> None:
             sys.stdout.write(f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"a":"')
             sys.stdout.writelines(padding for _ in range(100))
             sys.stdout.write('"}}\n')
+        case "an endless line":
+            while True:
+                sys.stdout.write(padding)
         case "a large line":
             sys.stdout.writelines(padding for _ in range(100))
             sys.stdout.write("\n")
@@ -139,14 +142,14 @@ def answer(message: dict[str, Any]) -> Any:
             # Neither has a form that HTTP can carry.
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/odd", "params": [1]}))
             return [1]
-        case "resources/read":
-            uri = message["params"]["uri"]
-            return {"contents": [{"uri": uri, "text": "the note"}, {"uri": f"{uri}/more", "text": ""}]}
         case "resources/subscribe":
             params = {"uri": message["params"]["uri"]}
             note = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params}
             print(json.dumps(note), flush=True)
             return {}
+        case "resources/read":
+            uri = message["params"]["uri"]
+            return {"contents": [{"uri": uri, "text": "the note"}, {"uri": f"{uri}/more", "text": ""}]}
         case _:
             return {}
 

@@ -26,6 +26,7 @@ ACTS = {
     "a flood": "'number': 500}",
     "a large answer": "server 'peer' sent more than 33554432 bytes in one message",
     "a large line": "server 'peer' ended before it answered: it sent more than 33554432 bytes in one message",
+    "an endless line": "server 'peer' ended before it answered: it sent more than 33554432 bytes in one message",
 }
 ONCE = """
 import json

@@ -27,6 +27,8 @@ MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
 """Bytes kept of each end of an oversized line, because either may contain the id of the answered request."""
+ENDLESS = 16
+"""How many times the limit a line may have before it counts as one without an end."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -70,32 +72,42 @@ def cut_line(line: bytes) -> OversizedLine:
 
 
 class LineReader:
-    """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished line."""
+    """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished line.
+
+    A line that is far beyond the limit and goes on yields an `OversizedLine` that names no request.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
         self._head: bytes | None = None
         """The head of the current line, if the line is already too long."""
+        self._size = 0
+        """The bytes of the current line."""
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ends, rest = chunk.split(b"\n")
-        lines: list[bytes | OversizedLine] = []
-        for part in ends:
-            self._append(part)
-            line = bytes(self._buffer)
-            lines.append(line if self._head is None else OversizedLine(self._head, line))
-            self._buffer.clear()
-            self._head = None
+        lines = [self._end(part) for part in ends]
         self._append(rest)
+        if self._size > ENDLESS * self._limit:
+            self._end(b"")
+            lines.append(OversizedLine(b"", b""))
         return lines
 
     def _append(self, part: bytes) -> None:
         self._buffer += part
+        self._size += len(part)
         if self._head is None and len(self._buffer) > self._limit:
             self._head = bytes(self._buffer[:EDGE_BYTES])
         if self._head is not None:
             del self._buffer[:-EDGE_BYTES]
+
+    def _end(self, part: bytes) -> bytes | OversizedLine:
+        self._append(part)
+        line = bytes(self._buffer) if self._head is None else OversizedLine(self._head, bytes(self._buffer))
+        self._buffer.clear()
+        self._head, self._size = None, 0
+        return line
 
 
 def shorten_sdk_log() -> None:
