@@ -43,11 +43,8 @@ def misbehave(request_id: int, act: str) -> None:
             sys.stdout.write(f'{{"jsonrpc":"2.0","id":{request_id},"result":{{"a":"')
             sys.stdout.writelines(padding for _ in range(100))
             sys.stdout.write('"}}\n')
-        case "an endless line":
-            while True:
-                sys.stdout.write(padding)
-        case "a large line":
-            sys.stdout.writelines(padding for _ in range(100))
+        case "a large line" | "an endless line":
+            sys.stdout.writelines(padding for _ in range(100 if act == "a large line" else sys.maxsize))
             sys.stdout.write("\n")
         case "a flood":
             note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": padding[:100_000]}}
@@ -142,11 +139,6 @@ def answer(message: dict[str, Any]) -> Any:
             # Neither has a form that HTTP can carry.
             print(json.dumps({"jsonrpc": "2.0", "method": "notifications/odd", "params": [1]}))
             return [1]
-        case "resources/subscribe":
-            params = {"uri": message["params"]["uri"]}
-            note = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params}
-            print(json.dumps(note), flush=True)
-            return {}
         case "resources/read":
             uri = message["params"]["uri"]
             return {"contents": [{"uri": uri, "text": "the note"}, {"uri": f"{uri}/more", "text": ""}]}
@@ -168,6 +160,9 @@ def main() -> None:
         if "act" in arguments:
             misbehave(message["id"], arguments["act"])
         elif "method" in message:
+            if message["method"] == "resources/subscribe":
+                note = {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": message["params"]}
+                print(json.dumps(note), flush=True)
             result = answer(message)
             if "id" in message:
                 more = {"error": None, "extra": 1} if (FOLDER / "careless").exists() else {}
