@@ -77,12 +77,13 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
         return text
 
     changes = [build_change(file.path, partial(change, file), is_project=file.is_project) for file in files]
+    places = " or ".join(repr(str(file.path)) for file in files)
     for name in arguments.servers:
         if name not in names:
-            places = " or ".join(repr(str(file.path)) for file in files)
             raise UsageError(f"there is no server {name[:80]!r} in {places}{did_you_mean(name, sorted(names))}")
     outcome = f"{'removed' if program is None else 'installed'}. Start {HOSTS[arguments.host].label} again."
-    return make_changes(arguments, changes, "There is nothing to change.", outcome)
+    why = "" if names else f": {places} lists no servers"
+    return make_changes(arguments, changes, f"There is nothing to change{why}.", outcome)
 
 
 def _change_entry(file: ServerFile, text: str, server: HostServer, program: Sequence[str] | None) -> str:

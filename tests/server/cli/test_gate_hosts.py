@@ -206,6 +206,18 @@ def test_an_entry_that_is_written_in_another_way_is_named_and_left_and_the_other
     assert path.read_text() == before
 
 
+@requirement("gate:install")
+def test_a_host_without_servers_is_said_to_have_none(user: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = user / ".codex" / "config.toml"
+    for text in (None, "", 'model = "m"\n'):
+        if text is not None:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        for verb in ("install", "uninstall"):
+            assert main(["gate", verb, "codex", "--yes"]) == DONE
+            assert f"There is nothing to change: '{path}' lists no servers." in capsys.readouterr().out
+
+
 def test_behind_two_hyphens_a_server_may_be_called_like_a_command() -> None:
     parse = build_parser().parse_args
     assert parse(["gate", "--name", "install", "--", "install", "status", "--", "-x"]).command[0] == "install"
