@@ -51,7 +51,8 @@ MAX_HEADER_MAPS = 1_000
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SESSION_ENDED = "Session terminated"
 """What the SDK says about a session that the server no longer knows."""
-
+REDIRECT = "Redirect to "
+"""How the SDK's message about a redirect that it does not follow begins."""
 NO_ANSWER = ("Failed to parse ", "SSE stream ")
 """How the SDK's error messages begin if a request was sent and got no answer."""
 
@@ -149,7 +150,7 @@ class AddressUpstream:
             failure = self._read_failure(message.error)
             if failure is not None:
                 self.receiver.settle(message.id, failure)
-                return message.error.code != INVALID_REQUEST
+                return message.error.message != SESSION_ENDED
         if isinstance(message, JSONRPCResponse):
             self._note_result(message)
         await self.receiver.handle_line(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
@@ -160,8 +161,8 @@ class AddressUpstream:
         name, text = f"server {self.config.name!r}", error.message
         if error.code == INVALID_REQUEST and text == SESSION_ENDED:
             return ToolError(f"{name} ended the session before it took the request; try again")
-        if error.code == NOT_SENT:
-            return ToolError(f"{name} cannot be reached: {text}")
+        if error.code == NOT_SENT or (error.code == INVALID_REQUEST and text.startswith(REDIRECT)):
+            return ToolError(f"{name} cannot be reached: {one_line(text, MAX_ERROR_CHARS)}")
         # Servers use these two codes as well, but not the SDK's words.
         is_sdks = error.code in (PARSE_ERROR, CONNECTION_CLOSED) and text.startswith(NO_ANSWER)
         if is_sdks or error.code in (LOST, TOO_LARGE):

@@ -161,6 +161,25 @@ async def test_a_request_without_an_answer_names_the_server_and_says_of_no_effec
                     await client.list_tools()
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("refused", "it answered with HTTP status 400"),
+        ("missing", "it answered with HTTP status 404"),
+        ("elsewhere", "Redirect to http://127.0.0.1:9/mcp not followed"),
+    ],
+)
+async def test_refusal_or_redirect_of_a_handshake_says_that_the_server_cannot_be_reached_and_why(
+    home: Home, name: str, why: str
+) -> None:
+    with anyio.fail_after(60):
+        async with http_double() as double:
+            double.handshake = name
+            async with Client(run_gate(home, "--name", "far", "--upstream", double.url), mode="legacy") as client:
+                with pytest.raises(MCPError, match=f"server 'far' cannot be reached: {why}"):
+                    await client.list_tools()
+
+
 async def test_all_servers_of_the_home_behind_one_connection(home: Home) -> None:
     write_servers(home, gone={"command": "false"})
     with anyio.fail_after(120):

@@ -97,6 +97,8 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
         500,
         content_type="application/json",
     ),
+    "refused": lambda _: build_reply('{"message": "no"}', 400, content_type="application/json"),
+    "missing": lambda _: build_reply("no", 404, content_type="text/plain"),
     "denied": lambda _: build_reply("no", 401, content_type="text/plain"),
     "elsewhere": lambda _: build_reply(status=307, location="http://127.0.0.1:9/mcp"),
     "not_json": lambda _: build_reply("<p>hello</p>", content_type="application/json"),

@@ -22,6 +22,7 @@ from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.transport import LoginTransport
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
+SESSION = "mcp-session-id"
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -54,19 +55,19 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         status = response.status_code
         is_json, is_events = kind.startswith("application/json"), kind.startswith("text/event-stream")
         is_usable = (is_json and status != 401) if status >= 400 else (is_json or is_events) and status != 202
-        is_left_to_sdk = status in (404, 405) or response.has_redirect_location
+        # The SDK knows that a session has ended (404), and where a redirect leads.
+        is_left_to_sdk = (status == 404 and SESSION in request.headers) or response.has_redirect_location
         if is_post and not is_usable and not is_left_to_sdk:
             await response.aclose()
             advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
-            # The SDK ignores errors for notifications. Unless the status is 4xx, a request may have been carried out.
-            code = NOT_SENT if 400 <= status < 500 else LOST
-            return _error_response(code, f"it answered with HTTP status {status}{advice}")
+            # The SDK ignores errors for notifications.
+            return _refuse(status, advice)
         try:
             if is_events:
                 bound_events(response)
             else:
                 bound_body(response, MAX_BODY_BYTES)
-            return await _read_failure(response) if is_post and status >= 500 else response
+            return await _read_failure(response) if is_post and status >= 400 and not is_left_to_sdk else response
         except (httpx2.StreamError, httpx2.TransportError) as error:
             await response.aclose()
             return _error_response(LOST, str(error))
@@ -96,7 +97,7 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
 
 
 async def _read_failure(response: httpx2.Response) -> httpx2.Response:
-    """Return an answer with a status of 500 or more: the server's own JSON-RPC error if it is one, else our error.
+    """Return an answer with a status of 400 or more: the server's own JSON-RPC error if it is one, else our error.
 
     A proxy that answers for the server may write JSON too; the server may still have carried out the request.
     """
@@ -106,8 +107,13 @@ async def _read_failure(response: httpx2.Response) -> httpx2.Response:
     except ValidationError:
         is_error = False
     if not is_error:
-        return _error_response(LOST, f"it answered with HTTP status {status}")
+        return _refuse(status)
     return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
+
+
+def _refuse(status: int, advice: str = "") -> httpx2.Response:
+    # Unless the status is 4xx, the request may have been carried out.
+    return _error_response(NOT_SENT if 400 <= status < 500 else LOST, f"it answered with HTTP status {status}{advice}")
 
 
 def _error_response(code: int, message: str) -> httpx2.Response:
