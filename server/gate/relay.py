@@ -311,6 +311,7 @@ class Relay:
     async def _greet(self, frame: Frame) -> bytes:
         """Return the answer to the handshake. If the server is out of reach, planwarden itself gives the answer."""
         self._is_greeted = True
+        self._subscriptions.clear()
         with suppress(ToolError, TimeoutError):
             was_running = self._upstream.is_running
             await self.ensure_running(greets=False)
@@ -367,8 +368,9 @@ class Relay:
                         await self._request("initialize", msgspec.json.decode(self.host.handshake))
                         await self._upstream.send(frames.build_notification("notifications/initialized", {}))
                         for params in list(self._subscriptions.values()):
-                            with suppress(RefusedRequest):
-                                await self._request("resources/subscribe", params)
+                            # Nobody waits for the answer.
+                            again = frames.build_request(next(self._ids), "resources/subscribe", params)
+                            await self._upstream.send(again)
                 self._is_greeted = True
                 return
             except TimeoutError:
