@@ -6,7 +6,7 @@ by itself, and what the model should do. A status in JSON would make a model pol
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from msgspec import Raw
 
@@ -121,9 +121,7 @@ def _find_disposition(execution: ExecutionState) -> str:
 
 
 def _add_meta(result: Mapping[str, Value | JsonValue], key: str, value: JsonValue) -> dict[str, Value | JsonValue]:
-    raw = result.get("_meta")
-    meta = frames.read_value(raw) if isinstance(raw, Raw) else raw
-    return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), key: value}}
+    return {**result, "_meta": {**frames.read_members(cast("Raw | JsonValue", result.get("_meta"))), key: value}}
 
 
 def _describe_end(execution: ExecutionState, name: str, whole: JsonValue) -> Result:

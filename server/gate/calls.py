@@ -175,8 +175,7 @@ class GatedCalls:
             InvalidArguments: an answer does not fit its question.
             UnknownThread: the principal has no such task of this server.
         """
-        read = read_json(bytes(frame.params)) if isinstance(frame.params, Raw) else None
-        params = read if isinstance(read, dict) else {}
+        params = frames.read_members(read_json(bytes(frame.params)) if isinstance(frame.params, Raw) else None)
         with suppress(UnknownThread):
             execution = await self._service.find(str(params.get("taskId")).removeprefix(TASK_PREFIX))
             own_call, slug = execution.only_call, f"{self._relay.config.slug}_"
@@ -227,17 +226,16 @@ class GatedCalls:
         # A server that ignores the case of names could run a different call from the one that is judged here.
         if not isinstance(params, dict) or _has_twins(params, PARAMETERS):
             raise InvalidArguments("the parameters of a call are an object whose names differ by more than their case")
-        name, arguments, meta = params.get("name"), params.get("arguments"), params.get("_meta")
+        name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not isinstance(arguments, dict | None):
             raise InvalidArguments("a call needs a name, and arguments that are an object")
-        responses = params.get("inputResponses")
         return HostCall(
             request_id=frame.request_id,
             name=name,
             arguments=arguments or {},
-            meta=meta if isinstance(meta, dict) else {},
+            meta=frames.read_members(params.get("_meta")),
             client=read_client(frame, self._relay.host.greeted_client),
-            responses=responses if isinstance(responses, dict) else {},
+            responses=frames.read_members(params.get("inputResponses")),
         )
 
     def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
@@ -326,7 +324,6 @@ class GatedCalls:
         *,
         asks: bool,
     ) -> ExecutionState:
-        config = self._relay.config
         step = PlanStep(
             step_id=STEP,
             description=f"It calls {call.name}.",
@@ -334,13 +331,11 @@ class GatedCalls:
             required_tools=(definition.name,),
             tool_calls=(PlannedCall(tool_name=definition.name, arguments=call.arguments),),
         )
-        # The folder comes first, so that a long command cannot hide it.
-        folder = f" in {config.cwd}" if config.cwd is not None else ""
-        where = describe_address(config.url) if config.url else f"`{shlex.join((config.command or '', *config.args))}`"
-        where += f", with the variables {', '.join(sorted(config.env))}" if config.env else ""
-        earlier = None if newest is None else await self._describe_earlier(newest)
-        options = ev.Options(is_literal=True, asks_because=doubt, note=earlier)
-        after = None if newest is None else newest.execution_id
+        start, note = StartRequest(), None
+        if newest is not None:
+            start = StartRequest(after=newest.execution_id, after_version=newest.version)
+            note = await self._describe_earlier(newest)
+        options = ev.Options(is_literal=True, asks_because=doubt, note=note)
         # If a person is asked, the gate itself reports progress, because the host may be gone when the call runs.
         meta = {**call.meta, **call.client.envelope}
         self.tools.claim(thread_id, {key: meta[key] for key in meta if key != "progressToken" or not asks})
@@ -349,12 +344,20 @@ class GatedCalls:
                 # No model reads the context; it says whose server process makes the call.
                 thread=PreparedThread(thread_id, options, context=self._service.owner),
                 requester=Requester(self._principal, host=call.client.name),
-                goal=f"{call.name} of server {config.name!r}{folder}, which is {where}"[:MAX_WHERE_CHARS],
+                goal=f"{call.name} of {self._describe_server()}"[:MAX_WHERE_CHARS],
                 parsed=ParsedPlan(Plan(steps=(step,))),
-                start=StartRequest(after=after, after_version=0 if newest is None else newest.version),
+                start=start,
                 pins=(pin,),
             )
         )
+
+    def _describe_server(self) -> str:
+        config = self._relay.config
+        # The folder comes first, so that a long command cannot hide it.
+        folder = f" in {config.cwd}" if config.cwd is not None else ""
+        where = describe_address(config.url) if config.url else f"`{shlex.join((config.command or '', *config.args))}`"
+        variables = f", with the variables {', '.join(sorted(config.env))}" if config.env else ""
+        return f"server {config.name!r}{folder}, which is {where}{variables}"
 
     async def _describe_earlier(self, newest: ExecutionState) -> str | None:
         """Return what the person who is asked should know about the last identical call; None if nothing."""

@@ -6,7 +6,6 @@ Over HTTP, several clients of one principal share a connection to the server. Ea
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Raw
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
@@ -48,20 +47,18 @@ def read_client(frame: Frame, earlier: Client) -> Client:
     """Return what the request says about its client; if it says nothing, return `earlier`."""
     if frame.method == "initialize":
         info, capabilities = frame.read_member("clientInfo"), frame.read_member("capabilities")
-        return Client(_read_object(info), _read_object(capabilities))
-    keys = {key: value for key, value in _read_object(frame.read_member("_meta")).items() if key.startswith(ENVELOPE)}
+        return Client(frames.read_members(info), frames.read_members(capabilities))
+    keys = {
+        key: value for key, value in frames.read_members(frame.read_member("_meta")).items() if key.startswith(ENVELOPE)
+    }
     if f"{ENVELOPE}protocolVersion" not in keys:
         return earlier
     info, capabilities = keys.get(f"{ENVELOPE}clientInfo"), keys.get(f"{ENVELOPE}clientCapabilities")
-    offered = {key: value for key, value in _as_object(capabilities).items() if key not in ("sampling", "roots")}
+    offered = {
+        key: value for key, value in frames.read_members(capabilities).items() if key not in ("sampling", "roots")
+    }
     if isinstance(extensions := offered.get("extensions"), dict):
         offered["extensions"] = {key: value for key, value in extensions.items() if key != TASKS}
-    return Client(_as_object(info), _as_object(capabilities), {**keys, f"{ENVELOPE}clientCapabilities": offered})
-
-
-def _read_object(raw: Raw | None) -> dict[str, JsonValue]:
-    return _as_object(frames.read_value(raw))
-
-
-def _as_object(value: JsonValue) -> dict[str, JsonValue]:
-    return value if isinstance(value, dict) else {}
+    return Client(
+        frames.read_members(info), frames.read_members(capabilities), {**keys, f"{ENVELOPE}clientCapabilities": offered}
+    )

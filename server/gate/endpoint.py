@@ -368,14 +368,11 @@ def _note_request(item: SessionMessage) -> None:
 
 
 def _read_meta(params: JsonValue) -> dict[str, JsonValue]:
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return meta if isinstance(meta, dict) else {}
+    return frames.read_members(frames.read_members(params).get("_meta"))
 
 
 def _read_own_id(params: JsonValue) -> JsonValue:
-    if not isinstance(params, dict):
-        return None
-    own_id = params.get("progressToken", _read_meta(params).get(SUBSCRIPTION))
+    own_id = frames.read_members(params).get("progressToken", _read_meta(params).get(SUBSCRIPTION))
     return int(own_id) if isinstance(own_id, str) and re.fullmatch("[0-9]{1,15}", own_id) else own_id
 
 
@@ -383,8 +380,8 @@ def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, Json
     """Return the parameters of a notification with the progress token and subscription id that the client knows."""
     meta = _read_meta(params)
     if "progressToken" in params:
-        own_meta = frames.read_value(request.read_params().get("_meta"))
-        params = {**params, "progressToken": own_meta.get("progressToken") if isinstance(own_meta, dict) else None}
+        own_meta = frames.read_members(request.read_params().get("_meta"))
+        params = {**params, "progressToken": own_meta.get("progressToken")}
     if SUBSCRIPTION in meta:
         params = {**params, "_meta": {**meta, SUBSCRIPTION: str(request.id)}}
     return params
@@ -393,8 +390,7 @@ def _restore_ids(params: dict[str, JsonValue], request: Frame) -> dict[str, Json
 def _build_response(line: bytes, status: int | None = None) -> Response:
     """Return the line as an HTTP response; without `status`, the error in the line, if any, determines the status."""
     answer = frames.read_frame(line)
-    error = frames.read_value(answer.error)
-    code = error.get("code") if isinstance(error, dict) else None
+    code = frames.read_members(answer.error).get("code")
     status = status or (ERROR_CODE_HTTP_STATUS.get(code, 200) if isinstance(code, int) else 200)
     return Response(line, status, media_type="application/json")
 

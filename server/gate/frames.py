@@ -142,6 +142,12 @@ def read_value(raw: Raw | UnsetType | None) -> JsonValue:
         return None
 
 
+def read_members(value: JsonValue | Raw | UnsetType) -> dict[str, JsonValue]:
+    """Return the members of a small object; none if the value is something else."""
+    members = read_value(value) if isinstance(value, Raw) else value
+    return members if isinstance(members, dict) else {}
+
+
 def build_request(request_id: RequestId, method: str, params: dict[str, JsonValue]) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 

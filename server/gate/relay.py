@@ -3,7 +3,7 @@
 Messages pass in both directions and in every revision of the protocol. Their content is kept, except for ids, and for
 keys that only planwarden may set. Only `tools/call` and requests about the gate's own tasks go to the handler of calls.
 While a server is out of reach, each request tries to start the server; if that fails, the answer is an error that names
-the server. A restarted server gets the host's handshake again.
+the server. A restarted server gets the handshake and the subscriptions of the host again.
 """
 
 import asyncio
@@ -272,7 +272,7 @@ class Relay:
         """How many messages that need no answer are on their way to the server."""
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
         """By id, the answers that the server owes."""
-        self._subscriptions: dict[JsonValue, dict[str, JsonValue]] = {}
+        self._subscriptions: dict[str, dict[str, JsonValue]] = {}
         """By URI, the parameters of the host's subscriptions, which a server that starts again gets again."""
         self._ids = count(frames.FIRST_OWN_ID)
         host.relays.append(self)
@@ -300,39 +300,35 @@ class Relay:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
 
     def _note_subscription(self, frame: Frame) -> None:
-        params = frames.read_value(frame.params)
-        uri = params.get("uri") if isinstance(params, dict) else None
-        if not isinstance(params, dict) or not isinstance(uri, str):
-            return
+        params = frames.read_members(frame.params)
+        uri = str(params.get("uri"))
         self._subscriptions.pop(uri, None)
         if frame.method == "resources/subscribe" and len(self._subscriptions) < MAX_REQUESTS:
             self._subscriptions[uri] = params
 
     async def _greet(self, frame: Frame) -> bytes:
         """Return the answer to the handshake. If the server is out of reach, planwarden itself gives the answer."""
-        self._is_greeted = True
+        self._is_greeted, was_running = True, self._upstream.is_running
         self._subscriptions.clear()
-        with suppress(ToolError, TimeoutError):
-            was_running = self._upstream.is_running
-            await self.ensure_running(greets=False)
-            with anyio.fail_after(self.config.settings.start_timeout_s):
-                answer = await self._exchange(frame)
-                # The SDK's servers refuse a handshake after a request of a newer revision, which a host may have sent.
-                if was_running and not self._answers and answer.error is not UNSET:
-                    await self._upstream.reset()
-                    await self.ensure_running(greets=False)
-                    answer = await self._exchange(frame)
-                return answer.encode()
+        with suppress(ToolError), anyio.move_on_after(self.config.settings.start_timeout_s):
+            answer = await self._pass_handshake(frame)
+            # The SDK's servers refuse a handshake after a request of a newer revision, which a host may have sent.
+            if was_running and not self._answers and answer.error is not UNSET:
+                await self._upstream.reset()
+                answer = await self._pass_handshake(frame)
+            return answer.encode()
         self._is_greeted = False
         version = frames.read_value(frame.read_member("protocolVersion"))
-        return frames.build_result(
-            frame.request_id,
-            {
-                "protocolVersion": version if isinstance(version, str) else FALLBACK_VERSION,
-                "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {}},
-                "serverInfo": {"name": self.config.name, "version": "0"},
-            },
-        )
+        own_answer: dict[str, JsonValue] = {
+            "protocolVersion": version if isinstance(version, str) else FALLBACK_VERSION,
+            "capabilities": {"tools": {"listChanged": True}, "resources": {}, "prompts": {}},
+            "serverInfo": {"name": self.config.name, "version": "0"},
+        }
+        return frames.build_result(frame.request_id, own_answer)
+
+    async def _pass_handshake(self, frame: Frame) -> Frame:
+        await self.ensure_running(greets=False)
+        return await self._exchange(frame)
 
     def is_asked(self, request_id: RequestId) -> bool:
         """Return whether the server has to answer that request."""
@@ -392,9 +388,8 @@ class Relay:
             ToolError: the server cannot be started; nothing was sent.
         """
         await self.ensure_running()
-        meta = params.get("_meta")
         if envelope := self.host.client.envelope:
-            params = {**params, "_meta": {**envelope, **(meta if isinstance(meta, dict) else {})}}
+            params = {**params, "_meta": {**envelope, **frames.read_members(params.get("_meta"))}}
         return await self._request(method, params)
 
     async def read_list(self, method: str, key: str, limit: int) -> list[JsonValue]:
@@ -485,8 +480,7 @@ def is_about_task(frame: Frame) -> bool:
 def _read_result(frame: Frame) -> dict[str, JsonValue]:
     """Return the result in the answer to a request of the gate. Raises as `Relay.request` does."""
     if frame.error is not UNSET:
-        error = frames.read_value(frame.error)
-        message = error.get("message") if isinstance(error, dict) else None
+        message = frames.read_members(frame.error).get("message")
         raise RefusedRequest(str(message)[:1_000] if message else "it gave no reason")
     if isinstance(frame.result, Raw) and (size := len(bytes(frame.result))) > MAX_ARTIFACT_BYTES:
         raise LargeResult(f"the result has {size} bytes; {MAX_ARTIFACT_BYTES} can be kept", frame.result)

@@ -62,8 +62,7 @@ class ServerGroup(Host):
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
-        params = frames.read_value(frame.params)
-        params = params if isinstance(params, dict) else {}
+        params = frames.read_members(frame.params)
         if method == "ping":
             return frames.build_result(request_id, {})
         if method in FOR_ALL:
@@ -80,7 +79,7 @@ class ServerGroup(Host):
             return self._keep_links(relay, answer)
         if method in ROUTED or method == "completion/complete":
             reference = params.get("ref") if method == "completion/complete" else params
-            owner = await self._find_owner(reference if isinstance(reference, dict) else {})
+            owner = await self._find_owner(frames.read_members(reference))
             return self._keep_links(owner, await owner.answer(frame))
         if is_about_task(frame):
             return await self._find_task(frame)
@@ -107,11 +106,7 @@ class ServerGroup(Host):
         return [tool for _, tools in await self._ask_each(read) for tool in tools]
 
     async def _ask_each(
-        self,
-        ask: Callable[[Relay], Awaitable[Answer]],
-        *,
-        has_limit: bool = True,
-        without: Collection[Relay] = (),
+        self, ask: Callable[[Relay], Awaitable[Answer]], *, has_limit: bool = True, without: Collection[Relay] = ()
     ) -> list[tuple[Relay, Answer]]:
         """Ask all servers at once and return their answers. Leave out servers that are out of reach or slow."""
         answers: dict[Relay, Answer] = {}

@@ -172,12 +172,11 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
         except PlanwardenError as error:
             logger.error("%s", error.message)
             opening.fail(error)
-            await ended.wait()
         except Exception:
             # A failed import ends here too: otherwise the thread that reads input would keep process and host waiting.
             logger.exception("planwarden failed")
             opening.fail(StoreError("planwarden failed; see its log"))
-            await ended.wait()
+        await ended.wait()
         tasks.cancel_scope.cancel()
     if opening.exit_code:
         # The thread that reads the input would stop only at the end of the input.

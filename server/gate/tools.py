@@ -54,7 +54,7 @@ class GatedTools:
         registry: Registry,
         apply_settings: Callable[[ToolDefinition], ToolDefinition],
         home: Path,
-        on_listing: Callable[[str], Awaitable[None]],
+        on_listing: Callable[[str], Awaitable[None]] | None = None,
         slugs: Sequence[str] = (),
     ) -> None:
         """`on_listing` gets the digest of each new listing once the home has it; `slugs` are those of all servers."""
@@ -139,7 +139,8 @@ class GatedTools:
             return
         self._tools = {tool.remote_name: tool for tool in await self._register(listing)}
         self.listing = listing
-        await self._on_listing(digest(listing))
+        if self._on_listing is not None:
+            await self._on_listing(digest(listing))
 
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         """Put the tools into the catalogue and the home, and return them."""
@@ -270,10 +271,7 @@ class SharedTools(GatedTools):
     """The tools of a server of planwarden.json: plans call them too, over another connection."""
 
     def __init__(self, relay: Relay, registry: Registry, downstream: DownstreamServers) -> None:
-        async def ignore_listing(_: str) -> None:
-            return
-
-        super().__init__(relay, registry, lambda definition: definition, Path(), ignore_listing)
+        super().__init__(relay, registry, lambda definition: definition, Path())
         self._downstream = downstream
         self._gated_calls = downstream.connection(relay.config.name).gated_calls
 

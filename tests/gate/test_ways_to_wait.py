@@ -161,7 +161,7 @@ async def test_server_that_asks_inside_an_approved_call_gets_the_answer(tmp_path
     async with home.host(tasks, capabilities=FORMS) as host:
         call = await host.begin_call("ask", {"later": True})
         # Another request does not say what the client of this call can do.
-        about = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
+        about: dict[str, Any] = {f"{NEWER}protocolVersion": "2026-07-28", f"{NEWER}clientCapabilities": {}}
         await host.ask("tools/list", {"_meta": about})
         await home.decide()
         question = await host.wait_for_note("elicitation/create")

@@ -230,7 +230,8 @@ class DelegationTool:
             view = await self._view(child, context.execution_id)
             match view.state:
                 case "completed":
-                    return _build_result(child, view)
+                    facts: dict[str, JsonValue] = {"agent": child.agent, "threadId": child.thread_id}
+                    return {**facts, "status": "completed", "output": view.output, "usage": {**view.usage}}
                 case "asks" if view.open_question is not None:
                     return view.open_question.suspend(goal)
                 case "thinks":
@@ -271,11 +272,6 @@ class DelegationTool:
             budgets: JsonValue = {name: rest if name == "seconds" else max(1, int(rest)) for name, rest in caps.items()}
             arguments["options"] = {"waitSeconds": 0, **({"budgets": budgets} if caps else {})}
         return arguments
-
-
-def _build_result(child: DelegatedGoal, view: ChildView) -> JsonValue:
-    facts: dict[str, JsonValue] = {"agent": child.agent, "threadId": child.thread_id, "status": "completed"}
-    return {**facts, "output": view.output, "usage": {**view.usage}}
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:

@@ -10,7 +10,6 @@ a server keeps a task of the SDK until it is answered, and a server could send a
 prevents all three, for local servers too.
 """
 
-import math
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -85,25 +84,19 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def bound_body(response: httpx2.Response, max_bytes: int) -> None:
-    """Limit the body of an answer that is not read yet. Raises `StreamError` for an encoding that we do not accept."""
-    _bound(response, ValueCounter(), max_bytes)
+def bound_body(response: httpx2.Response, max_bytes: float, *, are_events: bool = False) -> None:
+    """Limit the bytes and values of an answer that is not read yet; of `are_events`, the values of each event.
 
-
-def bound_events(response: httpx2.Response) -> None:
-    """Limit the values of each event of an answer. Reading an event with too many values raises `SSEError`.
+    Reading more raises `StreamError`, or for events `SSEError`.
 
     Raises:
         StreamError: the answer has an encoding that we do not accept.
     """
-    _bound(response, EventCounter(), math.inf)
-
-
-def _bound(response: httpx2.Response, counter: ValueCounter, max_bytes: float) -> None:
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise httpx2.StreamError("the answer has a content encoding that was not accepted")
     is_compressed = encoding != "identity"
+    counter = EventCounter() if are_events else ValueCounter()
     response.stream = _BoundedStream(response, counter, max_bytes, is_compressed=is_compressed)
     if is_compressed:
         del response.headers["content-encoding"]

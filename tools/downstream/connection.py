@@ -238,7 +238,12 @@ class ServerConnection:
                 message_handler=self._handle_message,
                 elicitation_callback=self.calls.handle_elicitation,
             ) as client:
-                tools, note = await self._read_first_listing(client)
+                try:
+                    tools, note = await read_listing(client)
+                except Exception as error:
+                    # Keep this reason: closing the connection would set another one.
+                    self.mark_lost(_describe(error))
+                    raise
                 starting.deadline = math.inf
                 await self._on_listing(self, tools, note)
                 self._client = client
@@ -307,14 +312,6 @@ class ServerConnection:
         with anyio.move_on_after(seconds):
             await self._lost.wait()
         return self._lost.is_set()
-
-    async def _read_first_listing(self, client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
-        try:
-            return await read_listing(client)
-        except Exception as error:
-            # Keep this reason: closing the connection would set another one.
-            self.mark_lost(_describe(error))
-            raise
 
     def _set_state(self, state: ConnectionState) -> None:
         changed, self._state_changed = self._state_changed, anyio.Event()

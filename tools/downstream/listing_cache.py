@@ -5,6 +5,7 @@ A wrong or old listing causes one needless question at most: each call compares 
 """
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -33,23 +34,6 @@ async def read_listing(client: "mcp.Client") -> tuple[list[JsonValue], str | Non
     """
     if client.server_capabilities.tools is None:
         return [], "it offers no tools"
-    return await _read_pages(client)
-
-
-def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
-    """Return a gate's listing in the form that `read_listing` returns. A tool that the SDK refuses stays as it is."""
-    tools: list[JsonValue] = []
-    for entry in listing:
-        try:
-            tool = mcp.types.Tool.model_validate(entry, by_name=False)
-        except ValidationError:
-            tools.append(entry)
-        else:
-            tools.append(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return tools
-
-
-async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None]:
     tools: list[JsonValue] = []
     cursor: str | None = None
     cursors: set[str] = set()
@@ -70,6 +54,17 @@ async def _read_pages(client: "mcp.Client") -> tuple[list[JsonValue], str | None
             return tools, "its listing returns to a page that it sent before"
         cursors.add(cursor)
     return tools, f"its listing has more than {MAX_PAGES} pages; the others are left out"
+
+
+def normalize_listing(listing: list[JsonValue]) -> list[JsonValue]:
+    """Return a gate's listing in the form that `read_listing` returns. A tool that the SDK refuses stays as it is."""
+    tools: list[JsonValue] = []
+    for entry in listing:
+        with suppress(ValidationError):
+            tool = mcp.types.Tool.model_validate(entry, by_name=False)
+            entry = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+        tools.append(entry)
+    return tools
 
 
 def load_listing(folder: Path, config: ServerConfig) -> list[JsonValue] | None:

@@ -8,6 +8,7 @@ the old one. While a server is down, only its own tools are unavailable, with th
 import logging
 import shlex
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
@@ -233,10 +234,8 @@ class DownstreamServers:
         """Start every server, and wait until each runs or is down, at most as long as its start may take."""
 
         async def start(connection: ServerConnection) -> None:
-            try:
+            with suppress(ToolError):
                 await connection.connect(connection.config.settings.start_timeout_s + REASON_S)
-            except ToolError as error:
-                logger.debug("%s", error.message)
 
         async with anyio.create_task_group() as tasks:
             for config in self.configs:

@@ -79,28 +79,31 @@ class _McpChild(Child, kw_only=True):
             await self.report_loss("it closed its output")
 
     async def _handle_line(self, line: bytes | OversizedLine) -> bool:
+        """Pass on the message in the line. Return False if the line answers no request and is too large to be read."""
+        if isinstance(line, bytes) and await _has_too_many_values(line):
+            line = cut_line(line)
         if isinstance(line, OversizedLine):
             return await self._handle_oversized(line)
         if not line.strip():
             return True
-        if await _has_too_many_values(line):
-            return await self._handle_oversized(cut_line(line))
         message = _read_message(line)
         if message is None and not self.is_malformed:
             self.is_malformed = True
             logger.warning("server %r wrote a line to its output that is not MCP; such lines are dropped", self.name)
-        request_id = _find_answered_request(line, message)
+        await self._note_answer(_find_answered_request(line, message), is_valid=message is not None)
+        if message is not None and self._is_wanted(message):
+            await self.inbox.send(SessionMessage(message))
+        return True
+
+    async def _note_answer(self, request_id: int | str | None, *, is_valid: bool) -> None:
         if request_id is None or request_id not in self.our_requests:
             self.unsolicited += 1
             if self.unsolicited % BURST == 0:
                 await anyio.sleep(PAUSE_S)
-        elif message is None:
-            await self._fail_request(request_id, LOST, "the answer is not valid MCP")
-        else:
+        elif is_valid:
             self.our_requests.discard(request_id)
-        if message is not None and self._is_wanted(message):
-            await self.inbox.send(SessionMessage(message))
-        return True
+        else:
+            await self._fail_request(request_id, LOST, "the answer is not valid MCP")
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
         """Return False for notifications that we do not use. Report a change of the tools."""
