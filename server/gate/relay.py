@@ -414,10 +414,7 @@ class Relay:
             return _read_result(await self._exchange(frame))
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(ToolError):
-                cancelled: dict[str, JsonValue] = {
-                    "requestId": frame.request_id,
-                    "reason": "the time limit has passed",
-                }
+                cancelled: dict[str, JsonValue] = {"requestId": own_id, "reason": "the time limit has passed"}
                 await self._upstream.send(frames.build_notification("notifications/cancelled", cancelled))
             raise
 
