@@ -7,7 +7,7 @@ the server may have carried the request out. The SDK follows redirects within th
 
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -58,14 +58,17 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         is_usable = (is_json and status != 401) if status >= 400 else (is_json or is_events) and status != 202
         # The SDK knows that a session has ended (404), and where a redirect leads.
         is_left_to_sdk = (status == 404 and SESSION in request.headers) or response.has_redirect_location
+        advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
+        # The SDK ignores errors for notifications. Unless the status is 4xx, a request may have been carried out.
+        code = NOT_SENT if 400 <= status < 500 else LOST
+        refusal = _error_response(code, f"it answered with HTTP status {status}{advice}")
         if is_post and not is_usable and not is_left_to_sdk:
             await response.aclose()
-            advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
-            # The SDK ignores errors for notifications.
-            return _refuse(status, advice)
+            return refusal
         try:
             bound_body(response, math.inf if is_events else MAX_BODY_BYTES, are_events=is_events)
-            return await _read_failure(response) if is_post and status >= 400 and not is_left_to_sdk else response
+            is_failure = is_post and status >= 400 and not is_left_to_sdk
+            return await _read_failure(response, refusal) if is_failure else response
         except (httpx2.StreamError, httpx2.TransportError) as error:
             await response.aclose()
             return _error_response(LOST, str(error))
@@ -94,24 +97,17 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
             return _error_response(LOST, f"the connection broke ({type(error).__name__})")
 
 
-async def _read_failure(response: httpx2.Response) -> httpx2.Response:
-    """Return an answer with a status of 400 or more: the server's own JSON-RPC error if it is one, else our error.
+async def _read_failure(response: httpx2.Response, refusal: httpx2.Response) -> httpx2.Response:
+    """Return an answer with a status of 400 or more: the server's own JSON-RPC error if it is one, else the refusal.
 
     A proxy that answers for the server may write JSON too; the server may still have carried out the request.
     """
-    body, status = await response.aread(), response.status_code
-    try:
-        is_error = isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError)
-    except ValidationError:
-        is_error = False
-    if not is_error:
-        return _refuse(status)
-    return httpx2.Response(status, headers={"content-type": "application/json"}, content=body)
-
-
-def _refuse(status: int, advice: str = "") -> httpx2.Response:
-    # Unless the status is 4xx, the request may have been carried out.
-    return _error_response(NOT_SENT if 400 <= status < 500 else LOST, f"it answered with HTTP status {status}{advice}")
+    body = await response.aread()
+    with suppress(ValidationError):
+        if isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError):
+            headers = {"content-type": "application/json"}
+            return httpx2.Response(response.status_code, headers=headers, content=body)
+    return refusal
 
 
 def _error_response(code: int, message: str) -> httpx2.Response:
