@@ -25,7 +25,7 @@ from planwarden.agent.core.binding.bindings import INPUTS, ITEM, WHEN, find_bind
 from planwarden.agent.core.control.decide import find_cause_of_skip
 from planwarden.agent.core.control.step_start import find_mismatch
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.folds.plans import make_planned_calls
+from planwarden.agent.core.execution.folds.plans import make_call, make_planned_calls
 from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import PlanStep
@@ -184,6 +184,35 @@ def _forecast_call(
         has_changed=has_changed_since_plan(execution, definition),
         **judgement,
     )
+
+
+def will_ask(
+    context: ApprovalContext,
+    execution: ExecutionState,
+    step: PlanStep,
+    tool_name: str,
+    arguments: dict[str, JsonValue] | None,
+) -> bool | None:
+    """Return whether the step's call of the tool asks a person; None if only the run can say.
+
+    `arguments` are None if a model writes them.
+
+    Raises:
+        PathsNeeded: as in `Policy.requirement`.
+    """
+    definition = context.tools.get(tool_name)
+    if definition is None or definition.is_blocking:
+        return True
+    is_open = arguments is None or has_bindings(arguments)
+    if is_open and context.policy.looks_at_arguments(definition):
+        return None
+    completed, _ = context.tools.complete(tool_name, {} if is_open else arguments or {})
+    requirement = context.find_requirement(definition, completed)
+    if requirement.needs is None:
+        return None if requirement.shares else False
+    call = make_call(step, 1, tool_name, completed)
+    may_be_granted = any(context.grants.explain_no_grant(execution, call, definition, context.clock.now()))
+    return None if may_be_granted or requirement.denied is not None else True
 
 
 def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import BudgetRoom
+from planwarden.agent.approval.forecast import will_ask
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
@@ -272,6 +274,7 @@ class Transaction:
                 pending=pending,
                 finished=[name for name, state in execution.steps.items() if state.is_done],
                 plans=plans,
+                asks=partial(will_ask, self._approval, execution),
                 reused_ids={reused.step_id for reused in execution.earlier},
             )
         except (InvalidPlan, LimitExceeded) as error:

@@ -4,12 +4,13 @@ A model may add, change, remove and move pending steps. It cannot touch a step t
 (one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
 whose calls may need approval, goes on waiting for it. A new call that does more than read waits for every confirmation
 that is not over as it was agreed, and for every such step that an effect awaits because its calls may need approval.
+Such a step may get other calls only if they certainly ask, and what its calls take may only change then, too.
 All of this is compared with the plan before the first patch, too, so no series of patches frees an effect.
 Once a confirmation has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from graphlib import TopologicalSorter
 
 from pydantic import JsonValue
@@ -31,6 +32,11 @@ MAX_OPERATIONS = 50
 MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
 """The keys that decide, beside the calls, whether a step asks a person and what a rejection stops."""
+AskCheck = Callable[[PlanStep, str, dict[str, JsonValue] | None], bool | None]
+"""Returns whether the step's call of this tool asks a person; None if only the run can say. A model writes the
+arguments if they are None."""
+_PlannedCall = tuple[str, str, bool | None]
+"""The tool of a call, its arguments with the conditions and the loop of its step, and whether it asks."""
 _UNKNOWN = ToolFacts(is_blocking=False)
 _KEYS: dict[str, frozenset[str]] = {
     "add": frozenset({"op", "step", "after"}),
@@ -60,6 +66,7 @@ def revise(
     pending: Collection[str],
     finished: Collection[str],
     plans: PlanIntake,
+    asks: AskCheck,
     reused_ids: Collection[str] = (),
 ) -> tuple[Plan, dict[str, tuple[str, ...]]]:
     """Return the plan after the patch, and the ids of steps that were `added`, `changed`, `removed` and `moved`.
@@ -76,16 +83,17 @@ def revise(
     """
     if not isinstance(patch, list) or not 0 < len(patch) <= MAX_OPERATIONS:
         raise InvalidPlan(f"'revise' is not a list of 1 to {MAX_OPERATIONS} operations")
-    confirmations = _find_confirmation_steps(plan, plans.tools)
     begun = {step.step_id for step in plan.steps}.difference(pending)
-    deciding: dict[str, str] = {}
-    earlier_plans = (plan,) if agreed is plan else (agreed, plan)
-    for earlier in earlier_plans:
-        # The steps that a gate's conditions and loop depend on decide whether the gate asks a person at all.
-        gates, waits = _find_gates(earlier, plans.tools) - begun, _find_waits(earlier)
-        conditional = [step.step_id for step in earlier.steps if (step.when or step.loop) and step.step_id in gates]
-        deciding |= {before: name for name in conditional for before in waits[name]}
-    draft = _Draft(plan, frozenset(pending), confirmations, deciding | _find_confirmed_steps(plan, pending))
+    current, deciding = _Gates(plan, plans.tools, asks), dict[str, str]()
+    earlier_gates = (current,) if agreed is plan else (_Gates(agreed, plans.tools, asks), current)
+    for earlier in earlier_gates:
+        # The steps that a gate's conditions, loop and calls depend on may decide whether the gate asks a person at all.
+        for name in sorted(earlier.holding - begun):
+            step = earlier.steps[name]
+            if step.when or step.loop or (name not in earlier.firm and step.list_bindings()):
+                deciding |= dict.fromkeys(earlier.waits[name], name)
+    confirmed = _find_confirmed_steps(current, pending)
+    draft = _Draft(plan, frozenset(pending), current.confirmations, deciding | confirmed)
     for operation in patch:
         draft.apply(operation)
     if hidden := sorted({*reused_ids}.intersection(draft.difference["added"])):
@@ -94,8 +102,9 @@ def revise(
             "execution"
         )
     revised, _ = plans.read({**plan_to_json(plan), "todoList": [*draft.steps]}, author="model", earlier_plan=plan)
-    for earlier in earlier_plans:
-        _check_dependencies(earlier, revised, plans.tools, finished)
+    after = _Gates(revised, plans.tools, asks)
+    for earlier in earlier_gates:
+        _check_dependencies(earlier, after, finished)
     return revised, {kind: tuple(ids) for kind, ids in draft.difference.items()}
 
 
@@ -184,63 +193,75 @@ class _Draft:
         return f"unknown step {str(step_id)[:64]!r}; the plan has {names}"
 
 
-def _find_confirmation_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
-    return frozenset(
-        step.step_id
-        for step in plan.steps
-        if step.confirms or any(tools.get(name, _UNKNOWN).is_blocking for name in list_step_tools(step))
-    )
+class _Gates:
+    """Which steps of a plan may ask a person, and which steps wait for them."""
+
+    def __init__(self, plan: Plan, tools: Mapping[str, ToolFacts], asks: AskCheck) -> None:
+        self.steps = {step.step_id: step for step in plan.steps}
+        self.waits = _find_waits(plan)
+        self.confirmations = frozenset(
+            name
+            for name, step in self.steps.items()
+            if step.confirms or any(tools.get(tool, _UNKNOWN).is_blocking for tool in list_step_tools(step))
+        )
+        self.asking = {*self.confirmations}
+        """The confirmations, and the steps whose calls may need approval."""
+        self.firm = set[str]()
+        """The steps that cannot be completed without asking, whatever their calls take."""
+        self.effects: dict[str, Counter[_PlannedCall]] = {}
+        """The calls of each step that do more than read."""
+        for name, step in self.steps.items():
+            calls = _list_calls(step, asks)
+            self.effects[name] = Counter(call for call in calls if not tools.get(call[0], _UNKNOWN).only_reads)
+            if any(verdict is not False for *_, verdict in calls):
+                self.asking.add(name)
+            if step.tool_validation_mode == "strict" and any(verdict for *_, verdict in calls):
+                self.firm.add(name)
+        unasked = (self.waits[name] for name, effects in self.effects.items() if not _all_ask(effects))
+        self.holding = self.confirmations | self.asking & set[str]().union(*unasked)
+        """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
+        A silent effect may ask nobody itself, and relies on the question about an earlier call."""
+
+    def has_same(self, step_id: str, before: "_Gates") -> bool:
+        """Return whether the step holds back what it held back before: it asks whenever it asked before."""
+        if step_id not in self.asking & before.asking:
+            return False
+        keys = _GATE_KEYS if step_id in self.firm else (*_GATE_KEYS, "requiredTools", "toolCalls")
+        return _write(self.steps[step_id], *keys) == _write(before.steps[step_id], *keys)
 
 
-def _find_confirmed_steps(plan: Plan, pending: Collection[str]) -> dict[str, str]:
+def _find_confirmed_steps(gates: _Gates, pending: Collection[str]) -> dict[str, str]:
     """Map each step that a begun confirmation covers, and each that the covered step depends on, to the covered step.
 
     The person was asked about all of these: earlier steps decide the conditions and loops of the covered step.
     """
-    waits = _find_waits(plan)
-    confirming = (step for step in reversed(plan.steps) if step.confirms and step.step_id not in pending)
+    confirming = (step for step in reversed(gates.steps.values()) if step.confirms and step.step_id not in pending)
     covered_ids = (name for step in confirming for name in reversed(step.confirms))
     confirmed: dict[str, str] = {}
     for name in covered_ids:
         if name not in confirmed:
-            confirmed |= dict.fromkeys((name, *waits[name]), name)
+            confirmed |= dict.fromkeys((name, *gates.waits[name]), name)
     return confirmed
 
 
-def _check_dependencies(before: Plan, after: Plan, tools: Mapping[str, ToolFacts], finished: Collection[str]) -> None:
+def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]) -> None:
     """Raise `InvalidPlan` if a step or a new effect fails to wait for a step that may ask a person."""
-    earlier_steps = {step.step_id: step for step in before.steps}
-    asking, asking_now = _find_asking_steps(before, tools), _find_asking_steps(after, tools)
-    waits, waits_after = _find_waits(before), _find_waits(after)
-    same = {
-        step.step_id
-        for step in after.steps
-        if step.step_id in asking_now & asking
-        and _write(step, *_GATE_KEYS) == _write(earlier_steps[step.step_id], *_GATE_KEYS)
-    }
+    same = {name for name in after.steps if after.has_same(name, before)}
     # A finished step that no longer asked as before has let nothing pass.
-    holding = _find_gates(before, tools) - same.intersection(finished)
-    for step in after.steps:
-        earlier, calls = earlier_steps.get(step.step_id), _count_effects(step, tools)
-        waits_now, awaited = waits_after[step.step_id], set[str]()
-        if new := calls - (Counter() if earlier is None else _count_effects(earlier, tools)):
-            awaited |= holding - ({step.step_id} if _all_may_ask(new, tools) else set[str]())
+    holding = before.holding - same.intersection(finished)
+    for name, step in after.steps.items():
+        earlier, calls = before.steps.get(name), after.effects[name]
+        waits_now, awaited = after.waits[name], set[str]()
+        if new := calls - before.effects.get(name, Counter()):
+            awaited |= holding - ({name} if _all_ask(new) else set[str]())
         if earlier is not None and (calls or not {*step.dependencies} >= {*earlier.dependencies}):
-            awaited |= asking & waits[step.step_id]
+            awaited |= before.asking & before.waits[name]
         if lost := sorted(awaited - (waits_now & same if calls else waits_now)):
+            if name in lost:
+                raise InvalidPlan(f"step {name!r} must go on asking a person about each call that changes something")
             still = "" if earlier is None else "still "
             end = "" if same.issuperset(lost) else ", which must go on asking as before"
-            raise InvalidPlan(f"step {step.step_id!r} must {still}wait for {', '.join(map(repr, lost))}{end}")
-
-
-def _find_gates(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
-    """Return the steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
-
-    A silent effect asks nobody itself, and relies on the question about an earlier call.
-    """
-    waits = _find_waits(plan)
-    unasked = (waits[step.step_id] for step in plan.steps if not _all_may_ask(_count_effects(step, tools), tools))
-    return _find_confirmation_steps(plan, tools) | _find_asking_steps(plan, tools) & set[str]().union(*unasked)
+            raise InvalidPlan(f"step {name!r} must {still}wait for {', '.join(map(repr, lost))}{end}")
 
 
 def _find_waits(plan: Plan) -> dict[str, set[str]]:
@@ -252,23 +273,18 @@ def _find_waits(plan: Plan) -> dict[str, set[str]]:
     return waits
 
 
-def _find_asking_steps(plan: Plan, tools: Mapping[str, ToolFacts]) -> frozenset[str]:
-    """Return the confirmation steps, and the steps whose calls may need approval."""
-    return _find_confirmation_steps(plan, tools) | {
-        step.step_id for step in plan.steps if any(tools.get(name, _UNKNOWN).may_ask for name in list_step_tools(step))
-    }
-
-
-def _count_effects(step: PlanStep, tools: Mapping[str, ToolFacts]) -> Counter[tuple[str, str]]:
-    """Count the calls of the step that do more than read, by tool and by their arguments, conditions and loop."""
+def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:
     control = _write(step, "when", "forEach", "maxItems")
-    calls = [(call.tool_name, canonical_json([call.arguments, control])) for call in step.tool_calls]
-    calls += [(name, control) for name in {*step.required_tools}.difference(name for name, _ in calls)]
-    return Counter(call for call in calls if not tools.get(call[0], _UNKNOWN).only_reads)
+    calls = [
+        (call.tool_name, canonical_json([call.arguments, control]), asks(step, call.tool_name, call.arguments))
+        for call in step.tool_calls
+    ]
+    open_tools = {*step.required_tools}.difference(name for name, *_ in calls)
+    return calls + [(name, control, asks(step, name, None)) for name in open_tools]
 
 
-def _all_may_ask(calls: Iterable[tuple[str, str]], tools: Mapping[str, ToolFacts]) -> bool:
-    return all(tools.get(name, _UNKNOWN).may_ask for name, _ in calls)
+def _all_ask(calls: Iterable[_PlannedCall]) -> bool:
+    return all(verdict for *_, verdict in calls)
 
 
 def _write(step: PlanStep, *keys: str) -> str:

@@ -5,7 +5,8 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.models.provider.endpoint import Mode
-from tests.kit import NO, YES, Ledger, confirm, decide, model_step, plan, statuses, tool_step, warden
+from planwarden.server.settings.rules import build_rule_book
+from tests.kit import NO, YES, Ledger, calls, confirm, decide, governed, model_step, plan, statuses, tool_step, warden
 from tests.support.doubles.manners import Manner, obedient
 from tests.support.doubles.messages import REVISE_TOOL, ModelReply, ModelRequest
 from tests.support.doubles.server import WIRES, ProviderDouble, build_provider_model, serve_double
@@ -204,7 +205,64 @@ async def test_no_new_effect_overtakes_a_step_that_may_ask_a_person(
     execution, lines = await run(THINK, free, gated, last, note, script=[revising(*patch), THOUGHT])
     assert (execution.status, lines, len(execution.steps)) == ("suspended", ["note old"], 5)
     [refused] = find_refusals(execution)
-    assert any(why in refused for why in ("must wait for 'gate'", "must still wait for 'gate'", "cannot be revised"))
+    reasons = ("must wait for 'gate'", "must still wait for 'gate'", "cannot be revised", "must go on asking")
+    assert any(why in refused for why in reasons)
+
+
+ASKS_FOR_TWO = {"tool": "erase", "when": {"ids": {"length": {"max": 1}}}, "then": "allow"}
+ASKS_FOR_BIG = {"tool": "note", "when": {"text": {"prefix": "big"}}, "then": "ask"}
+LOOK = tool_step("look", "find", {"topic": "x"}, dependencies=["think"])
+LOOK_AGAIN: JsonValue = calling(("find", {"topic": "x", "limit": 1}))
+FROM_LOOK: dict[str, JsonValue] = {"ids": {"$from": "look", "pointer": "/ids"}}
+TOPIC: dict[str, JsonValue] = {"ids": {"$from": "look", "pointer": "/topic"}}
+TWO, BIG = tool_step("gate", "erase", {"ids": [1, 2]}), tool_step("gate", "note", {"text": "big"})
+ADVISORY: dict[str, JsonValue] = {**TWO, "toolValidationMode": "advisory"}
+
+
+def change(step_id: str, fields: JsonValue) -> JsonValue:
+    return {"op": "change", "id": step_id, "set": fields}
+
+
+@pytest.mark.parametrize(
+    ("rule", "gate", "patch"),
+    [
+        (ASKS_FOR_TWO, TWO, [change("gate", calling(("erase", {"ids": [1]})))]),
+        (ASKS_FOR_TWO, TWO, [change("gate", {"toolCalls": []})]),
+        (ASKS_FOR_TWO, tool_step("gate", "erase", FROM_LOOK), [change("look", LOOK_AGAIN)]),
+        (ASKS_FOR_BIG, BIG, [change("gate", calling(("note", {"text": "small"})))]),
+        (ASKS_FOR_BIG, BIG, [{"op": "remove", "id": "gate"}, redirect("c", "think")]),
+        (None, ADVISORY, [change("gate", {"toolCalls": []})]),
+        (None, ADVISORY, [change("gate", calling(("erase", TOPIC)))]),
+    ],
+    ids=[
+        "by smaller arguments",
+        "by arguments of the model",
+        "by a smaller list to take",
+        "by a text without the word",
+        "although only a rule asks",
+        "by no call in an advisory step",
+        "by a call that fails in an advisory step",
+    ],
+)
+async def test_no_revision_changes_what_a_step_asks_about_until_nobody_is_asked(
+    rule: dict[str, object] | None, gate: dict[str, JsonValue], patch: list[JsonValue]
+) -> None:
+    settings = None if rule is None else governed(rules=build_rule_book([rule]), facts={"rules": [rule]})
+    last = tool_step("c", "note", {"text": "c"}, dependencies=["gate"])
+    steps: list[dict[str, JsonValue]] = [THINK, LOOK, {**gate, "dependencies": ["look"]}, last]
+    small = calls(("erase", {"ids": [1]}))
+    execution, lines = await run(*steps, script=[revising(*patch), small, THOUGHT, THOUGHT], settings=settings)
+    assert (statuses(execution)["gate"], lines) == ("suspended", [])
+    [refused] = find_refusals(execution)
+    assert "must go on asking" in refused or "a person is asked about step 'gate'" in refused
+
+
+async def test_a_step_under_a_rule_is_changed_as_long_as_it_goes_on_asking() -> None:
+    rules = {"rules": build_rule_book([ASKS_FOR_TWO]), "facts": {"rules": [ASKS_FOR_TWO]}}
+    last = tool_step("c", "note", {"text": "c"})
+    patch = revising(change("gate", calling(("erase", {"ids": [3, 4, 5]}))))
+    execution, _ = await run(THINK, TWO, last, script=[patch], settings=governed(**rules))
+    assert statuses(execution)["gate"] == "suspended" and not find_refusals(execution)
 
 
 READER = tool_step("r", "find", {"topic": "r"}, dependencies=["gate"])
