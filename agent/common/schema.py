@@ -134,12 +134,13 @@ class Schema:
         """Return whether a value fits; the caller has to bound the work."""
         return self._validator.is_valid(value)
 
-    def fits(self, value: JsonValue, limit: int) -> tuple[bool | None, int]:
-        """Return whether the value fits, and the most units of work that the check took. The first is None if the
-        check would take more than `limit`, or is impossible, as for text that is not Unicode.
+    def fits(self, value: JsonValue, limit: int, size: ValueSize | None = None) -> tuple[bool | None, int]:
+        """Return whether the value, whose `size` need not be known, fits, and the most units of work that the check
+        took. The first is None if the check would take more than `limit`, or is impossible, as for text that is not
+        Unicode.
         """
         try:
-            size = measure_value(value)
+            size = size or measure_value(value)
         except ValueError:
             return None, CHECK_UNITS
         work = self._estimate(value, size) + _count_other_work(size)
@@ -210,7 +211,7 @@ class Schema:
 
     def _measure_pattern(self, pattern: str) -> float:
         """Return the units for each byte of text under the pattern."""
-        size = self._pattern_bytes[pattern] = _measure_pattern(pattern)
+        size = self._pattern_bytes[pattern] = measure_pattern(pattern)
         if sum(self._pattern_bytes.values()) > MAX_PATTERNS_BYTES:
             raise ValueError(f"its patterns take more than {MAX_PATTERNS_BYTES} bytes when they are compiled")
         is_simple = size <= _PATTERN_SIZES[0] or _ONE_STATE.fullmatch(pattern)
@@ -218,7 +219,7 @@ class Schema:
 
 
 @lru_cache(maxsize=1024)
-def _measure_pattern(pattern: str) -> int:
+def measure_pattern(pattern: str) -> int:
     """Return the bytes that the compiled pattern takes at most. Raises `ValueError` if it is not usable."""
     for size in _PATTERN_SIZES:
         try:

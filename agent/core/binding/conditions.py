@@ -12,14 +12,16 @@ from typing import cast
 
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
-from planwarden.agent.common.schema import MAX_FAULTS, MAX_WORK, Schema
-from planwarden.agent.common.schema_cost import measure_value
+from planwarden.agent.common.schema import MAX_FAULTS, MAX_PATTERNS_BYTES, MAX_WORK, Schema, measure_pattern
+from planwarden.agent.common.schema_cost import ValueSize, measure_value, walk
 from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import describe_unknown_keys
 
 MAX_LOOKS = 200
 """The most parts of a value that are looked at to say why the value does not match."""
+MAX_PATTERNS = 64
+"""The most patterns in all conditions of a plan together: accepting and judging so many takes up to 50 ms each."""
 MAX_QUOTED = 80
 MAX_NAMES = 5
 KEYWORDS: Mapping[str, str] = {
@@ -76,6 +78,22 @@ def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
     except ValueError as error:
         if not faults:
             yield f"'matches' is not a usable JSON Schema: {error}"
+
+
+def has_many_patterns(conditions: list[JsonValue]) -> bool:
+    """Return whether compiling the patterns in these schemas takes too long; a large one counts as many."""
+    left = MAX_PATTERNS_BYTES
+    for node in walk(conditions):
+        if isinstance(node, dict) and isinstance(pattern := node.get("pattern"), str):
+            try:
+                size = measure_pattern(pattern)
+            except ValueError:
+                # Finding out that a pattern is not usable may take as long as compiling a few.
+                size = MAX_PATTERNS_BYTES // 16
+            left -= max(size, MAX_PATTERNS_BYTES // MAX_PATTERNS)
+        if left < 0:
+            return True
+    return False
 
 
 def _find_keyword_faults(node: JsonSchema, where: str) -> Iterator[str]:
@@ -178,8 +196,10 @@ class Matcher:
         self._leaves: dict[tuple[int, str], Schema] = {}
         """The schemas of single keywords by the node that has the keyword."""
 
-    def find_mismatch(self, value: JsonValue) -> str | None:
+    def find_mismatch(self, value: JsonValue, size: ValueSize | None = None) -> str | None:
         """Return why the value does not match, as a sentence without its full stop; None if it matches.
+
+        Measuring a large value takes longer than judging it, so the caller may pass its `size`.
 
         Raises:
             LimitExceeded: the value is too large for the schema.
@@ -188,9 +208,8 @@ class Matcher:
         if (fault := next(_find_keyword_faults(self._matches, "'matches'"), None)) is not None:
             return fault
         try:
-            matches, _ = Schema(_build_strict_schema(self._matches)).fits(value, MAX_WORK)
-            if matches is None:
-                measure_value(value)
+            size = size or measure_value(value)
+            matches, _ = Schema(_build_strict_schema(self._matches)).fits(value, MAX_WORK, size)
         except ValueError as error:
             raise LimitExceeded(f"a condition could not be judged: {error}") from None
         if matches is None:

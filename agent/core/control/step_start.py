@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 from jsonpointer import escape
 
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.form import describe
+from planwarden.agent.common.schema_cost import measure_value
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN, find_bindings
 from planwarden.agent.core.binding.conditions import Matcher
@@ -67,11 +69,16 @@ def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
         InvalidArguments, LimitExceeded: nobody can tell whether it holds.
         PartsNeeded: as in `begin_step`.
     """
+    name = canonical_json(condition.value)
     try:
-        value = _find_bound(condition.value, sources)
+        if name not in sources.measured:
+            value = _find_bound(condition.value, sources)
+            sources.measured[name] = (value, measure_value(value))
     except AbsentValue as absent:
         return absent.message
-    return Matcher(condition.matches).find_mismatch(value)
+    except ValueError as error:
+        raise LimitExceeded(f"a condition could not be judged: {error}") from None
+    return Matcher(condition.matches).find_mismatch(*sources.measured[name])
 
 
 def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonValue:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, Needed
+from planwarden.agent.common.schema_cost import ValueSize
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
@@ -60,6 +61,8 @@ class BindingSources(msgspec.Struct, frozen=True):
     """The calls of the current `item`."""
     takes_lists: bool = False
     """Whether a value may be the list of a loop, for which the limits are larger than for arguments."""
+    measured: dict[str, tuple[JsonValue, ValueSize]] = {}
+    """The values that conditions looked at, with their sizes, by the text of their bindings."""
 
     def find_step(self, reference: Reference) -> StepState | None:
         """Return the step that has the result, reduced to one call if the reference has a `call`; None if absent."""

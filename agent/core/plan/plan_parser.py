@@ -29,6 +29,7 @@ from planwarden.agent.core.binding.bindings import (
     EarlierResult,
     Reference,
 )
+from planwarden.agent.core.binding.conditions import MAX_PATTERNS, has_many_patterns
 from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
 from planwarden.agent.core.plan.checks.faults import (
     MAX_LISTED,
@@ -165,10 +166,14 @@ def _parse_steps(
         problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
         parsed = [step for entry in entries if (step := _read_step(entry)) is not None]
     most = max(MAX_CONDITION_VALUES, VALUES_PER_STEP * len(parsed))
-    if exceeds([condition.matches for entry in parsed for condition in entry.when], most, CHARS_PER_VALUE * most):
-        problems.append(
-            f"'matches' of all conditions together has more than {most} values or {CHARS_PER_VALUE * most} characters"
-        )
+    conditions: list[JsonValue] = [condition.matches for entry in parsed for condition in entry.when]
+    limit = ""
+    if exceeds(conditions, most, CHARS_PER_VALUE * most):
+        limit = f"{most} values or {CHARS_PER_VALUE * most} characters"
+    elif has_many_patterns(conditions):
+        limit = f"{MAX_PATTERNS} patterns; one such as '.{{1,1000}}' counts as many"
+    if limit:
+        problems.append(f"'matches' of all conditions together has more than {limit}")
         return parsed, problems, warnings
     problems.extend(f"step {entry.id!r}: {fault}" for entry in parsed for fault in find_control_faults(entry))
     problems.extend(

@@ -103,6 +103,8 @@ CONDITIONS: list[tuple[Json, str]] = [
     (when({"not": {"const": [{"x": {"$text": "{a}"}}]}}), 'and {"$text": "{a}"} takes one from elsewhere'),
     (when({"enum": ["x" * 130_000]}), "more than 2000 values or 128000 characters"),
     ({"when": [when({"enum": [*range(200)]})["when"]] * 10}, "'matches' of all conditions together has more than 2000"),
+    (when({"anyOf": [{"pattern": f"^{n}$"} for n in range(65)]}), "has more than 64 patterns"),
+    ({"when": [when({"pattern": f"^{n}.{{0,900}}$"})["when"] for n in range(5)]}, "has more than 64 patterns"),
     (when({"minLength": 1, "minItems": 1}), "fits no value: minLength is for text and minItems is for lists"),
     (when({"type": "array", "exclusiveMinimum": 5}), "exclusiveMinimum is for numbers, and its type is array"),
 ]

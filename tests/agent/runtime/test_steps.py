@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
+from planwarden.agent.common.schema_cost import ValueSize, measure_value
 from planwarden.agent.core.binding.conditions import Matcher
 from planwarden.agent.core.tool import Effect, Risk
 from tests import kit
@@ -351,6 +352,22 @@ def test_a_long_list_is_judged_whole_and_a_reason_looks_at_only_a_few_parts_of_i
     least: list[JsonValue] = [{"minimum": 20_000}] * 1_500
     many = Matcher({"items": {"properties": {"id": {"anyOf": least}}}})
     assert "a list of 90, which does not fit" in str(many.find_mismatch(rows[:90]))
+
+
+@kit.requirement("conditions:judged")
+async def test_a_value_that_many_conditions_look_at_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[JsonValue] = []
+
+    def measure(value: JsonValue) -> ValueSize:
+        measured.append(value)
+        return measure_value(value)
+
+    for module in ("common.schema", "core.binding.conditions", "core.control.step_start"):
+        monkeypatch.setattr(f"planwarden.agent.{module}.measure_value", measure, raising=False)
+    matches: list[Json] = [{"minItems": 1}, {"contains": {"const": 2}}, {"maxItems": 9}]
+    conditions: list[JsonValue] = [given([1, 2, 3], schema) for schema in matches]
+    done, lines = await run(FOUND, note("a", when=conditions))
+    assert (done.status, lines, measured.count([1, 2, 3])) == ("completed", ["note a"], 1)
 
 
 @kit.requirement("conditions:dependents")
