@@ -42,14 +42,14 @@ def is_same_json(one: object, other: object) -> bool:
     # Python's comparison finds most differences cheaply, but calls `true` and 1 equal.
     if one != other:
         return False
-    plain, others = msgspec.to_builtins(one), msgspec.to_builtins(other)
-    # Most equal values have equal text, and writing them is cheaper than going through them.
-    return canonical_json(plain) == canonical_json(others) or comparable_json(plain) == comparable_json(others)
+    return comparable_json(msgspec.to_builtins(one)) == comparable_json(msgspec.to_builtins(other))
 
 
 def comparable_json(value: JsonValue) -> str:
     """Return the canonical JSON with each whole float as an integer, so that equal values have equal text."""
-    return canonical_json(normalize_numbers(value))
+    text = canonical_json(value)
+    # The text of a whole float has ".0" or "e+"; writing a value is much cheaper than going through it.
+    return canonical_json(normalize_numbers(value)) if ".0" in text or "e+" in text else text
 
 
 def normalize_numbers(value: JsonValue) -> JsonValue:

@@ -276,6 +276,26 @@ async def test_a_call_that_succeeded_is_not_made_again_when_another_plan_has_cal
     assert ledger.lines == ["mend 1", "mend 1", "mend 0", "mend 2"] and done.status == "completed"
 
 
+@requirement("retry:calls")
+async def test_of_equal_items_the_one_that_succeeded_is_taken_over_if_a_retry_has_fewer_of_them() -> None:
+    faults, lines = [BROKEN], list[object]()
+
+    @planwarden.tool(name="mend", risk="read", effect="effect")
+    async def mend(value: str) -> str:
+        """Fail for the first item only."""
+        if faults:
+            raise faults.pop()
+        lines.append(value)
+        return value
+
+    each = loop("each", MEND, forEach={"$from": "inputs", "pointer": "/items"}, onItemFailure="continue")
+    inputs: JsonValue = {"type": "object", "properties": {"items": {"type": "array"}}}
+    async with warden(tools=[mend]) as made:
+        failed = await made.execute_plan({**plan(each), "inputs": inputs}, inputs={"items": ["a", "a"]})
+        done = await made.retry(failed.thread_id, inputs={"items": ["a"]})
+    assert (failed.status, done.status, lines) == ("failed", "completed", ["a"])
+
+
 @requirement("retry:calls", "retry:gated")
 async def test_a_loop_with_a_row_left_out_is_taken_over_with_its_gap_and_an_empty_one_too() -> None:
     ledger = Ledger()

@@ -1,6 +1,6 @@
 """Applies events about a plan: it was accepted, refused or revised, or takes steps over from an earlier execution."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
 from itertools import zip_longest
@@ -160,8 +160,8 @@ def _take_over_loop(state: StepState, reused: ev.TakenStep) -> StepState:
 def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     """Return the step with the calls of all items; a call in `reuse` that was made for the same item is taken over."""
     step, size = state.step, len(state.step.tool_calls)
-    calls_by_id = {call.call_id: call for call in state.reuse.calls} if state.reuse is not None else {}
-    places = _find_earlier_places(step, items, state.reuse.items or ()) if state.reuse is not None else {}
+    calls_by_id = {} if state.reuse is None else {call.call_id: call for call in state.reuse.calls}
+    places = {} if state.reuse is None else _find_earlier_places(step, items, state.reuse)
     calls: list[Call] = []
     for index in range(len(items)):
         for number, planned in enumerate(step.tool_calls, 1):
@@ -175,16 +175,20 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
     return pass_over_items(replace(state, items=items, calls=tuple(calls), reuse=None, item_order=order))
 
 
-def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], before: Sequence[JsonValue]) -> dict[int, int]:
-    """Map the place of each item that the loop had `before` to its place there: the same one if a call takes it."""
+def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
+    """Map the place of each item that the loop had before to its place there: the same one if a call takes it.
+
+    If an item was there several times, the places with the most calls to take over come first.
+    """
     takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 
     def name(place: int, item: JsonValue) -> str:
         return comparable_json([item, takes_place and place])
 
     free: dict[str, deque[int]] = {}
-    for place, item in enumerate(before):
-        free.setdefault(name(place, item), deque()).append(place)
+    before, taken = reuse.items or (), Counter(call.index // len(step.tool_calls) for call in reuse.calls)
+    for place in sorted(range(len(before)), key=lambda place: -taken[place]):
+        free.setdefault(name(place, before[place]), deque()).append(place)
     return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
 
 
