@@ -101,7 +101,8 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def looks_at_arguments(self, definition: ToolDefinition) -> bool:
         if is_of_host(definition.name) or definition.name in self.once:
             return True
-        return self.rules is not None and bool(self.rules.list_rules_for(definition.name))
+        rules = () if self.rules is None else self.rules.list_rules_for(definition.name)
+        return any(rule.conditions or rule.budgets for rule in rules)
 
     def find_once(self, tool_name: str) -> OnceRule | None:
         return self.once.get(tool_name)

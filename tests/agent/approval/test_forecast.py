@@ -206,7 +206,7 @@ async def test_a_dangerous_loop_will_ask_once_for_all_rows_and_of_a_condition_on
 async def test_whether_a_loop_asks_is_open_where_a_grant_or_a_rule_looks_at_its_rows() -> None:
     loop = kit.tool_step("all", "erase", {"ids": [{"$from": "item"}]}, forEach=[1, 2])
     noted = kit.tool_step("notes", "note", {"text": {"$from": "item"}}, forEach=["a"])
-    rules = build_rule_book([{"tool": "note", "then": "ask"}])
+    rules = build_rule_book([{"tool": "note", "when": {"text": {"prefix": "a"}}, "then": "ask"}])
     async with kit.warden(kit.Ledger(), settings=kit.governed(rules=rules)) as w:
         await w.service.grants.make(SECOND, kit.by())
         found = await w.service.forecast_plan(plan(loop, noted), principal="local")

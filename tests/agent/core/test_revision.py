@@ -257,12 +257,22 @@ async def test_no_revision_changes_what_a_step_asks_about_until_nobody_is_asked(
     assert "must go on asking" in refused or "a person is asked about step 'gate'" in refused
 
 
-async def test_a_step_under_a_rule_is_changed_as_long_as_it_goes_on_asking() -> None:
-    rules = {"rules": build_rule_book([ASKS_FOR_TWO]), "facts": {"rules": [ASKS_FOR_TWO]}}
-    last = tool_step("c", "note", {"text": "c"})
-    patch = revising(change("gate", calling(("erase", {"ids": [3, 4, 5]}))))
-    execution, _ = await run(THINK, TWO, last, script=[patch], settings=governed(**rules))
-    assert statuses(execution)["gate"] == "suspended" and not find_refusals(execution)
+@pytest.mark.parametrize(
+    ("rule", "arguments", "patch"),
+    [
+        (ASKS_FOR_TWO, {"ids": [1, 2]}, change("gate", calling(("erase", {"ids": [3, 4, 5]})))),
+        ({"tool": "*", "then": "ask"}, FROM_LOOK, change("look", LOOK_AGAIN)),
+    ],
+    ids=["about some calls", "about all calls"],
+)
+async def test_a_step_under_a_rule_is_changed_as_long_as_it_goes_on_asking(
+    rule: dict[str, object], arguments: JsonValue, patch: JsonValue
+) -> None:
+    gate = tool_step("gate", "erase", arguments, dependencies=["look"])
+    last = tool_step("c", "note", {"text": {"$from": "look", "pointer": "/topic"}}, dependencies=["gate"])
+    settings = governed(rules=build_rule_book([rule]), facts={"rules": [rule]})
+    execution, _ = await run(THINK, LOOK, gate, last, script=[revising(patch)], settings=settings)
+    assert not find_refusals(execution) and "suspended" in statuses(execution).values()
 
 
 READER = tool_step("r", "find", {"topic": "r"}, dependencies=["gate"])
