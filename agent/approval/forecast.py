@@ -207,7 +207,8 @@ def will_ask(
     if is_open and context.policy.looks_at_arguments(definition):
         return None
     completed, _ = context.tools.complete(tool_name, {} if is_open else arguments or {})
-    requirement = context.find_requirement(definition, completed)
+    has_changed = has_changed_since_plan(execution, definition)
+    requirement = (context.find_full_requirement if has_changed else context.find_requirement)(definition, completed)
     if requirement.needs is None:
         return None if requirement.shares else False
     call = make_call(step, 1, tool_name, completed)
@@ -289,16 +290,15 @@ def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None
     """Return the one question about all rows of a loop, as fields of a forecast; None if that is not certain."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
-    if request.state.step.loop is None or context.policy.looks_at_arguments(definition):
+    step = request.state.step
+    is_confirmed = any(call.step_id in other.confirms for other in execution.plan.steps)
+    if step.loop is None or is_confirmed or definition.is_blocking:
         return None
-    is_confirmed = any(call.step_id in step.confirms for step in execution.plan.steps)
-    may_be_granted = any(context.grants.explain_no_grant(execution, call, definition, context.clock.now()))
+    if not will_ask(context, execution, step, call.tool_name, None):
+        return None
     has_changed = has_changed_since_plan(execution, definition)
     find_requirement = context.find_full_requirement if has_changed else context.find_requirement
-    requirement = find_requirement(definition, {})
-    if is_confirmed or may_be_granted or definition.is_blocking or requirement.needs is None:
-        return None
-    return {**_describe_ask(requirement), "asks": "batch", "has_changed": has_changed}
+    return {**_describe_ask(find_requirement(definition, {})), "asks": "batch", "has_changed": has_changed}
 
 
 def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:

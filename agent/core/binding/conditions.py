@@ -72,12 +72,11 @@ def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
     faults = list(islice(_find_keyword_faults(matches, "'matches'"), MAX_FAULTS))
     yield from faults
     try:
-        Schema(matches)
         if not faults:
+            Schema(matches)
             Schema(_build_strict_schema(matches))
     except ValueError as error:
-        if not faults:
-            yield f"'matches' is not a usable JSON Schema: {error}"
+        yield f"'matches' is not a usable JSON Schema: {error}"
 
 
 def has_many_patterns(conditions: list[JsonValue]) -> bool:
