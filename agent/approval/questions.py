@@ -15,7 +15,7 @@ from planwarden.agent.approval.answers import Authority
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering_confirmations import list_covered_calls
 from planwarden.agent.common.canonical import canonical_json, digest
-from planwarden.agent.common.struct import JsonValue, plain_value
+from planwarden.agent.common.struct import JsonValue, copy_fields, plain_value
 from planwarden.agent.core.binding.placeholders import list_texts, search
 from planwarden.agent.core.control.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.execution import events as ev
@@ -293,13 +293,7 @@ def add_edit(question: ev.Question, edited: tuple[str, ...], editor: Authority) 
     earlier = (
         replace(edit, arguments=tuple(name for name in edit.arguments if name not in edited)) for edit in question.edits
     )
-    edit = ArgumentEdit(
-        revision=question.revision + 1,
-        principal=editor.principal,
-        channel=editor.channel,
-        assurance=editor.assurance,
-        arguments=edited,
-    )
+    edit = copy_fields(ArgumentEdit, editor, revision=question.revision + 1, arguments=edited)
     return (*(other for other in earlier if other.arguments), edit)
 
 

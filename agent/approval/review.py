@@ -24,6 +24,7 @@ from planwarden.agent.approval.questions import (
 )
 from planwarden.agent.common.canonical import canonical_json, is_same_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, count_of
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import ExecutionState, StepState
@@ -57,13 +58,7 @@ def _look_again(context: ApprovalContext, execution: ExecutionState, question: e
     execution = _begin_loops(context, execution)
     forecast = forecast_calls(context, execution)
     covers = tuple(
-        ev.CoveredCall(
-            step_id=call.step_id,
-            tool_name=call.tool_name,
-            arguments=call.arguments,
-            definition_digest=call.definition_digest,
-            call_id=call.call_id,
-        )
+        copy_fields(ev.CoveredCall, call)
         for call in forecast
         # A call whose tool changed since the plan was accepted gets a question of its own, which shows the change.
         if call.asks == "approval"

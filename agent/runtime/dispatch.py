@@ -43,7 +43,7 @@ from planwarden.agent.approval.questions import (
 )
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import DuplicateEffect, InvalidArguments, ToolError
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, SuspensionState
 from planwarden.agent.core.execution.verify import runs_in_rehearsal
@@ -334,18 +334,7 @@ def _rehearse(execution: ExecutionState, call: Call, event: ev.Event) -> Iterato
 
 def rehearse_question(execution: ExecutionState, call: Call, question: ev.Question) -> ev.CallRehearsed:
     """Return the record of a call that a real run would ask about."""
-    rehearsed = ev.CallRehearsed(
-        call_id=call.call_id,
-        arguments=question.arguments,
-        definition_digest=question.definition_digest,
-        risk=question.risk,
-        needs=question.needs,
-        quorum=question.quorum,
-        asks=question.kind,
-        covers=question.covers,
-        found=question.found,
-        rule=question.rule,
-    )
+    rehearsed = copy_fields(ev.CallRehearsed, question, call_id=call.call_id, asks=question.kind)
     confirmed = _find_confirmation(execution, call, question)
     if confirmed is None:
         return rehearsed

@@ -16,6 +16,7 @@ from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
 from planwarden.agent.common.errors import BudgetSpent, InvalidArguments, Needed, StoreError, UnknownThread
+from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.binding.pointers import ParsedTexts
 from planwarden.agent.core.execution.references import PartsNeeded, find_address, find_result
@@ -186,12 +187,8 @@ class LookupReader:
             except InvalidArguments as error:
                 results[reference] = f"{error.message} (execution {source.execution_id!r})"
             else:
-                results[reference] = EarlierResult(
-                    step_id=reference.step_id,
-                    execution_id=source.execution_id,
-                    value=value,
-                    pointer=reference.pointer,
-                    parse=reference.parse,
+                results[reference] = copy_fields(
+                    EarlierResult, reference, execution_id=source.execution_id, value=value
                 )
         return results
 

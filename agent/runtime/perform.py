@@ -30,7 +30,7 @@ from planwarden.agent.common.errors import (
     StaleDefinition,
     ToolError,
 )
-from planwarden.agent.common.struct import JsonValue, plain_value
+from planwarden.agent.common.struct import JsonValue, copy_fields, plain_value
 from planwarden.agent.core.control.decide import remaining_budgets
 from planwarden.agent.core.control.provider_waits import bound_asked_s
 from planwarden.agent.core.execution import events as ev
@@ -267,15 +267,8 @@ def _was_approved(execution: ExecutionState, job: CallJob) -> bool:
 
 def _fail_prompt(prompt: Prompt, error: ModelError) -> ev.ModelFailed:
     logger.warning("model failed on a %s prompt: %s", prompt.purpose, error.message)
-    return ev.ModelFailed(
-        purpose=prompt.purpose,
-        step_id=prompt.step_id,
-        code=error.code,
-        message=error.message,
-        input_tokens=error.input_tokens,
-        output_tokens=error.output_tokens,
-        retryable=error.retryable,
-        asked_s=bound_asked_s(error.asked_s),
+    return copy_fields(
+        ev.ModelFailed, error, purpose=prompt.purpose, step_id=prompt.step_id, asked_s=bound_asked_s(error.asked_s)
     )
 
 

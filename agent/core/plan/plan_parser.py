@@ -336,16 +336,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         digests = {name: facts.digest for name, facts in self.tools.items()}
         # A copy, because the caller may add to `earlier`.
         results = None if self.earlier is None else dict(self.earlier)
-        request = (
-            document_digest,
-            author,
-            digests,
-            self.unavailable,
-            self.max_steps,
-            results,
-            earlier_plan,
-            self.goal_and_inputs,
-        )
+        request = (document_digest, {**parse.keywords, "tools": digests, "earlier": results})
         outcome = next((outcome for earlier_request, outcome in self.parsed if earlier_request == request), None)
         if outcome is None:
             raise ParsingNeeded({partial(self._remember, request, parse)})
