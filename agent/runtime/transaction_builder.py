@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 
 import msgspec
@@ -38,6 +37,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import apply
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.plan.pins import build_pins
+from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.plan.revision import revise
 from planwarden.agent.core.prompts import (
     DELEGATE,
@@ -48,6 +48,7 @@ from planwarden.agent.core.prompts import (
 )
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
+from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.dispatch import CallJob, PreparedCall, prepare_call, recover_call
@@ -265,7 +266,16 @@ class Transaction:
         execution = self.execution
         assert execution.plan is not None and execution.agreed_plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
-        plans = self._lookups.build_plan_intake(execution)
+        plans, missing = self._lookups.build_plan_intake(execution), set[str]()
+
+        def asks(step: PlanStep, tool_name: str, arguments: dict[str, JsonValue] | None) -> bool | None:
+            try:
+                return will_ask(self._approval, execution, step, tool_name, arguments)
+            except PathsNeeded as needed:
+                # Collect the paths of all calls, so that they are looked up at once.
+                missing.update(needed.keys)
+                return None
+
         try:
             plan, difference = revise(
                 execution.plan,
@@ -274,18 +284,17 @@ class Transaction:
                 pending=pending,
                 finished=[name for name, state in execution.steps.items() if state.is_done],
                 plans=plans,
-                asks=partial(will_ask, self._approval, execution),
+                asks=asks,
                 reused_ids={reused.step_id for reused in execution.earlier},
             )
         except (InvalidPlan, LimitExceeded) as error:
-            return ev.RevisionRefused(step_id=step_id, message=error.message, asks_again=True)
-        return ev.PlanRevised(
-            step_id=step_id,
-            plan=plan,
-            **difference,
-            pins=build_pins(plan, plans.tools),
-            earlier=plans.list_results(plan, execution.earlier),
-        )
+            event = ev.RevisionRefused(step_id=step_id, message=error.message, asks_again=True)
+        else:
+            pins, earlier = build_pins(plan, plans.tools), plans.list_results(plan, execution.earlier)
+            event = ev.PlanRevised(step_id=step_id, plan=plan, **difference, pins=pins, earlier=earlier)
+        if missing:
+            raise PathsNeeded(missing)
+        return event
 
     def _is_prompting(self) -> bool:
         return bool(self.jobs) or any(key.startswith("prompt ") for key in self._inflight)

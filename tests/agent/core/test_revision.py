@@ -1,10 +1,14 @@
 """Revising a plan while it runs: which steps may change, and how models with tool calling send the change."""
 
+from collections.abc import Collection
+from pathlib import Path
+
 import pytest
 from pydantic import JsonValue
 
 import planwarden
 from planwarden.agent.models.provider.endpoint import Mode
+from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import NO, YES, Ledger, calls, confirm, decide, governed, model_step, plan, statuses, tool_step, warden
 from tests.support.doubles.manners import Manner, obedient
@@ -255,6 +259,31 @@ async def test_no_revision_changes_what_a_step_asks_about_until_nobody_is_asked(
     assert (statuses(execution)["gate"], lines) == ("suspended", [])
     [refused] = find_refusals(execution)
     assert "must go on asking" in refused or "a person is asked about step 'gate'" in refused
+
+
+async def test_where_the_paths_of_all_calls_lead_is_looked_up_at_once_before_a_revision_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[int] = []
+
+    async def follow(paths: Collection[str]) -> dict[str, str | None]:
+        looked_up.append(len(paths))
+        return await find_real_paths(paths)
+
+    @planwarden.tool(name="delete")
+    async def delete(path: str) -> str:
+        """Delete a file."""
+        return path
+
+    monkeypatch.setattr("planwarden.agent.runtime.lookups.find_real_paths", follow)
+    rules = [{"tool": "delete", "when": {"path": {"under": str(tmp_path)}}, "then": "allow"}]
+    gates = [tool_step(f"g{n}", "delete", {"path": f"/outside/{n}"}, dependencies=["think"]) for n in range(9)]
+    last = tool_step("c", "note", {"text": "c"}, dependencies=["g0"])
+    patch = revising(change("g0", calling(("delete", {"path": str(tmp_path / "inside")}))))
+    settings = governed(rules=build_rule_book(rules), facts={"rules": rules})
+    execution, lines = await run(THINK, *gates, last, script=[patch, THOUGHT], tools=[delete], settings=settings)
+    [refused] = find_refusals(execution)
+    assert "must go on asking" in refused and lines == [] and looked_up[0] >= len(gates)
 
 
 @pytest.mark.parametrize(
