@@ -81,7 +81,7 @@ def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
 
 def has_many_patterns(conditions: list[JsonValue]) -> bool:
     """Return whether compiling the patterns in these schemas takes too long; a large one counts as many."""
-    left = MAX_PATTERNS_BYTES
+    budget_bytes = MAX_PATTERNS_BYTES
     for node in walk(conditions):
         if isinstance(node, dict) and isinstance(pattern := node.get("pattern"), str):
             try:
@@ -89,8 +89,8 @@ def has_many_patterns(conditions: list[JsonValue]) -> bool:
             except ValueError:
                 # Finding out that a pattern is not usable may take as long as compiling a few.
                 size = MAX_PATTERNS_BYTES // 16
-            left -= max(size, MAX_PATTERNS_BYTES // MAX_PATTERNS)
-        if left < 0:
+            budget_bytes -= max(size, MAX_PATTERNS_BYTES // MAX_PATTERNS)
+        if budget_bytes < 0:
             return True
     return False
 

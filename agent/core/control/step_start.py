@@ -71,14 +71,14 @@ def find_mismatch(condition: Condition, sources: BindingSources) -> str | None:
     """
     name = canonical_json(condition.value)
     try:
-        if name not in sources.measured:
+        if name not in sources.sizes:
             value = _find_bound(condition.value, sources)
-            sources.measured[name] = (value, measure_value(value))
+            sources.sizes[name] = (value, measure_value(value))
     except AbsentValue as absent:
         return absent.message
     except ValueError as error:
         raise LimitExceeded(f"a condition could not be judged: {error}") from None
-    return Matcher(condition.matches).find_mismatch(*sources.measured[name])
+    return Matcher(condition.matches).find_mismatch(*sources.sizes[name])
 
 
 def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonValue:

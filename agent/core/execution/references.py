@@ -61,7 +61,7 @@ class BindingSources(msgspec.Struct, frozen=True):
     """The calls of the current `item`."""
     takes_lists: bool = False
     """Whether a value may be the list of a loop, for which the limits are larger than for arguments."""
-    measured: dict[str, tuple[JsonValue, ValueSize]] = {}
+    sizes: dict[str, tuple[JsonValue, ValueSize]] = {}
     """The values that conditions looked at, with their sizes, by the text of their bindings."""
 
     def find_step(self, reference: Reference) -> StepState | None:

@@ -186,8 +186,8 @@ def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.T
         return comparable_json([item, takes_place and place])
 
     free: dict[str, deque[int]] = {}
-    before, taken = reuse.items or (), Counter(call.index // len(step.tool_calls) for call in reuse.calls)
-    for place in sorted(range(len(before)), key=lambda place: -taken[place]):
+    before, counts = reuse.items or (), Counter(call.index // len(step.tool_calls) for call in reuse.calls)
+    for place in sorted(range(len(before)), key=lambda place: -counts[place]):
         free.setdefault(name(place, before[place]), deque()).append(place)
     return {place: same.popleft() for place, item in enumerate(items) if (same := free.get(name(place, item)))}
 
