@@ -29,12 +29,7 @@ from planwarden.storage.sql.records import HasRecords
 
 @asynccontextmanager
 async def open_runtime(
-    home: Home,
-    role: Role,
-    *,
-    store: Store | None,
-    observer: Observer | None,
-    concurrency: int | None = None,
+    home: Home, role: Role, *, store: Store | None, observer: Observer | None, concurrency: int | None = None
 ) -> AsyncGenerator[Service]:
     """Yield the service of a process with this role. Without a `store`, open the one that the settings name.
 

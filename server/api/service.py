@@ -418,12 +418,7 @@ class Service:
         return build_execution_view(state, self.tools, program=self.program)
 
     async def view_awaiting(
-        self,
-        thread_id: str,
-        suspension_id: str,
-        *,
-        principal: str,
-        attempt: AttemptKind | None = None,
+        self, thread_id: str, suspension_id: str, *, principal: str, attempt: AttemptKind | None = None
     ) -> Execution:
         """Return the execution; while the suspension is open, its `next_action` says how to ask the person.
 

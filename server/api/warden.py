@@ -428,10 +428,7 @@ class Warden:
         return ask_for_person(self.service.build_view(execution), suspension_id)
 
     async def _wait(
-        self,
-        execution: ExecutionState,
-        wait_seconds: float | None,
-        options: Mapping[str, JsonValue] | None = None,
+        self, execution: ExecutionState, wait_seconds: float | None, options: Mapping[str, JsonValue] | None = None
     ) -> Execution:
         """Return the view when the execution stops, or after `wait_seconds` (default: from `options`, or its own)."""
         candidates = (wait_seconds, (options or {}).get("waitSeconds"), execution.options.wait_seconds)

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 
@@ -118,7 +118,7 @@ def escape_text(text: str) -> str:
     Slashes, quotes and digits beside right-to-left words would be moved too (https://www.unicode.org/reports/tr9/): in
     `/a/\u05d0\u05d1/123` the last two parts would change places. Therefore each run of such words is isolated.
     """
-    result = _UNUSUAL.sub(_escape_run, text)
+    result = _UNUSUAL.sub(partial(_escape_run, allowed=frozenset(), escape=_escape), text)
     return result if result.isascii() else _isolate(result)
 
 
@@ -130,12 +130,7 @@ def escape_rest(text: str, escape: Callable[[str], str] | None = None) -> str:
     if text.isascii() and text.isprintable():
         return text
     allowed = _LAYOUT | ({ISOLATE, END_ISOLATE} if text.count(ISOLATE) == text.count(END_ISOLATE) else set[str]())
-
-    def replace(match: re.Match[str]) -> str:
-        pairs = _find_hidden(match[0])
-        return "".join((escape or _escape)(char) if hides and char not in allowed else char for char, hides in pairs)
-
-    return _UNUSUAL.sub(replace, text)
+    return _UNUSUAL.sub(partial(_escape_run, allowed=allowed, escape=escape or _escape), text)
 
 
 def cut_text(text: str, limit: int) -> str:
@@ -204,8 +199,9 @@ def _find_hidden(run: str) -> Iterator[tuple[str, bool]]:
         before = character
 
 
-def _escape_run(match: re.Match[str]) -> str:
-    return "".join(_escape(character) if hides else character for character, hides in _find_hidden(match[0]))
+def _escape_run(match: re.Match[str], allowed: Collection[str], escape: Callable[[str], str]) -> str:
+    pairs = _find_hidden(match[0])
+    return "".join(escape(char) if hides and char not in allowed else char for char, hides in pairs)
 
 
 def _isolate(text: str) -> str:

@@ -206,17 +206,14 @@ def build_execution_view(
     )
 
 
-_NEXT = {
-    "planned": "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it.",
-    "new": "Still running; call get_execution with this threadId to look again.",
-    "running": "Still running; call get_execution with this threadId to look again.",
-}
+_PLANNED = "Show the plan; execute_plan with this threadId (and no plan) runs it, cancel_execution drops it."
+_RUNNING = "Still running; call get_execution with this threadId to look again."
 
 
 def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
     match state.status:
         case "planned" | "new" | "running":
-            return _NEXT[state.status]
+            return _PLANNED if state.status == "planned" else _RUNNING
         case "completed":
             return describe_proof(state) + _describe_stored(state)
         case "rehearsed":

@@ -103,10 +103,7 @@ OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Getter | str | None]]]
     ev.ToolFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status="failed")),
     ev.CallAttemptFailed: ("TOOL_RETURNED", _keys(*_FAILURE, status="attempt_failed")),
     ev.CallRejected: ("TOOL_RETURNED", _keys("call_id", "status", "suspension_id", status="rejected")),
-    ev.ToolOutcomeUnknown: (
-        "TOOL_RETURNED",
-        _keys(*_FAILURE, status="outcome_unknown", code="outcome_unknown"),
-    ),
+    ev.ToolOutcomeUnknown: ("TOOL_RETURNED", _keys(*_FAILURE, status="outcome_unknown", code="outcome_unknown")),
     ev.CallRehearsed: ("TOOL_REHEARSED", _keys("call_id", "asks", "needs")),
     ev.CallReportedLate: ("CALL_REPORTED_LATE", _keys("call_id", "message")),
     ev.StepStarted: ("STEP_STARTED", {}),
@@ -136,14 +133,8 @@ OBSERVED: Mapping[type[ev.Event], tuple[str, Mapping[str, Getter | str | None]]]
         ),
     ),
     ev.SuspensionTimedOut: ("SUSPENSION_TIMEOUT", _keys("suspension_id", "kind", "outcome", kind=None)),
-    ev.SuspensionWithdrawn: (
-        "AGENT_RESUMED",
-        {**_keys("suspension_id"), "withdrawn": attrgetter("reason")},
-    ),
-    ev.PlanAccepted: (
-        "PLAN_ACCEPTED",
-        _keys("steps", "warnings", steps=lambda event: len(event.plan.steps)),
-    ),
+    ev.SuspensionWithdrawn: ("AGENT_RESUMED", {**_keys("suspension_id"), "withdrawn": attrgetter("reason")}),
+    ev.PlanAccepted: ("PLAN_ACCEPTED", _keys("steps", "warnings", steps=lambda event: len(event.plan.steps))),
     ev.StepsTakenOver: (
         "STEPS_TAKEN_OVER",
         {

@@ -98,7 +98,7 @@ def build_graph(
         _build_row(step, states.get(step.step_id), waits.get(step.step_id), marks.get(step.step_id, "none"), above)
         for step, above in zip(first_steps, [None, *first_steps], strict=False)
     )
-    links = tuple(link for step in first_steps for link in _list_links(plan, step, places))
+    links = tuple(link for step in first_steps for link in _list_links(step, places))
     return PlanGraph(rows=rows, links=links, left_out=len(ordered) - len(first_steps))
 
 
@@ -118,7 +118,7 @@ def list_in_order(plan: Plan) -> list[PlanStep]:
     return ordered
 
 
-def _list_links(plan: Plan, step: PlanStep, places: Mapping[str, int]) -> Iterable[GraphLink]:
+def _list_links(step: PlanStep, places: Mapping[str, int]) -> Iterable[GraphLink]:
     sources = {binding.reference.step_id for binding in step.list_bindings()}
     for name in step.dependencies:
         yield GraphLink(places[name], places[step.step_id], name in sources)

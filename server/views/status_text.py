@@ -10,7 +10,6 @@ import msgspec
 
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.control.provider_waits import list_outages
-from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, ModelOutage, StepState
 from planwarden.server.views.decisions import describe_rejection, quote
 from planwarden.server.views.escaping import GOAL_CHARS, escape_text, format_value, name_some, shorten_text
@@ -164,9 +163,10 @@ class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
     """Yield the facts that apply: its saved plan, the execution that it continues, and that it is a rehearsal."""
-    if execution.saved_plan is not None:
+    if (saved := execution.saved_plan) is not None:
         changed = ", changed since by a model or in a review" if execution.is_revised else ""
-        yield LineageFact(name=SAVED_PLAN, text=f"{format_version(execution.saved_plan)}{changed}")
+        version = f"version {escape_text(saved.digest[:VERSION_CHARS])}"
+        yield LineageFact(name=SAVED_PLAN, text=f"{shorten_text(saved.name, NAME_CHARS)}, {version}{changed}")
     if execution.retry_of is not None:
         taken_over = (name for name, state in execution.steps.items() if state.taken_from is not None)
         steps = [shorten_text(name, NAME_CHARS) for name in taken_over]
@@ -175,8 +175,3 @@ def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
         yield LineageFact(name="Goes on from", text=text, execution_id=execution.retry_of)
     if execution.options.rehearse:
         yield LineageFact(name="Rehearsal", text=REHEARSAL)
-
-
-def format_version(version: ev.PlanVersion) -> str:
-    """Return the name of a saved plan and the beginning of its version."""
-    return f"{shorten_text(version.name, NAME_CHARS)}, version {escape_text(version.digest[:VERSION_CHARS])}"

@@ -75,8 +75,9 @@ def _assign(bundles: Sequence[Sequence[GraphLink]]) -> tuple[Lane, ...]:
     """Give each bundle, short ones first, the nearest lane that is free along its whole length."""
     lanes: list[Lane] = []
     columns: list[list[tuple[int, int]]] = [[] for _ in range(MAX_LANES)]
-    for bundle in sorted(bundles, key=_measure_bundle):
-        first, last = min(link.source for link in bundle), max(link.target for link in bundle)
+    ends = [(min(link.source for link in bundle), max(link.target for link in bundle)) for bundle in bundles]
+    pairs = zip(ends, bundles, strict=True)
+    for (first, last), bundle in sorted(pairs, key=lambda pair: (pair[0][1] - pair[0][0], pair[0][0])):
         for column, spans in enumerate(columns):
             if all(last <= begin or end <= first for begin, end in spans):
                 spans.append((first, last))
@@ -90,11 +91,6 @@ def _assign(bundles: Sequence[Sequence[GraphLink]]) -> tuple[Lane, ...]:
                 )
                 break
     return tuple(lanes)
-
-
-def _measure_bundle(bundle: Sequence[GraphLink]) -> tuple[int, int]:
-    first = min(link.source for link in bundle)
-    return max(link.target for link in bundle) - first, first
 
 
 @cache

@@ -162,11 +162,12 @@ _ASKS = {
 
 
 def build_tool_call(call: Call) -> ToolCall:
+    final = call.arguments or {}
     return copy_fields(
         ToolCall,
         call,
         arguments=call.proposed if call.arguments is None else call.arguments,
-        resolved=_is_resolved(call) or None,
+        resolved=any(key in final and final[key] != value for key, value in call.proposed.items()) or None,
         # A call keeps its former error when a person says that it happened after all.
         error=None
         if call.error_code is None or call.status == "succeeded"
@@ -179,8 +180,3 @@ def build_tool_call(call: Call) -> ToolCall:
             RehearsedCall, rehearsed, confirms=tuple(dict.fromkeys(row.step_id for row in rehearsed.covers))
         ),
     )
-
-
-def _is_resolved(call: Call) -> bool:
-    arguments = call.arguments or {}
-    return any(key in arguments and arguments[key] != value for key, value in call.proposed.items())
