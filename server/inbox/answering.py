@@ -10,7 +10,7 @@ from planwarden.agent.common.errors import AlreadyDecided, DuplicateEffect, Expi
 from planwarden.agent.core.execution import events as ev
 from planwarden.server.api.rule_offers import find_offer
 from planwarden.server.inbox.allowing import describe_allowed, find_step_tool, find_trust_command
-from planwarden.server.inbox.forms import FilledForm, build_argument_fields, build_form_fields
+from planwarden.server.inbox.forms import MAX_FIELDS, FilledForm, build_form_fields
 from planwarden.server.inbox.questions import (
     WAIT_S,
     QuestionRecord,
@@ -30,7 +30,7 @@ from planwarden.server.inbox.signing_keys import (
 )
 from planwarden.server.signatures.signature import SignatureRefused
 from planwarden.server.views.escaping import capitalize, escape_text
-from planwarden.server.views.fields import Field, format_editable_json
+from planwarden.server.views.fields import Field, build_fields, format_editable_json
 from planwarden.server.views.status_words import WHOM
 
 APPROVING = ("approve", "sign")
@@ -63,7 +63,7 @@ async def render_question(
         "question.html",
         status=status,
         remark=remark,
-        fields=build_fields(request, record) if is_open else (),
+        fields=build_question_fields(request, record) if is_open else (),
         filled=filled,
         is_editing=filled is not None or plan is not None,
         plan_text=format_editable_json(record.card.plan) if plan is None and record.card.plan else plan or "",
@@ -140,7 +140,7 @@ async def record_answer(
     return request.redirect(f"/suspensions/{record.row.suspension_id}")
 
 
-def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:
+def build_question_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, ...]:
     """Return the fields of the form that the question asks for, or of the arguments that a person may edit."""
     question = record.question
     if record.card.answer_kind == "form":
@@ -148,4 +148,4 @@ def build_fields(request: InboxRequest, record: QuestionRecord) -> tuple[Field, 
     definition = request.service.tools.get(question.tool_name or "")
     if definition is None or not record.card.may_edit:
         return ()
-    return build_argument_fields(definition.input_schema, question.arguments or {})
+    return build_fields(definition.input_schema, question.arguments or {})[:MAX_FIELDS]

@@ -54,7 +54,7 @@ def build_inbox_app(site: InboxSite, hosts: Hosts) -> Starlette:
     """Return the inbox of one home. It answers only requests with one of the given `Host` headers."""
     return Starlette(
         routes=[
-            Route("/", _lead_to_inbox, methods=["GET"]),
+            Route("/", RedirectResponse(INBOX_PATH, status_code=303), methods=["GET"]),
             Route(f"{INBOX_PATH}/static/{{name}}", _serve_asset, methods=["GET"]),
             *pairing.build_pairing_routes(site),
             *(route for module in _PAGES for route in module.ROUTES.build(site)),
@@ -74,10 +74,6 @@ async def serve_inbox(
     site = InboxSite(service=lambda: service, settings=settings, on_activity=on_activity, origin=sockets.origin)
     app = HealthMiddleware(build_inbox_app(site, lambda: sockets.host_headers))
     await serve_app(app, *sockets.sockets)
-
-
-async def _lead_to_inbox(request: Request) -> Response:
-    return RedirectResponse(INBOX_PATH, status_code=303)
 
 
 async def _serve_asset(request: Request) -> Response:

@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, PlanwardenError
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.server.inbox.request import Remark
@@ -49,11 +48,6 @@ class FilledForm(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_usable(self) -> bool:
         return not self.faults and not self.other_faults
-
-
-def build_argument_fields(schema: Mapping[str, JsonValue], arguments: Mapping[str, JsonValue]) -> tuple[Field, ...]:
-    """Return a field for each property of the schema and for each undeclared argument; at most `MAX_FIELDS`."""
-    return build_fields(schema, arguments)[:MAX_FIELDS]
 
 
 def build_form_fields(
@@ -105,10 +99,6 @@ def refill_form(fields: Sequence[Field], values: dict[str, JsonValue]) -> Filled
         for item in fields
     }
     return FilledForm(values=values, texts=texts, omitted=omitted)
-
-
-def is_changed(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> bool:
-    return not is_same_json(dict(before), dict(after))
 
 
 def build_input_fields(

@@ -21,6 +21,7 @@ from contextlib import ExitStack
 import msgspec
 
 from planwarden.agent.common.errors import StoreError
+from planwarden.agent.common.paths import replace_file
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.locks import WriteLock
@@ -224,11 +225,7 @@ class InboxPort:
     def _remember(self, listening: InboxSockets) -> None:
         host = HOSTS[0] if listening.has_all_addresses else HOSTS[1]
         record = PlaceRecord(port=listening.port, host=host, pid=os.getpid())
-        # Only the holder of the lock writes, so nobody else uses this name.
-        draft_path = self._record_path.with_suffix(".tmp")
         try:
-            with os.fdopen(os.open(draft_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(record))
-            os.replace(draft_path, self._record_path)
+            replace_file(self._record_path, msgspec.json.encode(record))
         except OSError as error:
             raise StoreError(f"cannot write {str(self._record_path)!r}: {error.strerror}") from error

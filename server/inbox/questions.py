@@ -9,6 +9,7 @@ So a decision on the page of the wrong process makes no call fail.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -30,7 +31,6 @@ CHANNEL = "inbox"
 PAGE_SIZE = 25
 WAIT_S = 1.0
 """How long a decision waits for the execution, so that the next page can show the result."""
-_UNKNOWN = "no question has this id, or the question is not for a person"
 
 
 class QuestionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,11 +76,9 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
     """
     row = await service.store.find_suspension(suspension_id)
     if row is None or row.addressee != "human":
-        raise UnknownSuspension(_UNKNOWN)
+        raise UnknownSuspension("no question has this id, or the question is not for a person")
     execution = await service.find(row.execution_id)
-    suspension = execution.suspensions.get(suspension_id)
-    if suspension is None:
-        raise UnknownSuspension(_UNKNOWN)
+    suspension = execution.suspensions[suspension_id]
     card = build_card(execution, suspension, service.tools, service.store.clock.now())
     return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
@@ -104,13 +102,9 @@ async def find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
     questions: list[tuple[ExecutionState, SuspensionState]] = []
     for row in page.rows:
         # One damaged execution must not hide the questions of the others.
-        try:
+        with suppress(StoreError):
             execution = await service.find(row.execution_id)
-        except StoreError:
-            continue
-        suspension = execution.suspensions.get(row.suspension_id)
-        if suspension is not None:
-            questions.append((execution, suspension))
+            questions.append((execution, execution.suspensions[row.suspension_id]))
     return QuestionPage(questions=tuple(questions), total=page.total, next_cursor=page.next_cursor)
 
 

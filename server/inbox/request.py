@@ -302,10 +302,8 @@ async def read_form(http: Request) -> dict[str, tuple[str, ...]]:
         pairs = parse_qsl(
             text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=MAX_FORM_FIELDS
         )
-    except ValueError:
+    except (ValueError, ClientDisconnect):
         raise BadForm from None
-    except ClientDisconnect:
-        raise BadForm("the connection ended before the whole form had arrived; send it again") from None
     fields: dict[str, tuple[str, ...]] = {}
     for name, value in pairs:
         # Browsers send every line break as CR LF (https://html.spec.whatwg.org/#constructing-the-form-data-set).

@@ -13,15 +13,15 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import canonical_json, is_larger, read_json
+from planwarden.agent.common.canonical import canonical_json, is_larger, is_same_json, read_json
 from planwarden.agent.core.execution.question import CoveredCall
 from planwarden.agent.ports.toolbox import Toolbox
-from planwarden.server.inbox.forms import FilledForm, build_argument_fields, fill_form, is_changed, refill_form
+from planwarden.server.inbox.forms import MAX_FIELDS, FilledForm, fill_form, refill_form
 from planwarden.server.inbox.request import BadForm, InboxRequest, Values
 from planwarden.server.views.card import Card
 from planwarden.server.views.card_calls import Argument, CardCall
 from planwarden.server.views.escaping import ArgumentChange, escape_text, find_changes
-from planwarden.server.views.fields import Field, format_ranges, read_number, read_ranges
+from planwarden.server.views.fields import Field, build_fields, format_ranges, read_number, read_ranges
 
 ROWS_PER_PAGE = 50
 MAX_PAGE_FIELDS = 800
@@ -35,6 +35,7 @@ MAX_COLUMNS = 12
 """The most columns of a table; rows with more arguments list them one below the other."""
 _WHOLE = ".all"
 """The end of the key of an input that holds all arguments of a row."""
+_ALL = Field(key=_WHOLE, name="", label="All arguments", kind="json", is_required=True, is_present=True)
 
 
 class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +98,11 @@ def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbo
         definition = tools.get(rows[index].tool_name)
         if definition is None or _measure(rows[index]) > MAX_PAGE_CHARS:
             continue
-        fields = build_argument_fields(definition.input_schema, rows[index].arguments)
+        fields = build_fields(definition.input_schema, rows[index].arguments)[:MAX_FIELDS]
         fields_by_row[index] = tuple(replace(field, key=f"row{index}.{field.key}") for field in fields)
     if sum(map(len, fields_by_row.values())) <= MAX_PAGE_FIELDS:
         return fields_by_row
-    return {index: (_build_json_field(index, rows[index].arguments),) for index in fields_by_row}
+    return {index: (replace(_ALL, key=f"row{index}{_WHOLE}", value=rows[index].arguments),) for index in fields_by_row}
 
 
 def read_choice(
@@ -135,13 +136,13 @@ def _read_typed(
             faults[index] = "" if typed.faults else "the arguments are not a JSON object"
             continue
         edits.pop(index, None)
-        if not is_changed(rows[index].arguments, values):
+        if is_same_json(rows[index].arguments, values):
             continue
         completed, problems = tools.complete(rows[index].tool_name, values)
         if problems:
             filled[index] = typed
             faults[index] = escape_text("; ".join(problems[:MAX_FAULTS]))
-        elif is_changed(rows[index].arguments, completed):
+        elif not is_same_json(rows[index].arguments, completed):
             edits[index] = completed
     if is_larger({str(index): arguments for index, arguments in edits.items()}, MAX_EDITS_BYTES):
         raise BadForm(
@@ -154,18 +155,6 @@ def _read_typed(
 def _is_whole(fields: Sequence[Field]) -> bool:
     """Return whether a single field holds all arguments of a row."""
     return len(fields) == 1 and fields[0].key.endswith(_WHOLE)
-
-
-def _build_json_field(index: int, arguments: dict[str, JsonValue]) -> Field:
-    return Field(
-        key=f"row{index}{_WHOLE}",
-        name="",
-        label="All arguments",
-        kind="json",
-        is_required=True,
-        is_present=True,
-        value=arguments,
-    )
 
 
 def _read_edits(text: str, rows: Sequence[CoveredCall]) -> dict[int, dict[str, JsonValue]]:

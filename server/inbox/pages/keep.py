@@ -14,13 +14,7 @@ from starlette.responses import Response
 from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.inbox.pages.execution import find_execution
-from planwarden.server.inbox.request import (
-    InboxRequest,
-    PageRoutes,
-    Remark,
-    describe_refusal,
-    hash_draft,
-)
+from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, describe_refusal, hash_draft
 from planwarden.server.plans.keeping import (
     ProposedInput,
     build_document,

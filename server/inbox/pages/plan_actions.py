@@ -41,21 +41,14 @@ async def cancel_execution(request: InboxRequest) -> Response:
 
 
 @ROUTES.form("/executions/{execution_id}/retry")
-async def retry_execution(request: InboxRequest) -> Response:
-    """Start a run of the steps that are left."""
-    return await _go_on_or_explain(request, None)
-
-
 @ROUTES.form("/executions/{execution_id}/fork")
-async def fork_execution(request: InboxRequest) -> Response:
-    """Run the chosen step again, with every step that depends on it."""
-    return await _go_on_or_explain(request, request.form_value("from"))
+async def continue_execution(request: InboxRequest) -> Response:
+    """Start a run of the steps that are left or, for a fork, of the chosen step and every step that depends on it.
 
-
-async def _go_on_or_explain(request: InboxRequest, from_step: str | None) -> Response:
-    """Return the answer of `_go_on`. If it refuses and a later run exists, return the page of this run as it is now."""
+    If that is refused and a later run exists, return the page of this run as it is now.
+    """
     try:
-        return await _go_on(request, from_step)
+        return await _go_on(request, request.form_value("from") or None)
     except UsageError as error:
         execution = await find_execution(request)
         later = await find_later(request, execution)

@@ -20,12 +20,12 @@ from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitE
 from planwarden.server.inbox.answering import (
     APPROVING,
     FAULTY_FIELDS,
-    build_fields,
+    build_question_fields,
     record_answer,
     render_question,
     render_status,
 )
-from planwarden.server.inbox.forms import WHOLE_FORM_KEY, FilledForm, fill_form, is_changed, refill_form
+from planwarden.server.inbox.forms import WHOLE_FORM_KEY, FilledForm, fill_form, refill_form
 from planwarden.server.inbox.questions import QuestionRecord, find_question_of
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Remark, describe_refusal
 from planwarden.server.inbox.row_choice import RowChoice, list_row_changes, read_choice, read_page_number, split_rows
@@ -140,7 +140,7 @@ def _approve_edit(plan: JsonValue, draft: JsonValue) -> Decision:
 
 def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
     """Return the edit of the arguments, from the fields of the form or from the page that showed the difference."""
-    before, fields = record.question.arguments or {}, build_fields(request, record)
+    before, fields = record.question.arguments or {}, build_question_fields(request, record)
     edited = request.form_value("edited")
     if edited:
         values = read_json(edited)
@@ -151,7 +151,7 @@ def _read_arguments(request: InboxRequest, record: QuestionRecord) -> _Edit:
         filled = fill_form(fields, request.form_values(), before)
     if filled.faults:
         return _Edit(fault=FAULTY_FIELDS, filled=filled)
-    if not is_changed(before, filled.values):
+    if is_same_json(before, filled.values):
         return _Edit(filled=filled)
     completed, faults = request.service.tools.complete(record.question.tool_name or "", filled.values)
     draft = filled.values if record.execution.options.is_literal else completed
@@ -187,7 +187,7 @@ def _map_steps(plan: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 async def _submit_form(request: InboxRequest, record: QuestionRecord, verdict: str) -> Response:
-    fields = build_fields(request, record)
+    fields = build_question_fields(request, record)
     filled = fill_form(fields, request.form_values())
     if filled.faults or verdict not in APPROVING:
         remark = Remark(FAULTY_FIELDS, 422, "bad") if filled.faults else None
@@ -265,10 +265,7 @@ async def _approve_rows(
     decision = Decision(approved=True, content=content, modified_args=edited or None)
     # If somebody else must approve too, the next revision of the question already includes the edits.
     unedited_choice = replace(choice, edits={})
-    try:
-        return await record_answer(request, record, decision, unedited_choice)
-    except InvalidArguments as error:
-        return await render_question(request, record, describe_refusal(error), choice=choice)
+    return await record_answer(request, record, decision, unedited_choice)
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:

@@ -2,6 +2,8 @@
 Another page shows the receipt of a host's session.
 """
 
+from contextlib import suppress
+
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
@@ -56,17 +58,13 @@ async def show_review(request: InboxRequest) -> Response:
         )
     if len(question_ids) > MAX_TOGETHER:
         raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(question_ids)}")
-    ready, single, closed_count = list[Card](), list[Card](), 0
+    cards: list[Card] = []
     for suspension_id in question_ids:
-        try:
-            card = (await find_question(request.service, suspension_id)).card
-        except UnknownSuspension:
-            closed_count += 1
-            continue
-        if not card.is_open:
-            closed_count += 1
-        else:
-            (ready if card.is_yes_or_no else single).append(card)
+        with suppress(UnknownSuspension):
+            cards.append((await find_question(request.service, suspension_id)).card)
+    ready = [card for card in cards if card.is_open and card.is_yes_or_no]
+    single = [card for card in cards if card.is_open and not card.is_yes_or_no]
+    closed_count = len(question_ids) - len(ready) - len(single)
     return request.render_page("review.html", ready=ready, single=single, gone=closed_count)
 
 
