@@ -34,7 +34,7 @@ class HostQuestions:
         self._service = service
         self._principal = principal
         self._relay = relay
-        self._input = TaskInput(channel=CHANNEL)
+        self._input = TaskInput(CHANNEL)
 
     async def find(self, execution: ExecutionState, client: Client) -> Questions:
         """Return the open questions of the execution that the client can show and that no host has answered yet."""

@@ -39,12 +39,7 @@ from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.schema import Schema
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.compact_message import (
-    LINE_CELLS,
-    build_compact_facts,
-    build_compact_message,
-    build_headline,
-)
+from planwarden.server.mcp.compact_message import LINE_CELLS, build_compact_facts, build_compact_message, build_headline
 from planwarden.server.mcp.progress import AnyContext, wait_until_decided
 from planwarden.server.views.card import Card
 from planwarden.server.views.escaping import count_hidden, escape_text, hash_text, is_shown_whole
@@ -246,9 +241,7 @@ def _asks_for_secret(field: Field) -> bool:
 
 def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
     keywords = _KEYWORDS[str(field.schema["type"])]
-    if field.schema.keys() - keywords - _UNSEEN or count_hidden(field.name) or len(field.name) > MAX_LABEL_CHARS:
-        return None
-    if _asks_for_secret(field):
+    if field.schema.keys() - keywords - _UNSEEN or not _is_plain(field.name) or _asks_for_secret(field):
         return None
     drawn = {key: value for key, value in field.schema.items() if key in keywords}
     labels = {key: escape_text(str(drawn[key])) for key in _LABELS & drawn.keys()}
@@ -257,9 +250,8 @@ def _draw_answer_field(field: Field) -> dict[str, JsonValue] | None:
     if drawn.get("format") not in _FORMATS:
         drawn.pop("format", None)
     choices, default = drawn.get("enum", []), drawn.get("default", "")
-    if not isinstance(choices, list) or not all(isinstance(choice, str) and _is_plain(choice) for choice in choices):
-        return None
-    if isinstance(default, str) and not _is_plain(default):
+    is_listable = isinstance(choices, list) and all(isinstance(choice, str) and _is_plain(choice) for choice in choices)
+    if not is_listable or (isinstance(default, str) and not _is_plain(default)):
         return None
     title = _name_title(find_title(field.name, {**drawn, **labels}), field.name)
     return {**drawn, **labels, **({} if title is None else {"title": title})}

@@ -62,13 +62,6 @@ def build_refusal(request_id: str | int | None, why: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=INVALID_REQUEST, message=why))
 
 
-def has_too_many_values(message: bytes) -> bool:
-    """Return whether the message has so many values that parsing it would block the event loop for too long."""
-    if len(message) <= UNCOUNTED_BYTES:
-        return False
-    return ValueCounter().feed(message)
-
-
 class StandardInput:
     """The lines of standard input. While it is open, all other code, even child processes, finds descriptor 0 empty."""
 
@@ -112,7 +105,8 @@ class StandardInput:
             why = f"the message is larger than {MAX_FRAME_BYTES} bytes"
             while not tail.endswith(b"\n") and (more := self._stream.readline(UNCOUNTED_BYTES)):
                 tail = tail[-EDGE_BYTES:] + more
-        elif has_too_many_values(line):
+        # Parsing so many values would block the event loop for too long.
+        elif len(line) > UNCOUNTED_BYTES and ValueCounter().feed(line):
             why = "the message has too many values"
         if not why:
             return line.decode("utf-8", "replace"), None

@@ -34,7 +34,8 @@ class LazyService:
         self._opening = opening
         self.principal = principal
         """The function that returns the principal of the request that is being served."""
-        self._listeners: TaskGroup | None = None
+        self.listener_tasks: TaskGroup
+        """The tasks that outlive their request. They must not raise; a server that stops cancels them."""
         self._service: Service | None = None
         self._failure: PlanwardenError | None = None
         self._wanted = anyio.Event()
@@ -49,22 +50,15 @@ class LazyService:
             raise self._failure or StoreError("the server is shutting down")
         return self._service
 
-    @property
-    def listener_tasks(self) -> TaskGroup:
-        """The task group of tasks that outlive their request. They must not raise; a server that stops cancels them."""
-        if self._listeners is None:
-            raise StoreError("the server is not running")
-        return self._listeners
-
     @asynccontextmanager
     async def run(self) -> AsyncGenerator["LazyService"]:
         """Open and close the service in one task of its own: a task group must exit in the task that entered it."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._open_until_closed)
             try:
-                async with anyio.create_task_group() as self._listeners:
+                async with anyio.create_task_group() as self.listener_tasks:
                     yield self
-                    self._listeners.cancel_scope.cancel()
+                    self.listener_tasks.cancel_scope.cancel()
             finally:
                 self._closing.set()
                 self._wanted.set()

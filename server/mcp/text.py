@@ -52,7 +52,9 @@ def format_execution(document: Document) -> str:
         lines.append(
             f"Used: {count_of(usage['toolCalls'], 'tool call')}, {count_of(usage['modelCalls'], 'model call')}"
         )
-    lines.extend(_format_observations(document))
+    for entry in document.get("observations", ()):
+        event = f"{entry['sequence']} {entry['at']} {entry['type']} {entry.get('stepId', '')}"
+        lines.append(f"{event} {_format_json(entry['data'], 500)}")
     return "\n".join(lines)
 
 
@@ -141,15 +143,17 @@ def _format_for_caller(suspension: Document) -> Iterator[str]:
 
 
 def _format_for_person(suspension: Document) -> Iterator[str]:
-    for sentence in suspension.get("found", ()):
-        yield f"Found: {_format_json(sentence, 1_000)}"
+    yield from (f"Found: {_format_json(sentence, 1_000)}" for sentence in suspension.get("found", ()))
     yield f"Message: {_format_json(suspension['message'], 1_000)}"
     call = suspension.get("toolCall")
     if call:
         yield f"Call: {call['toolName']}({_format_json(call['arguments'])})"
     for covered in suspension.get("confirms", ()):
         yield f"Covers: {covered['stepId']} {covered['toolName']}({_format_json(covered['arguments'])})"
-    yield from _format_rows(suspension)
+    for index, row in enumerate(suspension.get("calls", ())):
+        yield f"Row at index {index}: {row['toolName']}({_format_json(row['arguments'])})"
+    if "callCount" in suspension:
+        yield f"{suspension['callCount']} rows in all; the page of the question shows them"
     for edit in suspension.get("edits", ()):
         names, who = _format_json(edit["arguments"], 1_000), _format_json(edit["principal"], 200)
         yield f"Edited: {names} by {who} (assurance {edit['assurance']}, {edit['channel']})"
@@ -166,13 +170,6 @@ def _format_for_person(suspension: Document) -> Iterator[str]:
     how = suspension.get("howToAnswer", {})
     channels = [f"`{how['command']}`" if "command" in how else "", how.get("inboxUrl", "")]
     yield f"A person decides: {' or '.join(filter(None, channels))}"
-
-
-def _format_rows(suspension: Document) -> Iterator[str]:
-    for index, row in enumerate(suspension.get("calls", ())):
-        yield f"Row at index {index}: {row['toolName']}({_format_json(row['arguments'])})"
-    if "callCount" in suspension:
-        yield f"{suspension['callCount']} rows in all; the page of the question shows them"
 
 
 def _format_steps(document: Document) -> list[str]:
@@ -227,12 +224,6 @@ def _format_forecast(forecast: Document) -> Iterator[str]:
         yield f"Would fail now: {call['stepId']} {call['toolName']}: {_format_json(call['why'], 500)}"
     if forecast.get("models"):
         yield f"A model writes the calls or text of: {', '.join(forecast['models'])}"
-
-
-def _format_observations(document: Document) -> Iterator[str]:
-    for entry in document.get("observations", ()):
-        event = f"{entry['sequence']} {entry['at']} {entry['type']} {entry.get('stepId', '')}"
-        yield f"{event} {_format_json(entry['data'], 500)}"
 
 
 def _format_json(value: Any, limit: int = MAX_VALUE) -> str:

@@ -39,7 +39,7 @@ class FixtureTasks(Tasks):
     """The product's tasks with the suite's form and ends."""
 
     def __init__(self) -> None:
-        super().__init__(TaskInput(_form, _decision))
+        super().__init__(_FixtureInput())
 
     def build_outcome(self, service: Service, execution: ExecutionState) -> types.CallToolResult | types.ErrorData:
         [step, *_] = execution.steps.values()
@@ -171,14 +171,16 @@ async def _execute(
     return service.build_view(await service.wait(execution, wait_seconds) if wait_seconds else execution)
 
 
-def _form(suspension: Suspension) -> ElicitationForm | None:
-    form = ElicitationForm(message=suspension.message, requested_schema=CONFIRM_FORM)
-    return form if suspension.needs == "client" else None
+class _FixtureInput(TaskInput):
+    @staticmethod
+    def build_form(suspension: Suspension) -> ElicitationForm | None:
+        form = ElicitationForm(message=suspension.message, requested_schema=CONFIRM_FORM)
+        return form if suspension.needs == "client" else None
 
-
-def _decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
-    confirmed = (content or {}).get("confirm")
-    return Decision(approved=confirmed) if isinstance(confirmed, bool) else None
+    @staticmethod
+    def read_decision(suspension: Suspension, content: dict[str, Any] | None) -> Decision | None:
+        confirmed = (content or {}).get("confirm")
+        return Decision(approved=confirmed) if isinstance(confirmed, bool) else None
 
 
 def _said(text: str, *, is_error: bool = False) -> types.CallToolResult:

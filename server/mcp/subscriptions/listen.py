@@ -76,8 +76,6 @@ class ListenMethod:
         self, ctx: ServiceContext, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
         """Run until the client ends the stream, the server closes, or the store fails."""
-        if ctx.request_id is None:
-            raise MCPError(code=INVALID_REQUEST, message="subscriptions/listen requires a request id")
         task_ids = _read_task_ids(ctx, params.notifications)
         with translate_errors():
             service = await ctx.lifespan_context.service()

@@ -50,11 +50,7 @@ class TopicWatcher:
     """The topics of one listener; their changes are noticed while `changes` runs."""
 
     def __init__(
-        self,
-        service: Service,
-        principal: str,
-        bus: SubscriptionBus,
-        accepts_event: Callable[[ServerEvent], bool],
+        self, service: Service, principal: str, bus: SubscriptionBus, accepts_event: Callable[[ServerEvent], bool]
     ) -> None:
         """`accepts_event` selects the events of the bus for this listener."""
         self._service = service
@@ -146,15 +142,11 @@ class TopicWatcher:
             self._wake()
 
     def _is_affected(self, topic: Topic, execution: ExecutionState) -> bool:
-        match topic.kind:
-            case "execution" | "task":
-                return topic.name in (execution.thread_id, execution.execution_id)
-            case "suspension":
-                return topic.name in execution.suspensions
-            case "suspensions":
-                return bool(execution.open_suspensions) or execution.execution_id in self._executions_with_questions
-            case "tool" | "tools":
-                return False
+        if topic.kind == "suspension":
+            return topic.name in execution.suspensions
+        if topic.kind == "suspensions":
+            return bool(execution.open_suspensions) or execution.execution_id in self._executions_with_questions
+        return topic.name in (execution.thread_id, execution.execution_id)
 
     def _mark_changed_where(self, is_affected: Callable[[Topic], bool]) -> None:
         affected = dict.fromkeys(filter(is_affected, self._fingerprints))

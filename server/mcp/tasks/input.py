@@ -38,7 +38,6 @@ from planwarden.agent.ports.store import Store
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation import (
     Elicitation,
-    ElicitationForm,
     Mode,
     build_elicitation,
     build_form,
@@ -93,17 +92,12 @@ def parse_revision(key: str) -> str:
 
 
 class TaskInput:
-    """Asks people through tasks. `form` builds a form, `decision` reads it; conformance tests pass their own."""
+    """Asks people through tasks. Conformance tests override `build_form` and `read_decision`."""
 
-    def __init__(
-        self,
-        form: Callable[[Suspension], ElicitationForm | None] = build_form,
-        decision: Callable[[Suspension, Content | None], Decision | None] = read_decision,
-        *,
-        channel: str = CHANNEL,
-    ) -> None:
-        self._form = form
-        self._decision = decision
+    build_form = staticmethod(build_form)
+    read_decision = staticmethod(read_decision)
+
+    def __init__(self, channel: str = CHANNEL) -> None:
         self._channel = channel
         self._writing = anyio.Lock()
 
@@ -115,7 +109,7 @@ class TaskInput:
         for suspension in view.suspensions:
             if suspension.addressee != "human":
                 continue
-            elicitation = build_elicitation(suspension, find_modes(capabilities), self._form)
+            elicitation = build_elicitation(suspension, find_modes(capabilities), self.build_form)
             if elicitation is not None:
                 questions[_build_key(suspension, elicitation)] = suspension, elicitation
         if not questions:
@@ -138,7 +132,7 @@ class TaskInput:
             try:
                 # The answer to a link decides nothing.
                 is_answer = response.action == "accept" and elicitation.mode == "form"
-                decision = self._decision(suspension, response.content) if is_answer else None
+                decision = self.read_decision(suspension, response.content) if is_answer else None
                 if decision is None:
                     await self._record_no_decision(
                         service, suspension, elicitation.mode, key, response.action, principal

@@ -55,7 +55,8 @@ async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     required=("goal",),
 )
 async def create_plan(request: ToolRequest) -> CallToolResult:
-    return await _start_goal(request, plan_only=True)
+    execution = await request.service.run_goal(request.arguments["goal"], request.start, plan_only=True)
+    return await wait_and_show_execution(request, execution)
 
 
 @mcp_tool(
@@ -67,12 +68,7 @@ async def create_plan(request: ToolRequest) -> CallToolResult:
     required=("goal",),
 )
 async def run_goal(request: ToolRequest) -> CallToolResult:
-    return await _start_goal(request, plan_only=False)
-
-
-async def _start_goal(request: ToolRequest, *, plan_only: bool) -> CallToolResult:
-    goal = request.arguments["goal"]
-    execution = await request.service.run_goal(goal, request.start, plan_only=plan_only)
+    execution = await request.service.run_goal(request.arguments["goal"], request.start)
     return await wait_and_show_execution(request, execution)
 
 

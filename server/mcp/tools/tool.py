@@ -151,25 +151,22 @@ async def show_execution(request: ToolRequest, view: Execution, note: str = "") 
 
     If only a person is awaited and this client cannot ask people, call one to the inbox. `note` precedes `next_action`.
     """
-    waiting = _find_unaskable(request, view)
-    if waiting is not None:
-        request.service.call_person(waiting)
-        view = ask_for_person(view, waiting)
+    view = name_decision_ways(request, view, calls=True)
     if note:
         view = replace(view, next_action=f"{note} {view.next_action}")
     changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
     return await add_app_data(request, view, build_result(changes, format_execution))
 
 
-def name_decision_ways(request: ToolRequest, view: Execution) -> Execution:
-    """Return the view; if only a person can go on and this client cannot ask people, the view says where to decide."""
-    waiting = _find_unaskable(request, view)
+def name_decision_ways(request: ToolRequest, view: Execution, *, calls: bool = False) -> Execution:
+    """Return the view; if only a person can go on and this client cannot ask people, the view says where to decide.
+
+    With `calls`, call that person to the inbox too.
+    """
+    waiting = None if find_usable_modes(request.context) else find_awaited_person(view)
+    if calls and waiting is not None:
+        request.service.call_person(waiting)
     return view if waiting is None else ask_for_person(view, waiting)
-
-
-def _find_unaskable(request: ToolRequest, view: Execution) -> str | None:
-    """Return the id of the first question to a person; None if others are awaited too or this client can ask people."""
-    return None if find_usable_modes(request.context) else find_awaited_person(view)
 
 
 async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
