@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
+from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
@@ -170,8 +170,8 @@ class FileChange(msgspec.Struct, frozen=True):
 
 def build_change(path: Path, change: Callable[[str], str], *, is_project: bool) -> FileChange:
     """Return the change to make to the file. Raises `UsageError` if the file must not or cannot be changed."""
-    _check_owner(path, is_project=is_project)
     try:
+        _check_owner(path, is_project=is_project)
         before = read_text(path)
         return FileChange(path, before, change(before))
     except (InvalidArguments, UnicodeDecodeError, OSError) as error:
@@ -192,7 +192,7 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
         terminal.say("Nothing was written.")
         return FAILED
     for change in changes:
-        _write(change)
+        replace_text(expand_home(change.path), change.before, change.after)
     if changes:
         terminal.say(TerminalLine((outcome, "good"), mark="done"))
     if arguments.json:
@@ -212,8 +212,6 @@ def _check_owner(path: Path, *, is_project: bool) -> None:
             status = checked.stat()
         except FileNotFoundError:
             continue
-        except OSError as error:
-            raise UsageError(f"{str(checked)!r} cannot be checked: {error.strerror}") from None
         if status.st_uid != os.getuid():
             raise UsageError(f"{str(checked)!r} belongs to another user; nothing was written")
         if checked == real and not stat.S_ISREG(status.st_mode):
@@ -230,12 +228,3 @@ def _draw_change(terminal: Terminal, change: FileChange) -> None:
     for line in list(lines)[2:]:
         style = "good" if line.startswith("+") else "bad" if line.startswith("-") else "dim"
         terminal.say(TerminalLine((one_line(line, 2_000), style), indent=1))
-
-
-def _write(change: FileChange) -> None:
-    path = expand_home(change.path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, change.before, change.after)
-    except OSError as error:
-        raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error

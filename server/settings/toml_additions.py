@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.errors import StoreError, UsageError
 from planwarden.agent.common.paths import replace_file
 
 BYTE_ORDER_MARK = "\ufeff"
@@ -67,15 +67,19 @@ def replace_text(path: Path, before: str, after: str) -> None:
 
     Raises:
         UsageError: the file's text is no longer `before`.
-        OSError: the file cannot be written.
+        StoreError: the file cannot be written.
     """
-    if read_text(path) != before:
-        raise UsageError(f"{str(path.resolve())!r} has been changed; nothing was written, so run the command again")
-    if not after:
-        path.unlink()
-        return
-    path = path.resolve()
-    replace_file(path, after.encode(), mode=path.stat().st_mode & 0o777 if path.exists() else 0o600)
+    try:
+        if read_text(path) != before:
+            raise UsageError(f"{str(path.resolve())!r} has been changed; nothing was written, so run the command again")
+        if not after:
+            path.unlink()
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = path.resolve()
+        replace_file(target, after.encode(), mode=target.stat().st_mode & 0o777 if target.exists() else 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
 def read_text(path: Path) -> str:

@@ -14,7 +14,7 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.session import CliSession, open_session
+from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import MAX_LISTED, TerminalLine, join_names, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import shorten_id
@@ -38,39 +38,35 @@ def add_cancel(parser: CommandParser) -> None:
 
 def handle_cancel(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
-        return _cancel(session, arguments)
+        if arguments.thread is None:
+            runs = session.home.read(_find_unfinished)
+            if not runs:
+                raise UsageError("nothing runs or waits here, so there is nothing to cancel")
+            _draw_unfinished(session.terminal, runs)
+            command = session.home.command("cancel", "THREAD")
+            raise UsageError(
+                f"name the one to cancel: `{command}`", details={"threads": [execution.thread_id for execution in runs]}
+            )
+        header, execution = session.home.read(partial(_read_execution, session.home, arguments.thread))
+        if execution.is_finished:
+            session.terminal.say(f"It is {execution.status} already; there was nothing to cancel.")
+            session.finish(arguments, execution)
+            return DONE if execution.status == "cancelled" else FAILED
+        effects = _find_effects(execution, session.home.tools)
+        if effects and session.terminal.can_ask:
+            session.terminal.say(f"These steps may have acted, and cancelling does not undo it: {join_names(effects)}.")
+            if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
+                session.terminal.say("Nothing was cancelled.")
+                return FAILED
 
+        async def work(service: Service) -> ExecutionState:
+            await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
+            return await service.find(header.execution_id)
 
-def _cancel(session: CliSession, arguments: Namespace) -> int:
-    if arguments.thread is None:
-        runs = session.home.read(_find_unfinished)
-        if not runs:
-            raise UsageError("nothing runs or waits here, so there is nothing to cancel")
-        _draw_unfinished(session.terminal, runs)
-        command = session.home.command("cancel", "THREAD")
-        raise UsageError(
-            f"name the one to cancel: `{command}`", details={"threads": [execution.thread_id for execution in runs]}
-        )
-    header, execution = session.home.read(partial(_read_execution, session.home, arguments.thread))
-    if execution.is_finished:
-        session.terminal.say(f"It is {execution.status} already; there was nothing to cancel.")
-        session.finish(arguments, execution)
-        return DONE if execution.status == "cancelled" else FAILED
-    effects = _find_effects(execution, session.home.tools)
-    if effects and session.terminal.can_ask:
-        session.terminal.say(f"These steps may have acted, and cancelling does not undo it: {join_names(effects)}.")
-        if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
-            session.terminal.say("Nothing was cancelled.")
-            return FAILED
-
-    async def work(service: Service) -> ExecutionState:
-        await service.cancel_execution(header.thread_id, reason=arguments.reason, principal=header.principal)
-        return await service.find(header.execution_id)
-
-    execution = session.home.run(work)
-    _draw_steps(session.terminal, execution)
-    code = session.finish(arguments, execution)
-    return DONE if execution.status == "cancelled" else code
+        execution = session.home.run(work)
+        _draw_steps(session.terminal, execution)
+        code = session.finish(arguments, execution)
+        return DONE if execution.status == "cancelled" else code
 
 
 async def _read_execution(home: Home, beginning: str, store: Lookups) -> tuple[Header, ExecutionState]:

@@ -235,10 +235,8 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     """Approve exactly the question that the digest names, as the person whom the code names, and continue."""
     home, person = session.home, ""
 
-    async def needs_passphrase(service: Service) -> bool:
-        return await InboxPassphrase(home.settings, find_secrets(home.settings, service.store)).is_asked()
-
-    if home.run(needs_passphrase, "reader"):
+    settings = home.settings
+    if home.run(lambda service: InboxPassphrase(settings, find_secrets(settings, service.store)).is_asked(), "reader"):
         raise UsageError("the inbox asks for a passphrase in addition to a code, so approve there or in a terminal")
     execution, question_state, _ = _read_suspension(home, beginning)
     suspension = session.build_view(execution, question_state)

@@ -143,7 +143,10 @@ def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[Term
         yield "The step is a loop: it makes these calls for each item, and each of them is a use."
     if target.attempts > 1:
         yield f"The tool is called again if it failed, {target.attempts} times at most; each attempt is a use."
-    yield f"At most {describe_uses_a_day(request.uses)}, for the next {_format_time(request.expires_in_s)}"
+    units = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+    unit_s, unit = next(pair for pair in units if request.expires_in_s % pair[0] == 0)
+    period = count_of(round(request.expires_in_s / unit_s), unit)
+    yield f"At most {describe_uses_a_day(request.uses)}, for the next {period}"
     whose = name_owner(request.owner)
     yield f"In runs of {whose}. A change of the plan or of the tool asks again, and so do retries and forks."
 
@@ -159,11 +162,6 @@ def _list_arguments(call: StepCall, fixed_values: Mapping[str, JsonValue]) -> It
         else:
             only = ", and no other value" if name in fixed_values else ""
             yield f"  {escape_text(name)} = {format_value(value, None)}{only}"
-
-
-def _format_time(seconds: float) -> str:
-    unit_s, unit = next(pair for pair in ((86_400, "day"), (3_600, "hour"), (60, "minute")) if seconds % pair[0] == 0)
-    return count_of(round(seconds / unit_s), unit)
 
 
 def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:

@@ -80,14 +80,10 @@ def create_home(home: Path) -> list[Path]:
         (home / PLANS).mkdir(mode=0o700)
         for name, source in SOURCES.items():
             text = (files("planwarden.server.cli.templates") / source).read_bytes()
-            with open(home / name, "xb", opener=_open_private) as file:
+            with open(home / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(text)
             created.append(home / name)
     except OSError as error:
         text = f"cannot make {str(error.filename or home)!r}: {error.strerror or error}"
         raise StoreError(f"{text}; name another folder with --home") from error
     return created
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

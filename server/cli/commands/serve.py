@@ -3,6 +3,7 @@
 import signal
 import sys
 from argparse import ArgumentTypeError, Namespace
+from functools import partial
 from importlib import import_module
 
 import anyio
@@ -95,18 +96,17 @@ async def run_worker(settings: Settings, concurrency: int) -> None:
 def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
     from planwarden.server.transports.http import serve_http
 
-    async def work() -> None:
-        await serve_http(
-            settings,
-            host=arguments.host or "127.0.0.1",
-            port=8765 if arguments.port is None else arguments.port,
-            role=arguments.role,
-            accepts_trust=arguments.accepts_trust,
-            serve_gates=import_module("planwarden.server.gate.endpoint").serving_gates,
-            started=lambda url: print(describe_addresses(url, settings.http.public_url), file=sys.stderr),
-        )
-
-    anyio.run(work)
+    serve = partial(
+        serve_http,
+        settings,
+        host=arguments.host or "127.0.0.1",
+        port=8765 if arguments.port is None else arguments.port,
+        role=arguments.role,
+        accepts_trust=arguments.accepts_trust,
+        serve_gates=import_module("planwarden.server.gate.endpoint").serving_gates,
+        started=lambda url: print(describe_addresses(url, settings.http.public_url), file=sys.stderr),
+    )
+    anyio.run(serve)
 
 
 def describe_addresses(url: str, public_url: str | None) -> str:

@@ -23,8 +23,8 @@ from planwarden.server.cli.terminal import question as terminal_question
 from planwarden.server.cli.terminal.lines import (
     RESULT_CHARS,
     TerminalLine,
-    execution_lines,
     one_line,
+    outage_lines,
     outcome_lines,
     step_lines,
     value_summary,
@@ -242,7 +242,7 @@ def _draw_execution(
         terminal.say(TerminalLine((f"the newest of {len(headers)} executions of this thread", "dim")))
     for state in list_shown_steps(execution):
         terminal.say(*step_lines(execution, state))
-    terminal.say(*execution_lines(execution))
+    terminal.say(*outage_lines(execution, execution.outage))
     if execution.is_finished:
         terminal.panel(words.word, outcome_lines(execution), words.tone)
     for card in cards:

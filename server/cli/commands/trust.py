@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.home import Home
@@ -60,10 +60,7 @@ def handle_trust(arguments: Namespace) -> int:
         if not confirm(terminal, "Let plans call them without asking anybody?", says_yes=arguments.yes):
             terminal.say("Nothing was written.")
             return FAILED
-        try:
-            replace_text(path, before, after)
-        except OSError as error:
-            raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
+        replace_text(path, before, after)
         terminal.say(f"{path}: written. Processes that are running read it when they start again.")
     if arguments.json:
         print_json({"server": config.name, "allowed": list[JsonValue](names), "file": str(path)})

@@ -123,19 +123,14 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
     if shortfall:
         parts.append((f"  ({shortfall})", "warn"))
     head = TerminalLine(*parts, mark=WORDS["step"]["partly" if shortfall else state.status].mark)
-    outage = _outage_lines(execution, state.outage, indent=1)
+    outage = outage_lines(execution, state.outage, indent=1)
     return (head, *_prose_lines(state), *_calls_lines(execution, state), *outage, *_error_lines(execution, state))
 
 
-def execution_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Return a line if the plan or the final answer waits for a provider; otherwise nothing."""
-    return tuple(_outage_lines(execution, execution.outage))
-
-
-def _outage_lines(execution: ExecutionState, outage: ModelOutage | None, *, indent: int = 0) -> Iterable[TerminalLine]:
+def outage_lines(execution: ExecutionState, outage: ModelOutage | None, indent: int = 0) -> list[TerminalLine]:
+    """Return a line if the prompt of the outage waits for a provider; otherwise nothing."""
     text = None if outage is None else describe_outage(execution, outage)
-    if text is not None:
-        yield TerminalLine((text, "warn"), mark="waits", indent=indent)
+    return [] if text is None else [TerminalLine((text, "warn"), mark="waits", indent=indent)]
 
 
 def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
@@ -282,7 +277,7 @@ def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
     steps = count_of(len(execution.steps), "step")
     counts = [f"{successes} of {steps} completed", count_of(usage.tool_calls, "tool call")]
     if usage.model_calls:
-        counts.append("1 model reply" if usage.model_calls == 1 else f"{usage.model_calls} model replies")
+        counts.append(f"{usage.model_calls} model {'reply' if usage.model_calls == 1 else 'replies'}")
     lines = [TerminalLine(" · ".join(counts))]
     if execution.synthesis:
         lines.append(TerminalLine(("The agent says (unverified):", "dim")))

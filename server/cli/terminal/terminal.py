@@ -29,7 +29,7 @@ from planwarden.server.cli.output import DONE, print_json
 from planwarden.server.cli.terminal.lines import (
     Style,
     TerminalLine,
-    execution_lines,
+    outage_lines,
     step_lines,
     streaming_line,
     write_in_set,
@@ -132,7 +132,7 @@ class Terminal:
             steps = execution.steps.items()
             unsettled = [state for name, state in steps if (execution.execution_id, name) not in self.settled]
             lines = [line for state in unsettled for line in step_lines(execution, state)]
-            lines += execution_lines(execution)
+            lines += outage_lines(execution, execution.outage)
             live.update(Group(*lines, *([streaming_line(streamed_text)] if streamed_text else [])))
 
         with Live(Group(), console=self.console, refresh_per_second=FRAMES_A_SECOND) as live:
@@ -183,7 +183,7 @@ class Terminal:
                 self.say(*step_lines(execution, state))
             elif state.status == "suspended":
                 self._say_once((execution_id, step_id, questions), step_lines(execution, state))
-        self._say_once((execution_id, "", questions), execution_lines(execution))
+        self._say_once((execution_id, "", questions), outage_lines(execution, execution.outage))
 
     def _say_once(self, key: tuple[str, str, int], lines: Sequence[TerminalLine]) -> None:
         if lines and key not in self._waiting:
