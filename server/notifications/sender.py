@@ -72,12 +72,6 @@ class NotificationSender:
                 tasks.start_soon(self._repeat, partial(self.deliver_due, channel), TICK_S)
             tasks.start_soon(self._repeat, self.sweep, SWEEP_S)
 
-    async def deliver_all(self) -> None:
-        """Send one batch of due notifications on each channel."""
-        async with anyio.create_task_group() as tasks:
-            for channel in self._channels:
-                tasks.start_soon(self.deliver_due, channel)
-
     async def deliver_due(self, channel: NotificationChannel) -> bool:
         """Send a batch of the notifications that are due on one channel; return False if none could be claimed."""
         now = self._store.clock.now()

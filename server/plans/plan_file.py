@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from planwarden.agent.common.canonical import check_depth, digest, has_json_form, read_json
+from planwarden.agent.common.canonical import digest, read_json
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.form import describe
 from planwarden.agent.common.struct import JsonValue
@@ -106,9 +106,7 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
     unknown = document.keys() - set(KEYS)
     if unknown:
         raise InvalidArguments(describe_unknown_keys("it", unknown, [key for key in KEYS if key != "steps"]))
-    check_depth(document)
-    if not has_json_form(document):
-        raise InvalidArguments("it has NaN, infinity or a number with thousands of digits, which JSON cannot hold")
+    version = digest(document, context="saved plan")
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -125,7 +123,7 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
         description=_read_text(document, DESCRIPTION, MAX_DESCRIPTION_CHARS),
         inputs=_read_inputs(document.get(INPUTS)),
         document={key: value for key, value in document.items() if key not in (TITLE, DESCRIPTION)},
-        digest=digest(document, context="saved plan"),
+        digest=version,
         path=path,
         source=source,
     )

@@ -40,26 +40,22 @@ class CronTimes:
         self._is_elapsed = hour.startswith("*") and sample.hours == set(range(24))
 
     def find_next(self, after: float) -> int:
-        """Return the first tick later than `after`. Raises `InvalidArguments` if there is none."""
+        """Return the first tick later than `after`."""
         start = datetime.fromtimestamp(int(after // 1), self._zone)
-        for tick in self._walk(start, is_reverse=False):
-            if tick > after:
-                return tick
-        raise InvalidArguments(f"the cron expression {self._cron!r} never ticks again")
+        return next(tick for tick in self._walk(start, is_reverse=False) if tick > after)
 
     def find_newest(self, at: float) -> int:
-        """Return the last tick that is not later than `at`. Raises `InvalidArguments` if there is none."""
+        """Return the last tick that is not later than `at`."""
         moment = int(at // 1)
         start = datetime.fromtimestamp(moment, self._zone)
         # While an hour comes for the second time, even its later local times have passed once already.
         overlap_s = moment - start.replace(fold=0).timestamp()
-        for tick in self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True):
-            if tick <= at:
-                # When it goes backwards, cronsim leaves out an hour that comes twice at the end of a day.
-                while (following := self.find_next(tick)) <= at:
-                    tick = following
-                return tick
-        raise InvalidArguments(f"the cron expression {self._cron!r} has not ticked yet")
+        earlier = self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True)
+        newest = next(tick for tick in earlier if tick <= at)
+        # When it goes backwards, cronsim leaves out an hour that comes twice at the end of a day.
+        while (following := self.find_next(newest)) <= at:
+            newest = following
+        return newest
 
     def list_next(self, after: float, count: int) -> list[int]:
         """Return the first `count` ticks later than `after`, earliest first."""
@@ -73,11 +69,10 @@ class CronTimes:
             times = CronSim(self._cron, start, reverse=is_reverse)
             # With only one minute, cronsim jumps over clock changes; a minute 60, which never comes, prevents that.
             times.minutes = {*times.minutes, 60}
-            for time in times:
-                yield int(time.timestamp())
-            return
-        for local in CronSim(self._cron, start.replace(tzinfo=None, fold=0), reverse=is_reverse):
-            yield _find_moment(local, self._zone)
+            yield from (int(time.timestamp()) for time in times)
+        else:
+            local_times = CronSim(self._cron, start.replace(tzinfo=None, fold=0), reverse=is_reverse)
+            yield from (_find_moment(local, self._zone) for local in local_times)
 
 
 def find_zone(timezone: str) -> tzinfo:

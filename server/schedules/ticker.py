@@ -219,8 +219,6 @@ def decide(
     Raises:
         InvalidArguments: the time zone is no longer known here.
     """
-    if schedule.starting_at is not None:
-        return None
     tick_at = None
     decided = schedule
     if schedule.paused_at is None and schedule.next_at <= now:

@@ -58,7 +58,10 @@ class ExecutionSpans:
     def __init__(self, tracer: Tracer, model: str, *, record_arguments: bool) -> None:
         """`model` is the name of the model in the settings."""
         self._tracer = tracer
-        self._model = build_model_attributes(model)
+        kind, _, name = model.partition(":")
+        self._model: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDERS.get(kind, kind)}
+        if name and kind != "scripted":
+            self._model["gen_ai.request.model"] = name
         self._records_arguments = record_arguments
         self._open: OrderedDict[str, _OpenSpans] = OrderedDict()
         self._starting: OrderedDict[str, Span] = OrderedDict()
@@ -137,7 +140,10 @@ class ExecutionSpans:
         if spans is None:
             about = _build_attributes(execution.execution_id, execution.thread_id)
             about["planwarden.execution.resumed"] = True
-            spans = _OpenSpans(self._tracer.start_span(_WORKFLOW, read_stored_context(execution), attributes=about))
+            # If no context is stored, an empty one begins a new trace.
+            carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
+            stored = _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
+            spans = _OpenSpans(self._tracer.start_span(_WORKFLOW, stored, attributes=about))
             self._remember(execution.execution_id, spans)
         return spans
 
@@ -197,21 +203,6 @@ def _set_error(span: Span, event: ev.Event) -> None:
     if error is not None:
         span.set_attribute("error.type", error)
         span.set_status(Status(StatusCode.ERROR))
-
-
-def build_model_attributes(name: str) -> Attributes:
-    """Return the attributes of the model with this name in the settings; unknown providers keep their own name."""
-    kind, _, model = name.partition(":")
-    about: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": _PROVIDERS.get(kind, kind)}
-    if model and kind != "scripted":
-        about["gen_ai.request.model"] = model
-    return about
-
-
-def read_stored_context(execution: ExecutionState) -> Context:
-    """Return the context of the execution's first span; if none is stored, an empty context, for a new trace."""
-    carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
-    return _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
 
 
 @contextmanager

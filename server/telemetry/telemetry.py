@@ -160,7 +160,9 @@ class Telemetry:
                 self._count_question(execution.suspensions[question.suspension_id], "asked")
             case ev.SuspensionDecided() | ev.SuspensionTimedOut() | ev.SuspensionWithdrawn():
                 suspension = execution.suspensions[event.suspension_id]
-                self._count_question(suspension, find_question_outcome(suspension))
+                decision = suspension.decision if suspension.status == "decided" else None
+                verdict = suspension.status if decision is None else "approved" if decision.approved else "rejected"
+                self._count_question(suspension, verdict)
             case _ if TRANSITIONS["running"].get(type(event), "running") not in ("running", "planned", "suspended"):
                 self._executions.add(1, {"planwarden.execution.status": execution.status})
                 for suspension in execution.suspensions.values():
@@ -176,13 +178,6 @@ class Telemetry:
             "planwarden.suspension.outcome": outcome,
         }
         self._questions.add(1, about)
-
-
-def find_question_outcome(suspension: SuspensionState) -> str:
-    """Return how a question ended, as one of a few words."""
-    if suspension.status == "decided" and suspension.decision is not None:
-        return "approved" if suspension.decision.approved else "rejected"
-    return suspension.status
 
 
 class ScrubbingExporter(SpanExporter):

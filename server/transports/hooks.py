@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Sequence
 
 import anyio
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -48,10 +48,7 @@ class HookEndpoint:
         self._logged_at: dict[str, float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await self._answer(Request(scope, receive))
-        except ClientDisconnect:
-            return
+        answer = await self._answer(Request(scope, receive))
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

@@ -111,6 +111,7 @@ def test_the_newest_tick_and_the_next_one_have_no_tick_between_them(
         ("٣ * * * *", "not a cron expression"),
         ("* * * * * *", "has a field for seconds; a schedule ticks once a minute at most"),
         ("0 0 30 2 *", "never ticks: no such month has that day"),
+        ("0 0 */31 2 1#5", "never ticks"),
         ("1," * 150 + "1 * * * *", "at most 200 characters"),
     ],
 )
