@@ -10,6 +10,7 @@ import json
 import os.path
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import cast
 
@@ -102,17 +103,12 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
     filters = ExecutionFilter(tool=definition.name, principal=principal)
     page = await store.list_executions(filters, limit=MAX_EXECUTIONS)
     for row in page.rows:
-        if row.version > MAX_EVENTS:
+        if row.version > MAX_EVENTS or len(approvals) >= MAX_APPROVALS:
             continue
-        try:
-            state = await find_execution(store, row.execution_id)
-        except (UnknownThread, LogUnreadable):
-            continue
-        for item in state.suspensions.values():
-            if _counts(item, definition):
-                approvals.append((item.decided_at or item.created_at, item.question.arguments or {}))
-        if len(approvals) >= MAX_APPROVALS:
-            break
+        with suppress(UnknownThread, LogUnreadable):
+            items = (await find_execution(store, row.execution_id)).suspensions.values()
+            counting = (item for item in items if _counts(item, definition))
+            approvals += ((item.decided_at or item.created_at, item.question.arguments or {}) for item in counting)
     return approvals[:MAX_APPROVALS]
 
 
@@ -186,14 +182,12 @@ def _write(
 ) -> str:
     first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (times[0], times[-1]))
     lines = ["[[rules]]", f"tool = {_quote(tool_name)}"]
-    lines += [f"when.{_quote(pointer)} = {_write_table(condition)}" for pointer, condition in conditions.items()]
+    for pointer, condition in conditions.items():
+        table = ", ".join(f"{key} = {_quote(value)}" for key, value in condition.items())
+        lines.append(f"when.{_quote(pointer)} = {{ {table} }}")
     lines += ['then = "allow"', f'budget = [{{ count = {count}, per = "day" }}]']
     lines += [f'because = "{len(times)} calls like it were approved from {first} to {last}"']
     return "\n".join(lines) + "\n"
-
-
-def _write_table(condition: Mapping[str, JsonValue]) -> str:
-    return f"{{ {', '.join(f'{key} = {_quote(value)}' for key, value in condition.items())} }}"
 
 
 def _quote(value: JsonValue) -> str:

@@ -303,9 +303,7 @@ async def _list_calls(
             try:
                 log = await find_log(store, row.execution_id)
                 execution = fold_log(log.header, log.recorded)
-            except UnknownThread:
-                continue
-            except LogUnreadable:
+            except (UnknownThread, LogUnreadable):
                 report.unreadable += 1
                 continue
             for past_call in _list_made(execution, _list_undone(log.recorded), tools, since):

@@ -7,6 +7,7 @@ from the newest successful call in an execution of the same principal. Its size 
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -150,10 +151,8 @@ def _describe(value: JsonValue, depth: int) -> JsonValue:
 
 def _describe_text(text: str, depth: int) -> JsonValue:
     if depth and len(text) <= MAX_TEXT_CHARS and text.lstrip()[:1] in ("{", "["):
-        try:
+        with suppress(PlanwardenError):
             return {'text with JSON, for "parse": "json"': _describe(read_json(text), depth - 1)}
-        except PlanwardenError:
-            pass
     return "text"
 
 

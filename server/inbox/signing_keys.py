@@ -19,7 +19,6 @@ from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring, SignedStatement
 from planwarden.server.signatures.signature import EXTRA, RelyingParty, SignatureRefused, can_use_keys_of, is_available
 from planwarden.server.views.escaping import escape_text
-from planwarden.storage.sql.records import HasRecords
 
 KEYS_PATH = f"{INBOX_PATH}/keys"
 MAX_REMOVED = 50
@@ -78,9 +77,8 @@ def find_counting_assurance(request: InboxRequest, record: QuestionRecord) -> ev
 
 
 def can_sign(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Return whether this person can sign: the store keeps keys, the question is open, and only a signature counts."""
-    has_keys = isinstance(request.service.store, HasRecords)
-    return has_keys and record.card.is_open and find_counting_assurance(request, record) == "signed"
+    """Return whether this person can sign: the question is open, and only a signature counts."""
+    return record.card.is_open and find_counting_assurance(request, record) == "signed"
 
 
 async def find_signing_obstacle(request: InboxRequest, record: QuestionRecord) -> KeyObstacle | None:

@@ -17,6 +17,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError, UsageError
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.core.binding.bindings import INPUTS
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
@@ -62,7 +63,7 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
     if not goal or any(step.step_id == INPUTS for step in plan.steps):
         # Bindings could not distinguish a step with that id from the inputs.
         return ()
-    used_names = set(_properties_of(plan))
+    used_names = set(read_properties(plan.inputs or {}))
     proposals: dict[tuple[type, str | float], ProposedInput] = {}
     for slot in _list_slots(plan_to_json(plan)):
         value = _value_at(slot)
@@ -191,17 +192,12 @@ def _build_inputs(
     if plan.inputs is None and not proposals:
         return None
     properties: dict[str, JsonValue] = {}
-    for name, entry in _properties_of(plan).items():
+    for name, entry in read_properties(plan.inputs or {}).items():
         is_known = isinstance(entry, dict) and name in inputs
         properties[name] = {**cast("dict[str, JsonValue]", entry), "default": inputs[name]} if is_known else entry
     for proposed in proposals:
         properties[proposed.name] = {"type": _TYPES[type(proposed.value)], "default": proposed.value}
     return {"type": "object", **(plan.inputs or {}), "properties": properties}
-
-
-def _properties_of(plan: Plan) -> dict[str, JsonValue]:
-    properties = (plan.inputs or {}).get("properties")
-    return properties if isinstance(properties, dict) else {}
 
 
 def _shorten(step: dict[str, JsonValue], before: dict[str, JsonValue] | None) -> JsonValue:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.common.canonical import is_same_json
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import (
     INPUTS,
@@ -124,8 +126,7 @@ def note_tool(tools: Definitions | None, name: str) -> ToolNote:
     of_host = "the host's own tool" if is_of_host(name) else ""
     if definition is None:
         return ToolNote(name=name, label=label, source=of_host or "no longer registered")
-    properties = definition.input_schema.get("properties")
-    entries = properties.items() if isinstance(properties, dict) else ()
+    entries = read_properties(definition.input_schema).items()
     server = "" if of_host or definition.source in _SOURCES else f"server {format_value(definition.source)}"
     return ToolNote(
         name=name,
@@ -280,26 +281,13 @@ def _describe_origin(reference: Reference, earlier: EarlierResult | None) -> str
 
 def list_planned_steps(plan: dict[str, JsonValue] | None, note: Callable[[str], ToolNote]) -> Iterator[PlannedStep]:
     """Yield the steps of a plan under review, in plan order."""
-    listed = (plan or {}).get("todoList")
-    steps = [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    steps = cast("list[dict[str, Any]]", (plan or {}).get("todoList", []))
     for number, step in enumerate(steps, 1):
-        yield _build_planned_step(step, number, len(steps), note)
-
-
-def _build_planned_step(
-    step: dict[str, JsonValue], number: int, count: int, note: Callable[[str], ToolNote]
-) -> PlannedStep:
-    tool_calls = step.get("toolCalls")
-    calls = tuple(
-        build_call(note(str(call.get("toolName"))), arguments)
-        for call in (tool_calls if isinstance(tool_calls, list) else [])
-        if isinstance(call, dict) and isinstance(arguments := call.get("arguments"), dict)
-    )
-    elsewhere = (*_SHOWN_ELSEWHERE, "toolCalls", *(["requiredTools"] if calls else []))
-    return PlannedStep(
-        heading=f"Step {number} of {count}: {escape_text(str(step.get('id')))}",
-        calls=calls,
-        facts=tuple(
-            (key, ValueView(value)) for key, value in step.items() if key not in elsewhere and value not in ([], "tool")
-        ),
-    )
+        calls = tuple(build_call(note(call["toolName"]), call["arguments"]) for call in step.get("toolCalls", ()))
+        elsewhere = (*_SHOWN_ELSEWHERE, "toolCalls", *(["requiredTools"] if calls else []))
+        others = ((key, value) for key, value in step.items() if key not in elsewhere and value not in ([], "tool"))
+        yield PlannedStep(
+            heading=f"Step {number} of {len(steps)}: {escape_text(step['id'])}",
+            calls=calls,
+            facts=tuple((key, ValueView(value)) for key, value in others),
+        )

@@ -18,6 +18,7 @@ from jsonpointer import JsonPointer, JsonPointerException
 
 from planwarden.agent.common.canonical import is_same_json, read_json
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.views.escaping import count_hidden, escape_text, format_name, shorten_text
 
@@ -136,8 +137,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 def build_fields(schema: JsonSchema | None, values: JsonSchema = _NOTHING) -> tuple[Field, ...]:
     """Return a field for each property and each other name in `values`, which maps names to initial values."""
     schema = schema or {}
-    properties, required = schema.get("properties"), schema.get("required")
-    properties = properties if isinstance(properties, dict) else {}
+    properties, required = read_properties(schema), schema.get("required")
     required = required if isinstance(required, list) else []
     return tuple(
         build_field(name, _follow(properties.get(name), schema), values, is_required=name in required)

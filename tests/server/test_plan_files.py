@@ -47,6 +47,7 @@ UNUSABLE: list[tuple[str, str | bytes | JsonValue, str]] = [
     ("a.json", '{"todoList": [{"id": NaN}]}', "NaN"),
     ("a.json", '{"todoList": [], "todoList": []}', "duplicate key"),
     ("a.json", '{"title": "\\ud800", "todoList": [{"id": "a"}]}', "half of a surrogate pair"),
+    ("a.yaml", f"{YAML}description: 0x{'f' * 5_000}", "a number with thousands of digits"),
     ("a.json", {"todoList": []}, "not a list of steps"),
     ("a.json", {**PLAN, "steps": STEPS}, "both 'todoList' and 'steps'"),
     ("a.json", {**PLAN, "title": 3}, "'title' is not a text"),

@@ -14,12 +14,13 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import read_value, split_pairs
+from planwarden.server.cli.arguments import split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.fields import read_inputs
 
 STEP = "call"
 MAX_LINES = 200
@@ -64,18 +65,7 @@ def read_arguments(arguments: Namespace) -> Callable[[ToolDefinition], dict[str,
     if not isinstance(document, dict):
         raise InvalidArguments("--json-args is not a JSON object")
     pairs = list(split_pairs(arguments.arg))
-
-    def resolve(definition: ToolDefinition) -> dict[str, JsonValue]:
-        properties = definition.input_schema.get("properties")
-        schemas = properties if isinstance(properties, dict) else {}
-        values: dict[str, JsonValue] = {}
-        for name, text in pairs:
-            schema = schemas.get(name)
-            is_text = isinstance(schema, dict) and schema.get("type") == "string"
-            values[name] = text if is_text else read_value(text)
-        return {**document, **values}
-
-    return resolve
+    return lambda definition: {**document, **read_inputs(definition.input_schema, pairs)}
 
 
 def draw_result(terminal: Terminal, execution: ExecutionState) -> None:

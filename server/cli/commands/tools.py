@@ -3,8 +3,6 @@
 from argparse import Namespace
 from collections.abc import Sequence
 
-from pydantic import JsonValue
-
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
@@ -15,6 +13,7 @@ from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import ValueView, escape_text, format_value
+from planwarden.server.views.fields import Field, build_fields
 from planwarden.server.views.status_words import Mark
 from planwarden.server.views.tools import ToolPage, ToolView, build_tool_view
 from planwarden.tools.downstream.servers import ServerHealth
@@ -96,25 +95,21 @@ def draw_definition(terminal: Terminal, view: ToolView) -> None:
     """Draw a tool's effect, description and arguments, and the schemas of its arguments and its result."""
     terminal.say("", TerminalLine((one_line(view.name, 64), "bold"), (f"  effect {view.effect}", "dim")))
     terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in view.description.splitlines()))
-    properties, required = view.input_schema.get("properties"), view.input_schema.get("required")
-    if isinstance(properties, dict) and properties:
-        terminal.say(TerminalLine(("arguments", "bold")))
-        for name, schema in properties.items():
-            need = "needed" if isinstance(required, list) and name in required else "optional"
-            terminal.say(_build_argument_line(name, schema, need))
+    if fields := build_fields(view.input_schema):
+        terminal.say(TerminalLine(("arguments", "bold")), *map(_build_argument_line, fields))
     for title, schema in (("schema of its arguments", view.input_schema), ("schema of its result", view.output_schema)):
         if schema is not None:
             terminal.say(TerminalLine((title, "bold")))
             terminal.say(*(TerminalLine((line, "dim")) for line in ValueView(schema).lines))
 
 
-def _build_argument_line(name: str, schema: JsonValue, need: str) -> TerminalLine:
-    facts = schema if isinstance(schema, dict) else {}
+def _build_argument_line(field: Field) -> TerminalLine:
+    facts, need = field.schema, "needed" if field.is_required else "optional"
     kind = facts.get("type", "any")
     kinds = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
     default = f", default {format_value(facts['default'])}" if "default" in facts else ""
     about = f"  {one_line(str(facts['description']), 300)}" if "description" in facts else ""
-    name_part = (one_line(name, 64), "bold")
+    name_part = (one_line(field.name, 64), "bold")
     return TerminalLine(name_part, (f"  {one_line(kinds, 64)}, {need}{default}", "dim"), about, indent=1)
 
 

@@ -19,7 +19,6 @@ from planwarden.server.views.instants import to_utc
 from planwarden.server.views.listing import TickView
 from planwarden.server.views.status_words import WORDS
 from planwarden.storage.schedules import MAX_RECENT, MissedTicks, Overlap, PlanSchedule, ScheduleStore
-from planwarden.storage.sql.records import HasRecords
 
 MAX_VERSION_DIGITS = 18
 STALE = "This schedule has changed since you looked at it. This page shows it as it is now; nothing more was started."
@@ -105,18 +104,15 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
 
 
 def open_book(request: InboxRequest) -> ScheduleBook:
-    """Return the store's schedules, for this session's person. Raises `UsageError` if the store cannot keep any."""
+    """Return the store's schedules, for this session's person."""
     service = request.service
     return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and a fault if reading fails; no schedules if the store cannot keep any."""
-    store = service.store
-    if not isinstance(store, HasRecords):
-        return (), ""
+    """Return all schedules, oldest first, and a fault if reading fails."""
     try:
-        return await ScheduleStore(store).all(), ""
+        return await ScheduleStore(service.store).all(), ""
     except StoreError as error:
         return (), escape_text(error.message)
 

@@ -5,7 +5,8 @@ created, so a file that has changed since then starts nothing. The key is stored
 twice starts only one run, even if two processes receive it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import cast
 
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -169,7 +170,8 @@ async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, 
         if inputs is None and isinstance(error, InvalidArguments):
             return {**empty, "summary": "It depends on the inputs: fill them in, and press Forecast."}
         return {**empty, "fault": shorten_text(capitalize(error.message), WHOLE_CHARS)}
-    descriptions = dict(_read_descriptions(plan.document))
+    steps = cast("list[dict[str, JsonValue]]", plan.document.get("todoList", plan.document.get("steps")))
+    descriptions = {str(step["id"]): str(step["description"]) for step in steps}
     first_steps = forecast.steps[:MAX_STEPS_SHOWN]
     return {
         **empty,
@@ -201,12 +203,3 @@ def _summarize(forecast: Forecast) -> str:
     if summary:
         return f"{summary}, perhaps more." if may_ask_more else f"{summary}."
     return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
-
-
-def _read_descriptions(document: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
-    """Yield the id and the description of each step, as the file has them."""
-    steps = document.get("todoList", document.get("steps"))
-    for step in steps if isinstance(steps, list) else ():
-        if isinstance(step, dict) and isinstance(step_id := step.get("id"), str):
-            description = step.get("description")
-            yield step_id, description if isinstance(description, str) else ""

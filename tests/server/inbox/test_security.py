@@ -194,6 +194,8 @@ async def test_a_login_redirects_only_to_pages_of_the_inbox() -> None:
 
 async def test_a_login_leads_to_the_whole_address_that_was_opened() -> None:
     async with inbox() as found:
+        root = await found.browser().open("/")
+        assert (root.status, root.headers["location"]) == (303, "/inbox")
         browser = found.browser()
         asked = await browser.open("/inbox/plans?q=a%26b&state=failed")
         code = (await found.site.access().make_codes("ann", "terminal")).link
