@@ -25,7 +25,10 @@ def run() -> NoReturn:
     """Run the command that the process's arguments name, and end the process."""
     gc.disable()
     _open_missing_streams()
-    words = _put_home_last(sys.argv[1:])
+    words = sys.argv[1:]
+    if words[:1] == ["--home"]:
+        # The hooks that `guard install` writes have `--home HOME` before the command.
+        words = [*words[2:], *words[:2]]
     if words[:2] == _HOOK:
         # A host waits for this hook before each of its calls.
         code = import_module("planwarden.server.guard.hook_client").answer_quickly(words[2:])
@@ -45,11 +48,6 @@ def _open_missing_streams() -> None:
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-
-
-def _put_home_last(words: list[str]) -> list[str]:
-    """Put `--home HOME` last if it comes before the command, as in the hooks that `guard install` writes."""
-    return [*words[2:], *words[:2]] if words[:1] == ["--home"] else words
 
 
 def _keep_imported() -> None:

@@ -362,11 +362,9 @@ def _explain_no_call(step: PlanStep, tool_name: str) -> str:
 
 
 def _describe_call(call: PlannedCall) -> StepCall:
-    sources_by_name: dict[str, tuple[str, ...]] = {}
-    for name, value in call.arguments.items():
-        if sources := dict.fromkeys(reference.step_id for reference in find_references(value)):
-            sources_by_name[name] = tuple(sources)
-    return StepCall(arguments=call.arguments, takes=sources_by_name)
+    references = {name: find_references(value) for name, value in call.arguments.items()}
+    takes = {name: tuple(dict.fromkeys(each.step_id for each in listed)) for name, listed in references.items()}
+    return StepCall(arguments=call.arguments, takes={name: sources for name, sources in takes.items() if sources})
 
 
 def _join(names: list[str]) -> str:

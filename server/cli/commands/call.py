@@ -8,19 +8,19 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, UnknownTool
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import split_pairs
+from planwarden.server.cli.arguments import read_value, split_pairs
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text
-from planwarden.server.views.fields import read_inputs
 
 STEP = "call"
 MAX_LINES = 200
@@ -65,7 +65,17 @@ def read_arguments(arguments: Namespace) -> Callable[[ToolDefinition], dict[str,
     if not isinstance(document, dict):
         raise InvalidArguments("--json-args is not a JSON object")
     pairs = list(split_pairs(arguments.arg))
-    return lambda definition: {**document, **read_inputs(definition.input_schema, pairs)}
+
+    def resolve(definition: ToolDefinition) -> dict[str, JsonValue]:
+        schemas = read_properties(definition.input_schema)
+        values: dict[str, JsonValue] = {}
+        for name, text in pairs:
+            schema = schemas.get(name)
+            is_text = isinstance(schema, dict) and schema.get("type") == "string"
+            values[name] = text if is_text else read_value(text)
+        return {**document, **values}
+
+    return resolve
 
 
 def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
