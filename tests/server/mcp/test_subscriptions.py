@@ -207,10 +207,7 @@ async def test_a_subscribed_address_is_limited_in_length(found: Served, era: Era
 
 @requirement("subscriptions:bounded")
 async def test_streams_of_a_principal_are_limited_and_leave_others_theirs(found: Served) -> None:
-    async with (
-        Client(found.server, mode="auto", extensions=[TakesTasks()]) as client,
-        AsyncExitStack() as streams,
-    ):
+    async with Client(found.server, mode="auto", extensions=[TakesTasks()]) as client, AsyncExitStack() as streams:
         for _ in range(MAX_STREAMS):
             await streams.enter_async_context(client.listen(resource_subscriptions=[SUSPENSIONS]))
         assert await code_of(listen(client)) == types.INVALID_REQUEST
