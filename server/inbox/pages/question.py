@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from starlette.responses import Response
 
 from planwarden.agent.approval.answers import Decision
-from planwarden.agent.common.canonical import canonical_json, read_json
+from planwarden.agent.common.canonical import canonical_json, is_same_json, read_json
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.server.inbox.answering import (
     APPROVING,

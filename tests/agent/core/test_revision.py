@@ -223,10 +223,6 @@ TWO, BIG = tool_step("gate", "erase", {"ids": [1, 2]}), tool_step("gate", "note"
 ADVISORY: dict[str, JsonValue] = {**TWO, "toolValidationMode": "advisory"}
 
 
-def change(step_id: str, fields: JsonValue) -> JsonValue:
-    return {"op": "change", "id": step_id, "set": fields}
-
-
 @pytest.mark.parametrize(
     ("rule", "gate", "patch"),
     [
