@@ -1,0 +1,168 @@
+"""Splits a command line into what may run: its commands, and the lines and code that are words of these.
+
+What only a container sees, what is only printed, and texts for people are left out if nothing may run them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, islice, pairwise
+
+from planwarden.tools.guarded.programs import find_program
+from planwarden.tools.guarded.shell import RESERVED, list_words
+
+MAX_DEPTH = 8
+"""The most levels of command lines that are quoted inside one another."""
+SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
+"""Programs and options that search the folder in which the command runs if it is given no other folder."""
+READING_FILES = frozenset(
+    {
+        *("cat", "head", "tail", "wc", "ls", "stat", "diff", "cmp", "md5sum", "sha256sum", "du", "jq", "[", "test"),
+        *("grep", "egrep", "fgrep", "rg"),
+    }
+)
+"""Programs that change no file that they are given."""
+READING_OF_GIT = frozenset({"add", "blame", "check-ignore", "commit", "diff", "log", "ls-files", "show", "status"})
+GIVING = frozenset({"xargs", "parallel"})
+"""Programs that pass the words on their standard input to a command, as arguments."""
+_DELETING_CODE = re.compile(
+    r"(?i)(?:rmtree|rm_r|rmsync|rmdir|unlink|rename|remove|delete|move|trash)[\w-]{0,20}\s{0,9}[\"'(]|[\"']rm[\"']|\.rm\("
+)
+_INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascript")
+_SCRIPT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*")
+_NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
+_NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
+"""Options of these programs whose value is a text for people, or to search for. Those of a shell among their words are
+none."""
+_NOTE_OF_GH = re.compile("-[bnt]")
+CONTAINERS = frozenset({"docker", "docker-compose", "podman", "nerdctl", "kubectl", "oc"})
+"""Programs whose `run` and `exec` run a command that reaches only what is mounted from this machine."""
+_MOUNT = re.compile(
+    r"(?s)(?:-v|--volume=)?([^:]+):(/(?!/)[^:]*)(?::.*)?"
+    r"|(?=.*\b(?:src|source)=([^,]+)).*\b(?:dst|target|destination)=([^,]+).*"
+)
+PRINTING = frozenset({"echo", "printf"})
+"""Programs that do nothing with their words but print them."""
+KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
+"""Programs that run nothing that others print or write; so do those that only read."""
+_TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
+"""A redirection to a file."""
+_TEXT = re.compile(
+    r"(?s)\A((?:[^'\"`\\#<$()]|'[^']*'|\"[^\"\\`$]*\")*)(\"\$\(cat )?<<-?[ \t]*(['\"])?(\w+)(?(3)\3)"
+    r"((?![\w.-])[^'\"`\\#<$()\n]*)\n(?(3)(?:.*?\n)??|(?:[^`$\\]*?\n)??)\t*\4(?(2)\n\)\"|(?=\n|\Z))"
+)
+"""A text on the following lines, behind words that a shell reads in one way only."""
+_PREFIX = re.compile(r"\A(?:[\w.-]*=!?|[!+|]+)")
+"""Matches what may precede a command line in the same word."""
+_SPLIT = re.compile(r"[\s=,:'\"`()\[\]{}<>|;&]+")
+_PATH = re.compile(r"(?:~|\.{1,2})?/.*", re.DOTALL)
+
+
+def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterator[list[str]]:
+    """Yield the words of each part of the line, and of each word in it that may be a line or code itself. `runs_text`
+    says whether what it prints may be run."""
+    is_code = depth > 0 or ("<<" in line and _INTERPRETER.search(line) is not None)
+    if is_code and _DELETING_CODE.search(line):
+        # The check cannot read what code does with a path, so it assumes that the code deletes.
+        yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
+    operands: list[str] = []
+    all_words = [inner for words in list_words(line) for inner in _read_container(words)]
+    runners = sum(not _keeps_text(words) for words in _list_commands(line))
+    for words in all_words:
+        is_run = runs_text or runners > (not _keeps_text(words))
+        is_said = not is_run and find_name(words) in PRINTING
+        yield words[:1] if is_said else words
+        programs = {word.rpartition("/")[2] for word in words}
+        if find_name(words) != "cd":
+            operands += (piece for word in words for piece in word.split() if piece not in (".", "find"))
+        has_notes = programs & _NOTES and not any(map(_is_shell, programs))
+        if depth < MAX_DEPTH and programs.isdisjoint(SEARCHING) and not is_said:
+            for before, word in pairwise(("", *words)):
+                is_note = _NOTE.fullmatch(before) or _NOTE.match(word)
+                is_note = is_note or ("gh" in programs and _NOTE_OF_GH.fullmatch(before))
+                if re.search(r"[\s(]", word) and not (is_note and has_notes):
+                    yield from list_parts(_PREFIX.sub("", word, count=1), depth + 1, runs_text=is_run)
+    if not GIVING.isdisjoint(operands) or "read" in map(find_name, all_words):
+        yield ["xargs", *operands]
+
+
+def _read_container(words: list[str]) -> Iterator[list[str]]:
+    """Yield the words, or for a command that runs in a container: what of it reaches this machine, with the places of
+    this machine for those at which they are mounted."""
+    if find_name([word for word in words if word != "sudo"]) not in CONTAINERS or {"run", "exec"}.isdisjoint(words):
+        yield words
+        return
+    mounts = {match[2] or match[4]: match[1] or match[3] for word in words if (match := _MOUNT.fullmatch(word))}
+    if not mounts:
+        return
+    places = "|".join(re.escape(place.rstrip("/")) for place in sorted(mounts, reverse=True))
+    mounted = re.compile(rf"(?<![\w./~-])({places})/?(?=[/\s'\";*)]|\Z)")
+    mounts = {place.rstrip("/"): folder for place, folder in mounts.items()}
+    reaching = [mounted.sub(lambda match: mounts[match[1]] + "/", word) for word in words if not _MOUNT.fullmatch(word)]
+    for option, word in pairwise(reaching):
+        if option in ("-w", "--workdir") or word.startswith("--workdir="):
+            yield ["cd", word.removeprefix("--workdir=")]
+    yield reaching
+
+
+def leave_out_texts(line: str) -> str:
+    """Return the line without the texts in it, if no command in the line may run them."""
+    shorter = line
+    for _ in range(MAX_DEPTH):
+        shorter = _TEXT.sub(r"\1\5", shorter)
+    return shorter if all(map(_keeps_text, _list_commands(shorter))) else line
+
+
+def _list_commands(line: str) -> Iterator[list[str]]:
+    """Yield the words of each command of the line, without the files to which it writes what it prints."""
+    return list_words(_TARGET.sub("", line))
+
+
+def _keeps_text(words: Sequence[str]) -> bool:
+    """Return whether the command runs nothing that others print or write."""
+    return find_name(words) in KEEPING or _only_reads(words)
+
+
+def _only_reads(words: Sequence[str]) -> bool:
+    """Return whether the command changes no file that it is given."""
+    program, first = find_name(words[:1]), "".join(words[1:2])
+    reads = program in READING_FILES or (program == "git" and first in READING_OF_GIT)
+    return reads and "--ou" not in " ".join(words)
+
+
+def find_name(words: Sequence[str]) -> str:
+    """Return the name of the program that the command runs; empty if it has none."""
+    words = [*islice(dropwhile(lambda word: "=" in word or word in RESERVED, words), 1)]
+    return "".join(words).rpartition("/")[2]
+
+
+def _is_shell(word: str) -> bool:
+    program = find_program(word)
+    return program is not None and program.then in ("script", "line")
+
+
+def list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return every piece of the command line that may be a path."""
+    return frozenset(_list_pieces(_SPLIT.split(line))) | frozenset(
+        piece for words in parts for piece in _list_pieces(words)
+    )
+
+
+def _list_pieces(words: Iterable[str]) -> Iterator[str]:
+    for piece in {piece for word in words for piece in (word, *_SPLIT.split(word))}:
+        yield piece
+        # A path may be glued to an option.
+        yield from (start[0] for start in (_PATH.search(piece),) if start is not None)
+
+
+def list_only_read(parts: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return what may be a path in the commands of the line that only read or run a file, and in no other command."""
+    read, other = set[str](), set[str]()
+    for words in parts:
+        command = [*dropwhile(RESERVED.__contains__, words)]
+        program, script = find_name(command[:1]), "".join(command[1:2])
+        runs_script = _SCRIPT.fullmatch(program) is not None or _is_shell(program)
+        is_script = runs_script and not script.startswith("-")
+        count = len(command) if _only_reads(command) else 2 if is_script else 0
+        read.update(_list_pieces(command[:count]))
+        other.update(_list_pieces(command[count:]))
+    return frozenset(read - other)
