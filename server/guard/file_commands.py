@@ -1,13 +1,17 @@
 """Knows which programs act on all that is in a folder: they delete it, put files into it, or read it."""
 
 import re
-from collections.abc import Sequence
-from itertools import dropwhile
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile, islice
+from typing import Literal
+
+import msgspec
 
 from planwarden.server.guard.calls import MAX_FOLDER_CHARS
-from planwarden.server.guard.command_parts import find_name
+from planwarden.server.guard.command_parts import SEARCHING, find_name
 from planwarden.server.guard.host_code import HOST_FOLDER_NAMES
 from planwarden.tools.guarded.programs import Program, read_options
+from planwarden.tools.guarded.wrappers import EXECUTING
 
 DELETING = frozenset(
     {
@@ -20,26 +24,67 @@ COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar"
 """Programs that put files into a given folder."""
 LOCKING = frozenset({"chmod", "chown", "chgrp"})
 """Programs that can keep a host from reading its files."""
-READING_ALL = frozenset(
-    {
-        *("rg", "ag", "ack", "ugrep", "rgrep", "--no-index", "tar", "bsdtar", "pax", "rsync", "zip"),
-        *("7z", "7za", "7zr", "7zz", "-exec", "-execdir"),
-    }
-)
-"""Programs and options that read all folders below a given one; those in `READING_MUCH` need a recursive option."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
-RECURSIVE = re.compile(r"-(?=[A-Za-z]*[arR])[A-Za-z]+|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
+"""Programs that read all folders below a given one if they have a recursive option."""
+READING_ALL = (SEARCHING - READING_MUCH) | {
+    "tar",
+    "bsdtar",
+    "pax",
+    "rsync",
+    "zip",
+    "7z",
+    "7za",
+    "7zr",
+    "7zz",
+    *EXECUTING,
+}
+"""Programs and options that do so without such an option."""
+_RECURSIVE = re.compile(r"-(?=[A-Za-z]*[arR])[A-Za-z]+|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
 _GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)
 """An option with its value in the same word."""
-FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
+_FINDS_HERE = re.compile(r"(?s)(?:.*[/ ])?find(?: -[HLP])*(?: -[^HLP].*)?")
 _CLEAN = Program("-dfinqxX dry-run force interactive quiet -e= exclude=")
 _UNCLEAR_FIND = re.compile(r"[\\$`]|\[[\[^]| (?:-L|-follow) |\{\}/| -i?name \.+ ")
 """Patterns that `find` reads in its own way, links that it follows, and paths near what it finds."""
-ENDS_OF_TERMS = frozenset({"-o", "-or", ",", "-delete", "-exec", "-execdir", "-ok", "-okdir"})
+_ENDS_OF_TERMS = EXECUTING | {"-o", "-or", ",", "-delete"}
 """Words of `find` before which a term has to have named the files."""
 
 
-def list_cleaned(words: Sequence[str]) -> Sequence[str]:
+class Act(msgspec.Struct, frozen=True):
+    """What a command does to all that is in some places."""
+
+    does: Literal["delete or move", "put files into", "read all of"]
+    places: Sequence[str]
+    names: Sequence[str] | None = None
+    """Patterns: it acts only on what has a name that fits one of them; None if it may act on other names."""
+    acts_here: bool = False
+    """Whether it acts on the folder in which it runs if none of the places exists."""
+
+
+def list_acts(words: Sequence[str]) -> Iterator[Act]:
+    """Yield what the command does to places that it names, or to its own folder."""
+    operands = _list_operands(words)
+    programs = frozenset(re.split(r"[/=!{]", word)[-1].lower() for word in (*words[:1], *operands))
+    is_recursive = any(map(_RECURSIVE.fullmatch, words))
+    if programs & DELETING or (programs & LOCKING and is_recursive):
+        # `mv` moves all its operands but the last, and moves them to the last.
+        moved = _list_operands(words[:-1]) if "mv" in programs else operands
+        moved = ["."] if _FINDS_HERE.fullmatch(" ".join(words)) else moved
+        names = _list_sought_names(words)
+        yield Act("delete or move", moved, names)
+        if names is not None:
+            # What runs for each name may delete something else, too.
+            run = islice(dropwhile(lambda word: word not in _ENDS_OF_TERMS, words), 1, None)
+            yield from list_acts([word for word in run if word not in (";", "+", "{}")])
+    if "clean" in programs:
+        yield Act("delete or move", _list_cleaned(words))
+    if programs & COPYING:
+        yield Act("put files into", operands)
+    if programs & READING_ALL or (programs & READING_MUCH and is_recursive):
+        yield Act("read all of", operands, acts_here=bool(programs & SEARCHING))
+
+
+def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
     """Return the folders from which `git clean` deletes ignored files."""
     rest = [*dropwhile(lambda word: word != "clean", dropwhile(lambda word: not word.endswith("git"), words))][1:]
     options, paths, behind = read_options(_CLEAN, rest, len(rest))
@@ -49,7 +94,7 @@ def list_cleaned(words: Sequence[str]) -> Sequence[str]:
     return [] if is_safe else [*paths, *behind] or ["."]
 
 
-def list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
+def _list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
     """Return patterns: one of them fits each name on which `find` acts. Return None if it may act on other names."""
     if find_name(words) != "find" or _UNCLEAR_FIND.search(" ".join(words)):
         return None
@@ -58,21 +103,16 @@ def list_sought_names(words: Sequence[str]) -> Sequence[str] | None:
         if word in ("-name", "-iname") and before not in ("!", "-not"):
             names.append(after)
             is_named = True
-        elif (word in ENDS_OF_TERMS and not is_named) or (word == "(" and before in ("!", "-not")):
+        elif (word in _ENDS_OF_TERMS and not is_named) or (word == "(" and before in ("!", "-not")):
             return None
         is_named &= word not in ("-o", "-or", ",")
     return names if is_named else None
 
 
-def list_operands(words: Sequence[str]) -> list[str]:
+def _list_operands(words: Sequence[str]) -> list[str]:
     """Return the operands of a command, including the values that are glued to options."""
     return [
         piece
         for word in words[1:]
         for piece in dict.fromkeys((word, word.rpartition("=")[2], *_GLUED.findall(word[:MAX_FOLDER_CHARS])))
     ]
-
-
-def reads_all(programs: frozenset[str], words: Sequence[str]) -> bool:
-    is_recursive = any(RECURSIVE.fullmatch(word) for word in words)
-    return bool(programs & READING_ALL or (programs & READING_MUCH and is_recursive))

@@ -9,33 +9,16 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
-from itertools import dropwhile, islice, pairwise
+from functools import cached_property
+from itertools import islice, pairwise
 from pathlib import Path
 
 from pydantic import JsonValue
 
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.server.guard.calls import GuardedCall
-from planwarden.server.guard.command_parts import (
-    SEARCHING,
-    leave_out_texts,
-    list_candidates,
-    list_only_read,
-    list_parts,
-)
-from planwarden.server.guard.file_commands import (
-    COPYING,
-    DELETING,
-    ENDS_OF_TERMS,
-    FINDS_HERE,
-    LOCKING,
-    RECURSIVE,
-    list_cleaned,
-    list_operands,
-    list_sought_names,
-    reads_all,
-)
+from planwarden.server.guard.command_parts import leave_out_texts, list_candidates, list_only_read, list_parts
+from planwarden.server.guard.file_commands import Act, list_acts
 from planwarden.server.guard.host_code import (
     HOST_FOLDER_NAMES,
     is_code_of_host,
@@ -115,7 +98,7 @@ class _CallCheck:
             paths.append(expanded)
         refusal = self._refuse_paths(paths, [self._call.folder])
         if refusal is None and _DELETING_TOOL.search(self._call.tool):
-            refusal = self._refuse_folders(paths, [self._call.folder], self._above.__contains__, "delete or move")
+            refusal = self._refuse_act(Act("delete or move", paths), [self._call.folder])
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
@@ -138,8 +121,9 @@ class _CallCheck:
         only_read = list_only_read(parts) if re.search(r"\$\(|`", line) is None else ()
         refusal = self._refuse_paths(list_candidates(line, parts), folders, only_read)
         checks = (
-            self._refuse_part(words, [folder for command, folder in changes if command in (None, words)])
+            self._refuse_act(act, [folder for command, folder in changes if command in (None, words)])
             for words in parts
+            for act in list_acts(words)
         )
         return refusal or next(filter(None, checks), None)
 
@@ -170,44 +154,25 @@ class _CallCheck:
             )
         return None
 
-    def _refuse_part(self, words: Sequence[str], folders: Sequence[str]) -> str | None:
-        """Return why the command is refused if it acts on all of a folder with protected paths; None otherwise."""
-        operands = list_operands(words)
-        programs = frozenset(re.split(r"[/=!{]", word)[-1].lower() for word in (*words[:1], *operands))
-        if programs & LOCKING and any(map(RECURSIVE.fullmatch, words)):
-            programs |= {"-delete"}
-        refusal = None
-        if programs & DELETING:
-            # `mv` moves all its operands but the last, and moves them to the last.
-            moved = list_operands(words[:-1]) if "mv" in programs else operands
-            moved = ["."] if FINDS_HERE.fullmatch(" ".join(words)) else moved
-            names = list_sought_names(words)
-            is_lost = self._above.__contains__ if names is None else partial(self._is_above_one_of, names)
-            refusal = self._refuse_folders(moved, folders, is_lost, "delete or move")
-            run = [] if names is None else [*dropwhile(lambda word: word not in ENDS_OF_TERMS, words)]
-            if refusal is None and run:
-                # What runs for each name may delete something else, too.
-                refusal = self._refuse_part([word for word in run[1:] if word not in (";", "+", "{}")], folders)
-        if refusal is None and "clean" in programs:
-            refusal = self._refuse_folders(list_cleaned(words), folders, self._above.__contains__, "delete or move")
-        if refusal is None and programs & COPYING:
-            refusal = self._refuse_folders(operands, folders, self._is_code_folder, "put files into")
-        if refusal is None and reads_all(programs, words):
-            is_given = any(os.path.lexists(path) for word in operands for path in self._resolve(word, folders))
-            searched = operands if is_given or not programs & SEARCHING else ["."]
-            refusal = self._refuse_folders(searched, folders, self._above_home.__contains__, "read all of")
-        return refusal
-
-    def _refuse_folders(
-        self, texts: Sequence[str], folders: Sequence[str], is_refused: Callable[[str], bool], what: str
-    ) -> str | None:
-        for text in texts:
-            if any(is_refused(path.casefold()) for path in self._resolve(text, folders)):
+    def _refuse_act(self, act: Act, folders: Sequence[str]) -> str | None:
+        """Return why the act is refused if it acts on all of a folder with protected paths; None otherwise."""
+        places = act.places
+        if act.acts_here and not any(os.path.lexists(path) for each in places for path in self._resolve(each, folders)):
+            places = ["."]
+        for place in places:
+            if any(self._is_hit(act, path.casefold()) for path in self._resolve(place, folders)):
                 return (
-                    f"it would {what} {text[:200]!r}, which contains planwarden's home or the code of a host; name "
-                    "what is below it"
+                    f"it would {act.does} {place[:200]!r}, which contains planwarden's home or the code of a host; "
+                    "name what is below it"
                 )
         return None
+
+    def _is_hit(self, act: Act, folder: str) -> bool:
+        if act.does == "put files into":
+            return os.path.basename(folder) in HOST_FOLDER_NAMES or folder in self._code_folders
+        if act.does == "read all of":
+            return folder in self._above_home
+        return folder in self._above if act.names is None else self._is_above_one_of(act.names, folder)
 
     def _refuse_search(self) -> str | None:
         """Return why a search tool of the host may not search its folders; None if it may, or for other tools."""
@@ -218,7 +183,7 @@ class _CallCheck:
         folders = [text for key, text in texts if key in PLACES] or ["."]
         parts = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
         roots = [part if part.startswith("~") else os.path.join(folder, part) for folder in folders for part in parts]
-        return self._refuse_folders(roots, [self._call.folder], self._above_home.__contains__, "read all of")
+        return self._refuse_act(Act("read all of", roots), [self._call.folder])
 
     @cached_property
     def _code(self) -> frozenset[str]:
@@ -231,9 +196,6 @@ class _CallCheck:
     @cached_property
     def _above_home(self) -> frozenset[str]:
         return list_around(self._home)
-
-    def _is_code_folder(self, folded: str) -> bool:
-        return os.path.basename(folded) in HOST_FOLDER_NAMES or folded in self._code_folders
 
     @cached_property
     def _protected(self) -> Sequence[str]:

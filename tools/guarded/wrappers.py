@@ -45,7 +45,7 @@ _LINE_OF_GIT = re.compile(
 _RUNNING = frozenset(
     ("rebase", "filter-branch", "difftool", "clone", "fetch", "pull", "push", "ls-remote", "archive", "send-pack")
 )
-_EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 """Options of `find` that run the words behind them, up to `;` or `+`."""
 
 
@@ -103,7 +103,7 @@ class InnerCommands:
         for first in (words[0], name):
             self._add((first, *words[1:]))
         if name == "find":
-            starts = [index for index, word in enumerate(words[:-1], 1) if word in _EXECUTING]
+            starts = [index for index, word in enumerate(words[:-1], 1) if word in EXECUTING]
             self.is_whole &= not starts
             self._read_each(words, starts, depth)
         elif program is None or program.then in ("nothing", "module"):
