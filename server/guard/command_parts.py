@@ -4,8 +4,8 @@ What only a container sees, what is only printed, and texts for people are left 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import dropwhile, islice, pairwise
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, dropwhile, islice, pairwise
 
 from planwarden.tools.guarded.programs import find_program
 from planwarden.tools.guarded.shell import RESERVED, list_words
@@ -140,15 +140,13 @@ def _is_shell(word: str) -> bool:
     return program is not None and program.then in ("script", "line")
 
 
-def list_candidates(line: str, parts: Iterable[Sequence[str]]) -> frozenset[str]:
-    """Return every piece of the command line that may be a path."""
-    return frozenset(_list_pieces(_SPLIT.split(line))) | frozenset(
-        piece for words in parts for piece in _list_pieces(words)
-    )
+def list_candidates(line: str, parts: Iterable[Sequence[str]]) -> Collection[str]:
+    """Return every piece of the command line that may be a path, in the order of the line."""
+    return dict.fromkeys(_list_pieces((*_SPLIT.split(line), *chain.from_iterable(parts))))
 
 
 def _list_pieces(words: Iterable[str]) -> Iterator[str]:
-    for piece in {piece for word in words for piece in (word, *_SPLIT.split(word))}:
+    for piece in dict.fromkeys(piece for word in words for piece in (word, *_SPLIT.split(word))):
         yield piece
         # A path may be glued to an option.
         yield from (start[0] for start in (_PATH.search(piece),) if start is not None)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -46,10 +46,7 @@ _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORE
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
-_FOLDER_VARIABLE = re.compile(
-    r"\$\{(?:env:)?(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)(?:[^\w{}][^{}]*)?\}"
-    r"|\$(?:env:)?(HOME|XDG_DATA_HOME|XDG_CONFIG_HOME|CODEX_HOME|CLAUDE_CONFIG_DIR|PWD)|\$\(pwd\)|`pwd`"
-)
+_FOLDER_VARIABLES = frozenset({"HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"})
 _ASSIGNED = re.compile(
     r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
 )
@@ -57,7 +54,7 @@ _ASSIGNED = re.compile(
 _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
 MAX_ALTERNATIVES = 10
 """The most values that are looked up of one variable, so that two loops inside each other can be."""
-_USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?:[^\w{}][^{}]*)?\})")
+_USED = re.compile(r"(?a)\$(?:(?:env:)?(\w+)|\{(?:env:)?(\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
 
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:
@@ -133,8 +130,9 @@ class _CallCheck:
         self._words_left -= len(texts) * len(folders)
         if self._words_left < 0:
             raise TooMuch
-        for text in texts:
-            for path in self._resolve(text, folders):
+        # Folder by folder, so that the refusal names the word that leads to a protected folder, not a word used there.
+        for folder, text in product(folders, texts):
+            for path in self._resolve(text, [folder]):
                 refusal = self._refuse_path(text, path, may_read=self._may_read or text in only_read)
                 if refusal is not None:
                     return refusal
@@ -232,36 +230,33 @@ class _CallCheck:
     def _expand(self, text: str) -> str:
         """Return the text with variables that name folders, such as `$HOME`, replaced by their values."""
         values = {**self._environment, "PWD": self._call.folder}
+        return self._insert({name: values[name] for name in _FOLDER_VARIABLES & values.keys()}.get, text)
 
-        return self._insert(_FOLDER_VARIABLE, lambda match: values.get(match[1] or match[2] or "PWD"), text)
-
-    def _insert(self, variables: re.Pattern[str], find: Callable[[re.Match[str]], str | None], text: str) -> str:
+    def _insert(self, find: Callable[[str], str | None], text: str) -> str:
         """Return the text in which each variable with a value is replaced by it. Raises `TooMuch`."""
 
         def replace(match: re.Match[str]) -> str:
-            value = find(match) or match[0]
+            value = find(match[1] or match[2] or "PWD") or match[0]
             self._chars_left -= len(value)
             if self._chars_left < 0:
                 raise TooMuch
             return value
 
-        return variables.sub(replace, text)
+        return _USED.sub(replace, text)
 
     def _expand_assigned(self, line: str) -> str:
         """Return the line with each variable that it assigns replaced by its values: several values in braces."""
         values: dict[str, list[str]] = {}
 
-        def find(match: re.Match[str]) -> str | None:
-            alternatives = values.get(match[1] or match[2], ())[:MAX_ALTERNATIVES]
+        def find(name: str) -> str | None:
+            alternatives = values.get(name, ())[:MAX_ALTERNATIVES]
             return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
 
         for match in _ASSIGNED.finditer(line):
             words = (match["value"] or match["values"]).split()
             plain = [word.strip("\"'") for word in words if _PLAIN_VALUE.fullmatch(word)]
-            values.setdefault(match["name"] or match["each"], []).extend(
-                self._insert(_USED, find, word) for word in plain
-            )
-        return self._insert(_USED, find, line)
+            values.setdefault(match["name"] or match["each"], []).extend(self._insert(find, word) for word in plain)
+        return self._insert(find, line)
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:

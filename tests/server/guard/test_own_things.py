@@ -278,6 +278,13 @@ def test_a_command_that_decides_names_the_home_or_writes_host_code_is_refused(el
     assert elsewhere.find_refusal({"command": command.replace("ROOT", str(elsewhere.root))}) is not None
 
 
+def test_a_refusal_names_the_word_that_leads_to_what_is_protected(elsewhere: Machine) -> None:
+    for command in ("cd ../data/planwarden && ls a b c", "if true; then cd .claude/settings.json && rm -rf x; fi"):
+        refusal = elsewhere.find_refusal({"command": command})
+        assert refusal is not None
+        assert refusal.startswith(f"it names {command.partition('cd ')[2].split()[0]!r}, "), refusal
+
+
 ORDINARY = (
     'timeout 60 git commit -m "Update planwarden docs"',
     *("rm -rf my-app/", "rg TODO my-app/", "cp -r src my-app/", "mv old-name/ new-name", "tar czf x.tgz my-app/"),
