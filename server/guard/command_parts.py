@@ -44,6 +44,8 @@ PRINTING = frozenset({"echo", "printf"})
 """Programs that do nothing with their words but print them."""
 KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
 """Programs that run nothing that others print or write; so do those that only read."""
+_PUSH = re.compile(r"git push(?: (?:-[fquv]+|--(?:force-with-lease|quiet|set-upstream|tags)|\w[\w/.-]*))*")
+"""With other options, it may run a program."""
 _TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
 """A redirection to a file."""
 _TEXT = re.compile(
@@ -119,7 +121,7 @@ def _list_commands(line: str) -> Iterator[list[str]]:
 
 def _keeps_text(words: Sequence[str]) -> bool:
     """Return whether the command runs nothing that others print or write."""
-    return find_name(words) in KEEPING or _only_reads(words)
+    return find_name(words) in KEEPING or _only_reads(words) or _PUSH.fullmatch(" ".join(words)) is not None
 
 
 def _only_reads(words: Sequence[str]) -> bool:
