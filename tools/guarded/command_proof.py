@@ -27,7 +27,7 @@ _VARIABLE = (
     r"|(?:NODE|RAILS|RACK|MIX|APP|FLASK)_ENV|RUST_(?:LOG|BACKTRACE)|DJANGO_SETTINGS_MODULE|GOMAXPROCS|OMP_NUM_THREADS"
     r"|(?:DATABASE|DB|REDIS|BASE|API)_(?:URL|HOST|PORT|NAME|USER)|PYTHON(?:DONTWRITEBYTECODE|UNBUFFERED|HASHSEED))"
 )
-_ASSIGNMENT = rf"(?:PYTHON{_HARMLESS_PATH}|{_VARIABLE}=[A-Za-z0-9_./:,@%+-]*)"
+_ASSIGNMENT = rf"(?:PYTHON{_HARMLESS_PATH}|{_VARIABLE}=[A-Za-z0-9_./:,@%+-]*|RUSTFLAGS=-Dwarnings)"
 """Matches the assignment of a variable that, as its name says, changes neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
 _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"

@@ -62,6 +62,7 @@ def run(line: str, *, succeeded: bool | None = True, folder: str = "/r") -> Reco
         *("make test RUNNER='uv run --frozen'", "make test PY='uv run python'"),
         *("make test ARGS='-k foo'", "make test PYTEST='uv run pytest' TEST=tests/test_a.py"),
         *("uv run --env-file .env pytest", "MIX_ENV=test make test", "cargo +nightly test"),
+        "CI=1 RUSTFLAGS=-Dwarnings cargo test",
         *("uv run pytest -q", "bash -lc 'make test'", "set -o pipefail; make test | tail", "make test || exit 1"),
         *(
             "set -eu -o pipefail; make test | tail",
@@ -106,6 +107,8 @@ def test_a_line_that_ends_with_0_only_if_the_command_succeeded_proves_it(line: s
         ("sh -c 'make test &> log'", "in the background"),
         ("sh -c 'make test &>/dev/null'", "in the background"),
         ("MAKE_ARGS=-n make test", "cannot read"),
+        ("RUSTFLAGS=-V cargo test", "cannot read"),
+        ("bash -c 'true; RUSTFLAGS='-D warnings' cargo test'", "has succeeded since. Run it."),
         ("npm_config_script_shell=/bin/true make test", "cannot read"),
         ("make test -n", "its options"),
         ("bash -c 'make test || true'", "swallowed by `||`"),
