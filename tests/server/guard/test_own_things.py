@@ -106,7 +106,7 @@ TAKES_AWAY = (
     *("cd ~/own && find -name codex -exec rm -rf {} +", "cd ~/.local && find -delete", "rm -rf ~/.loc*/share"),
     "rm -rf ~/own clean",
     *("rm -rf ~/{own,x}", "{rm,-rf,../own}", "rm -rf $'\\x2e\\056/own'", "$'\\162m' -rf ../o$'wn'"),
-    "rm -rf ${HOME%/}/own",
+    *("rm -rf ${HOME%/}/own", "rm -rf $(echo ~/own)", 'd=`printf ~/own`; rm -rf "$d"'),
     *(
         *("d=../own; rm -rf $d", 'd=~/own && rm -rf "$d"', 'a=~; export b="$a/own"; rm -rf "${b}"'),
         "bash -c 'd=~/own; rm -rf $d'",
@@ -288,6 +288,7 @@ def test_a_refusal_names_the_word_that_leads_to_what_is_protected(elsewhere: Mac
 
 ORDINARY = (
     'timeout 60 git commit -m "Update planwarden docs"',
+    *("rm -rf $(echo build dist)", "echo $(echo rm -rf ~)"),
     *("rm -rf my-app/", "rg TODO my-app/", "cp -r src my-app/", "mv old-name/ new-name", "tar czf x.tgz my-app/"),
     *("d=build; rm -rf $d", 'T=$(mktemp -d); rm -rf "$T"', 'for d in packages/*; do rm -rf "$d/dist"; done'),
     "x=~; ls $x",
