@@ -28,6 +28,7 @@ INPUT = "input"
 BLOCKED = 2
 """The exit code with which a hook's command denies the call."""
 MAX_REASON_CHARS = 4_000
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _TOOL = re.compile(r"[A-Za-z0-9_.:-]{1,160}")
 
 
@@ -120,9 +121,9 @@ def build_call(
         raise InvalidArguments("the host did not say in which folder the call runs")
     json_arguments = cast("dict[str, JsonValue]", arguments)
     _check_values(json_arguments)
-    if not _is_text(json.dumps([json_arguments, folder], ensure_ascii=False)):
+    if _SURROGATE.search(json.dumps([json_arguments, folder], ensure_ascii=False)):
         raise InvalidArguments("the call has half of a surrogate pair, which cannot be shown to a person")
-    session_id = session if isinstance(session, str) and _is_text(session) else ""
+    session_id = session if isinstance(session, str) and not _SURROGATE.search(session) else ""
     call = GuardedCall(GUARDED_HOSTS[cast("HostName", host_name)], tool, json_arguments, folder, session_id)
     if len(call.folder) > MAX_FOLDER_CHARS:
         raise LimitExceeded(f"the call names a folder of more than {MAX_FOLDER_CHARS} characters; name a shorter one")
@@ -148,14 +149,6 @@ def _check_values(arguments: dict[str, JsonValue]) -> None:
     leave_out_bindings(arguments, bound)
     if bound:
         raise InvalidArguments("the arguments have a '$from' or '$text' key, which has a meaning in plans")
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 DEADLINE_S = 20
@@ -167,7 +168,9 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
         try:
             connection.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
-            _remove(path)
+            # The server has ended.
+            with suppress(OSError):
+                os.unlink(path)
             return None
         except OSError:
             return None
@@ -187,14 +190,6 @@ def _ask(path: str, request: bytes) -> dict[str, object] | None:
     except ValueError:
         answer = None
     return cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
-
-
-def _remove(path: str) -> None:
-    """Remove the socket of a server that has ended."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 def _write(answer: dict[str, object]) -> int:

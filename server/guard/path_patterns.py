@@ -7,7 +7,9 @@ rest of a path after a pattern need not exist yet.
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from itertools import islice
 
 MAX_PATH_CHARS = 4_096
 """The longest path that the system opens."""
@@ -51,11 +53,14 @@ class PathPatterns:
         """Return the names of everything in the folder and below it. Raises `TooMuch`."""
         names: set[str] = set()
         for _, folders, files in os.walk(path):
-            self._entries_left -= len(folders) + len(files)
-            if self._entries_left < 0:
-                raise TooMuch
-            names.update(folders, files)
+            names.update(self._count([*folders, *files]))
         return frozenset(names)
+
+    def _count(self, names: list[str]) -> list[str]:
+        self._entries_left -= len(names)
+        if self._entries_left < 0:
+            raise TooMuch
+        return names
 
     def _resolve_one(self, text: str, folder: str) -> Iterator[str]:
         if not text or "\0" in text:
@@ -107,17 +112,9 @@ class PathPatterns:
         return folders
 
     def _list_names(self, folder: str) -> list[str]:
-        names: list[str] = []
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    self._entries_left -= 1
-                    if self._entries_left < 0:
-                        raise TooMuch
-                    names.append(entry.name)
-        except OSError:
-            pass
-        return names
+        with suppress(OSError), os.scandir(folder) as entries:
+            return self._count([entry.name for entry in islice(entries, self._entries_left + 1)])
+        return []
 
 
 def _expand_braces(text: str) -> list[str]:

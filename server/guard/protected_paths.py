@@ -170,9 +170,9 @@ class _CallCheck:
 
     def _is_hit(self, act: Act, folder: str) -> bool:
         if act.does == "put files into":
-            return os.path.basename(folder) in HOST_FOLDER_NAMES or folder in self._code_folders
+            return os.path.basename(folder) in HOST_FOLDER_NAMES or folder in map(os.path.dirname, self._code)
         if act.does == "read all of":
-            return folder in self._above_home
+            return folder in list_around(self._home)
         return folder in self._above if act.names is None else self._is_above_one_of(act.names, folder)
 
     def _refuse_search(self) -> str | None:
@@ -189,14 +189,6 @@ class _CallCheck:
     @cached_property
     def _code(self) -> frozenset[str]:
         return frozenset(path.casefold() for path in list_code_of_hosts(self._environment, self._call.folder))
-
-    @cached_property
-    def _code_folders(self) -> frozenset[str]:
-        return frozenset(map(os.path.dirname, self._code))
-
-    @cached_property
-    def _above_home(self) -> frozenset[str]:
-        return list_around(self._home)
 
     @cached_property
     def _protected(self) -> Sequence[str]:
