@@ -47,7 +47,7 @@ KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
 _PUSH = re.compile(r"git push(?: (?:-[fquv]+|--(?:force-with-lease|quiet|set-upstream|tags)|\w[\w/.-]*))*")
 """With other options, it may run a program."""
 _TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
-"""A redirection to a file."""
+"""A redirection to a file, which is left out where the question is only what runs."""
 _TEXT = re.compile(
     r"(?s)\A((?:[^'\"`\\#<$()]|'[^']*'|\"[^\"\\`$]*\")*)(\"\$\(cat )?<<-?[ \t]*(['\"])?(\w+)(?(3)\3)"
     r"((?![\w.-])[^'\"`\\#<$()\n]*)\n(?(3)(?:.*?\n)??|(?:[^`$\\]*?\n)??)\t*\4(?(2)\n\)\"|(?=\n|\Z))"
@@ -68,7 +68,7 @@ def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterato
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
-    runners = sum(not _keeps_text(words) for words in _list_commands(line))
+    runners = sum(not _keeps_text(words) for words in list_words(_TARGET.sub("", line)))
     for words in all_words:
         is_run = runs_text or runners > (not _keeps_text(words))
         is_said = not is_run and find_name(words) in PRINTING
@@ -111,12 +111,7 @@ def leave_out_texts(line: str) -> str:
     shorter = line
     for _ in range(MAX_DEPTH):
         shorter = _TEXT.sub(r"\1\5", shorter)
-    return shorter if all(map(_keeps_text, _list_commands(shorter))) else line
-
-
-def _list_commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of each command of the line, without the files to which it writes what it prints."""
-    return list_words(_TARGET.sub("", line))
+    return shorter if all(map(_keeps_text, list_words(_TARGET.sub("", shorter)))) else line
 
 
 def _keeps_text(words: Sequence[str]) -> bool:

@@ -59,17 +59,17 @@ def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[
         bases = [os.path.dirname(files[-1].path)]
         if host == "opencode" and environment.get("OPENCODE_CONFIG_DIR"):
             bases.append(environment["OPENCODE_CONFIG_DIR"])
-        bases += filter(os.path.isdir, (os.path.join(project, name) for project in list_upwards(folder)))
+        bases += filter(os.path.isdir, (os.path.join(project, name) for project in _list_upwards(folder)))
         yield from (os.path.realpath(os.path.join(base, code)) for base in bases for code in codes.split())
         yield from (os.path.realpath(file.path) for file in files)
 
 
 def list_around(path: str) -> frozenset[str]:
     """Return the path and every folder above it, in one spelling for file systems that ignore case."""
-    return frozenset(list_upwards(path.casefold()))
+    return frozenset(_list_upwards(path.casefold()))
 
 
-def list_upwards(path: str) -> Iterator[str]:
+def _list_upwards(path: str) -> Iterator[str]:
     yield path
     while path != (path := os.path.dirname(path)):
         yield path

@@ -23,8 +23,8 @@ DECIDING = frozenset(
 GLOBAL_OPTIONS = Program("home= store= model= mcp-config=")
 MAX_OPTIONS = 100
 """The most words among which a command of planwarden is sought."""
-VARIABLES = ("PLANWARDEN_HOME", "PLANWARDEN_STORE")
-"""Variables that could lead planwarden or a command to another home; a command may only search for their names."""
+VARIABLE = "PLANWARDEN_(?:HOME|STORE)"
+"""Matches variables that could lead to another home of planwarden; a command may only search for their names."""
 
 
 def runs_planwarden(text: str) -> bool:
@@ -65,11 +65,10 @@ def _is_planwarden(word: str) -> bool:
 
 def uses_variable(text: str) -> bool:
     """Return whether the line names a variable of planwarden, other than to search for its name."""
-    name = "|".join(VARIABLES)
-    naming = [words for words in list_words(text) if any(re.search(name, word) for word in words)]
+    naming = [words for words in list_words(text) if any(re.search(VARIABLE, word) for word in words)]
     searches = naming and all(words[0].rpartition("/")[2] in {*SEARCHING, "git"} for words in naming)
-    has_value = re.search(rf"\$[{{!#]*(?:{name})|(?:{name})\+?=", text)
-    return re.search(name, text) is not None and not (searches and has_value is None)
+    has_value = re.search(rf"\$[{{!#]*{VARIABLE}|{VARIABLE}\+?=", text)
+    return re.search(VARIABLE, text) is not None and not (searches and has_value is None)
 
 
 def _find_command(words: Sequence[str]) -> str:

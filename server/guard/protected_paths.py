@@ -19,13 +19,7 @@ from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.server.guard.calls import GuardedCall
 from planwarden.server.guard.command_parts import leave_out_texts, list_candidates, list_only_read, list_parts
 from planwarden.server.guard.file_commands import Act, list_acts
-from planwarden.server.guard.host_code import (
-    HOST_FOLDER_NAMES,
-    is_code_of_host,
-    list_around,
-    list_code_of_hosts,
-    list_upwards,
-)
+from planwarden.server.guard.host_code import HOST_FOLDER_NAMES, is_code_of_host, list_around, list_code_of_hosts
 from planwarden.server.guard.own_commands import runs_planwarden, uses_variable
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
 
@@ -203,7 +197,7 @@ class _CallCheck:
 
     def _is_above_one_of(self, patterns: Sequence[str], folder: str) -> bool:
         """Return whether a pattern fits the name of something that is protected, or above that, and in the folder."""
-        inside = {path for path in self._above if folder in list_upwards(path)}
+        inside = {path for path in self._above if folder in list_around(path)}
         protected = [path for path in self._protected if path.casefold() in inside]
         names = {os.path.basename(path) for path in inside}.union(*map(self._patterns.list_names_below, protected))
         return any(fnmatchcase(name.casefold(), pattern.casefold()) for name in names for pattern in patterns)
