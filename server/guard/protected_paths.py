@@ -129,24 +129,19 @@ class _CallCheck:
             raise TooMuch
         # Folder by folder, so that the refusal names the word that leads to a protected folder, not a word used there.
         for folder, text in product(folders, texts):
+            may_read = self._may_read or text in only_read
             for path in self._resolve(text, [folder]):
-                refusal = self._refuse_path(text, path, may_read=self._may_read or text in only_read)
-                if refusal is not None:
-                    return refusal
-        return None
-
-    def _refuse_path(self, text: str, path: str, *, may_read: bool) -> str | None:
-        around = list_around(path)
-        if self._home.casefold() in around:
-            return (
-                f"it names {text[:200]!r}, in planwarden's home: its settings, database and keys are for people, who "
-                "use its commands in a terminal"
-            )
-        if not may_read and (is_code_of_host(path) or not self._code.isdisjoint(around)):
-            return (
-                f"it names {text[:200]!r}, where a host keeps hooks, servers or code: a person changes that, in an "
-                "editor or with `planwarden guard`"
-            )
+                around = list_around(path)
+                if self._home.casefold() in around:
+                    return (
+                        f"it names {text[:200]!r}, in planwarden's home: its settings, database and keys are for "
+                        "people, who use its commands in a terminal"
+                    )
+                if not may_read and (is_code_of_host(path) or not self._code.isdisjoint(around)):
+                    return (
+                        f"it names {text[:200]!r}, where a host keeps hooks, servers or code: a person changes that, "
+                        "in an editor or with `planwarden guard`"
+                    )
         return None
 
     def _refuse_act(self, act: Act, folders: Sequence[str]) -> str | None:
