@@ -57,9 +57,8 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
     At least one call must need a person. If calls would fail whatever the answer is, return only their failures.
     """
-    if context.room is not None:
-        # Calls without a row take their shares of the budgets in order; a call for which too little is left gets a row.
-        context = replace(context, room=context.room.copy())
+    # Calls without a row take their shares of the budgets in order; a call for which too little is left gets a row.
+    context = replace(context, room=replace(context.room, amounts=dict(context.room.amounts)))
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
         # Only the first failure of an item counts, because it ends the item.
@@ -200,7 +199,7 @@ def _judge(
         return ev.ToolFailed(call_id=call.call_id, code=error.code, message=error.message) if is_due else None
     verdict = authorize(request, arguments, list_confirmations(request, arguments))
     if not isinstance(verdict, Ask):
-        if isinstance(verdict, Allow) and context.room is not None:
+        if isinstance(verdict, Allow):
             context.room.take(verdict.shares)
         return None
     requirement, now = verdict.requirement, context.clock.now()

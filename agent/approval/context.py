@@ -24,14 +24,10 @@ from planwarden.agent.ports.toolbox import Toolbox
 class BudgetRoom(msgspec.Struct):
     """What a transaction knows of the budgets for which the store refused an earlier attempt to commit it."""
 
-    refused: dict[str, BudgetSpent] = {}
+    refused: Mapping[str, BudgetSpent] = {}
     """By budget: the store's refusal, which says how much is left."""
     amounts: dict[str, float] = {}
     """By budget: how much the calls of the transaction have taken so far."""
-
-    def copy(self) -> "BudgetRoom":
-        """Return a copy; shares that the copy counts do not change this object."""
-        return BudgetRoom(self.refused, dict(self.amounts))
 
     def take(self, shares: Iterable[ev.BudgetShare]) -> None:
         """Count the shares that a call takes."""
@@ -90,8 +86,8 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of artifacts that were read for references. None while a call runs, because no parts are read then."""
     once: Mapping[str, HeldKey | None] = {}
     """Who has each business key that was looked up for this transaction, by the key's digest; None if nobody has it."""
-    room: BudgetRoom | None = None
-    """The budgets for which the store refused an earlier attempt to commit this transaction; None if it did not."""
+    room: BudgetRoom = msgspec.field(default_factory=BudgetRoom)
+    """The budgets for which the store refused an earlier attempt to commit this transaction."""
     paths: RealPaths | None = None
     """Where paths in arguments lead, as far as looked up. None if nobody looks them up: rules about paths then ask."""
     batches: dict[str, DecidedBatch] = {}
@@ -104,7 +100,7 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
             PathsNeeded: as `Policy.requirement`.
         """
         requirement = self.policy.requirement(definition, arguments, self.paths)
-        return requirement if self.room is None else self.room.apply_to(requirement, self.policy, definition)
+        return self.room.apply_to(requirement, self.policy, definition)
 
     def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
         """Return what `find_requirement` does, but at least what `confirm` and the tool's own risk need: no rule was

@@ -9,6 +9,7 @@ budget has left.
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Literal, cast
 
 import msgspec
@@ -85,17 +86,11 @@ class RuleBook:
     def __init__(self, rules: tuple[ArgumentRule, ...] = ()) -> None:
         self.rules = rules
         self._globs = tuple(compile_glob(rule.tool) for rule in rules)
-        self._by_tool: dict[str, tuple[ArgumentRule, ...]] = {}
+        self.list_rules_for = lru_cache(MAX_CACHED)(self._list_rules_for)
 
-    def list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
+    def _list_rules_for(self, tool_name: str) -> tuple[ArgumentRule, ...]:
         """Return the rules whose glob fits the name."""
-        rules = self._by_tool.get(tool_name)
-        if rules is None:
-            rules = tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
-            if len(self._by_tool) >= MAX_CACHED:
-                self._by_tool.clear()
-            self._by_tool[tool_name] = rules
-        return rules
+        return tuple(rule for rule, glob in zip(self.rules, self._globs, strict=True) if glob.fullmatch(tool_name))
 
     def judge(
         self, tool_name: str, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None

@@ -150,15 +150,6 @@ class Adoption:
     def count_claimable(self) -> int:
         """Return how many unowned executions may be claimed before they are read: none if this process cannot
         remember another execution to skip."""
-        self._forget_skipped()
-        return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
-
-    def list_skipped(self) -> Collection[str]:
-        """Return the executions not to claim: those that this process skips for now, and those that run here."""
-        self._forget_skipped()
-        return self._skipped.keys() | self.cache.runs.keys()
-
-    def _forget_skipped(self) -> None:
         definitions, now = self.tools.definitions(), self.store.clock.steady()
         generation = 0 if self.peers is None else self.peers.generation
         before, before_generation = self._skipped_with
@@ -166,6 +157,11 @@ class Adoption:
             self._skipped.clear()
             self._skipped_with = (definitions, generation)
         self._skipped = {name: until for name, until in self._skipped.items() if until > now}
+        return min(self.count_room(), MAX_SKIPPED - len(self._skipped))
+
+    def list_skipped(self) -> Collection[str]:
+        """Return the executions not to claim: those that this process skips for now, and those that run here."""
+        return self._skipped.keys() | self.cache.runs.keys()
 
     def skip(self, execution_id: str) -> None:
         """Do not take the execution over for `SKIPPED_S`."""

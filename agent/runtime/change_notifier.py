@@ -16,10 +16,6 @@ class ChangeNotifier:
         self._listeners: dict[Listener, None] = {}
 
     @property
-    def has_listeners(self) -> bool:
-        return bool(self._listeners)
-
-    @property
     def watched(self) -> list[str]:
         """Ids of the executions that somebody watches."""
         return [*self._watches.keys() | self._stop_watches.keys()]

@@ -539,7 +539,7 @@ class Engine:
             # While a run was foreign, the cache may have removed it.
             self._cache.runs[run.execution.execution_id] = run
         self._wake_watcher(run)
-        if run.execution.version and self._notifier.has_listeners:
+        if run.execution.version:
             self._notifier.notify(Commit(execution=run.execution, is_foreign=run.is_foreign))
         if self._is_closing and not self._cache.is_busy:
             self._all_done.set()

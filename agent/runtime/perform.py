@@ -41,7 +41,7 @@ from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question, rehearse_question
-from planwarden.agent.runtime.lookups import LookedUp, LookupReader
+from planwarden.agent.runtime.lookups import LookupReader
 from planwarden.agent.runtime.transaction_builder import JobOutcome
 
 logger = logging.getLogger(__name__)
@@ -208,7 +208,15 @@ class Performer:
             logger.exception("the model raised on a %s prompt", prompt.purpose)
             return (_fail_prompt(prompt, ModelError(f"the model failed with {type(error).__name__}")),)
         if not isinstance(reply, AskCaller):
-            return await self._build_events(execution, prompt, reply)
+            return await self._lookups.resolve(
+                execution,
+                lambda lookups: build_reply_events(
+                    reply,
+                    purpose=prompt.purpose,
+                    step_id=prompt.step_id,
+                    plans=lookups.build_plan_intake(execution),
+                ),
+            )
         question = ev.Question(
             suspension_id=self._approval.ids.new(),
             kind=next(kind for kind, traits in KINDS.items() if traits.purpose == prompt.purpose),
@@ -219,13 +227,6 @@ class Performer:
             instructions=prompt.instructions,
         )
         return (ev.Suspended(question=question),)
-
-    async def _build_events(self, execution: ExecutionState, prompt: Prompt, reply: Reply) -> tuple[ev.Event, ...]:
-        def build(lookups: LookedUp) -> tuple[ev.Event, ...]:
-            plans = lookups.build_plan_intake(execution)
-            return build_reply_events(reply, purpose=prompt.purpose, step_id=prompt.step_id, plans=plans)
-
-        return await self._lookups.resolve(execution, build)
 
 
 def _make_storable(reply: object) -> Reply:

@@ -311,20 +311,16 @@ class Run:
         try:
             lease = await self._context.store.append(append)
         except CommitUnknown:
-            self._note_doubt(_Doubt(append, transaction, arrived))
+            if self.is_foreign and not (append.acquire or append.lease is not None):
+                # It held only commands, and the log says whether they were stored.
+                self._is_stale = True
+            else:
+                self._doubt = _Doubt(append, transaction, arrived)
+                if not self.is_foreign:
+                    self._ownership.apply("commit_unknown")
             raise
         if not self.is_foreign:
             self._ownership.settle(lease, confirmed_at)
-
-    def _note_doubt(self, doubt: _Doubt) -> None:
-        """Remember a commit without an answer, or, if it held only commands for a foreign execution, reread the log."""
-        is_own = doubt.append.acquire or doubt.append.lease is not None
-        if self.is_foreign and not is_own:
-            self._is_stale = True
-            return
-        self._doubt = doubt
-        if not self.is_foreign:
-            self._ownership.apply("commit_unknown")
 
     def _end_jobs(self, *keys: str) -> None:
         for key in keys:
@@ -348,7 +344,10 @@ class Run:
         if isinstance(refusal, LeaseLost):
             if transaction.recorded and self._acquires and await self._claim_from_dead():
                 return None
-            await self._yield_to_owner(facts)
+            # Leave the work to the process that owns the execution; only commands remain among the facts.
+            self.lose_ownership()
+            self._turn_into_reports(facts)
+            await self._catch_up()
             return None if facts else []
         outcomes = [fact for fact in facts if isinstance(fact, JobOutcome)]
         if outcomes and isinstance(refusal, NotStorable):
@@ -479,12 +478,6 @@ class Run:
             for entry in tail:
                 if isinstance(entry.event, ev.SuspensionDecided):
                     self._context.observer.woke(self.execution, max(0.0, now - entry.at))
-
-    async def _yield_to_owner(self, facts: list[JobOutcome | Command]) -> None:
-        """Leave the work to the process that owns the execution, and keep only commands among the facts."""
-        self.lose_ownership()
-        self._turn_into_reports(facts)
-        await self._catch_up()
 
     def lose_ownership(self, keep: str | None = None) -> None:
         """Note that another process owns the execution; stop what is in flight here, except the job `keep`."""

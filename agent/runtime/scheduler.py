@@ -95,30 +95,27 @@ class Scheduler:
         Return True when more is due than this turn took care of, so that the next turn must not wait.
         """
         async with self._turn:
-            return await self._take_turn()
-
-    async def _take_turn(self) -> bool:
-        await self._check_other_processes()
-        now = self.store.clock.steady()
-        is_time_to_renew = now - self._renewed_at >= RENEW_S
-        if is_time_to_renew:
-            self._renewed_at = now
-            if self.cache.runs:
-                await self.store.renew(self.owner, list(self.cache.runs))
-        due = await self._find_due()
-        await _for_each(self.wake, due, at_once=AT_ONCE)
-        if self.adopts:
-            await self.store.expire_dead()
-        has_more = self.adopts and await self._adopt()
-        if self.adopts and now >= self._look_at:
-            await self._take_over_orphans()
-        elif not self.adopts and is_time_to_renew:
-            # `take_over` leaves alone those that have a living owner.
-            running = [name for name, state in self.cache.idle.items() if state.status == "running"]
-            await _for_each(self.adoption.take_over, running)
-        before, self._due = self._due, frozenset(row.suspension_id for row in due)
-        # What is still due after a turn could not be handled; the next try comes at the usual pace.
-        return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
+            await self._check_other_processes()
+            now = self.store.clock.steady()
+            is_time_to_renew = now - self._renewed_at >= RENEW_S
+            if is_time_to_renew:
+                self._renewed_at = now
+                if self.cache.runs:
+                    await self.store.renew(self.owner, list(self.cache.runs))
+            due = await self._find_due()
+            await _for_each(self.wake, due, at_once=AT_ONCE)
+            if self.adopts:
+                await self.store.expire_dead()
+            has_more = self.adopts and await self._adopt()
+            if self.adopts and now >= self._look_at:
+                await self._take_over_orphans()
+            elif not self.adopts and is_time_to_renew:
+                # `take_over` leaves alone those that have a living owner.
+                running = [name for name, state in self.cache.idle.items() if state.status == "running"]
+                await _for_each(self.adoption.take_over, running)
+            before, self._due = self._due, frozenset(row.suspension_id for row in due)
+            # What is still due after a turn could not be handled; the next try comes at the usual pace.
+            return has_more or (len(due) == MAX_ROWS and self._due.isdisjoint(before))
 
     async def _adopt(self) -> bool:
         """Take over executions that no process owns. Return True when there may be more of them."""

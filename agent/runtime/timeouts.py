@@ -27,10 +27,9 @@ def renew(suspension_id: str) -> BuildEvents:
         if suspension is None or not suspension.is_open or suspension.endorsements or execution.is_finished:
             return EventBatch()
         question = suspension.question
-        if not is_of_policy(question, lookups.approval.policy):
-            return EventBatch()
         first_end, end = (suspension.first or question).expires_at, question.expires_at
-        if first_end is None or end is None or question.on_timeout != "reject":
+        is_renewable = question.on_timeout == "reject" and is_of_policy(question, lookups.approval.policy)
+        if first_end is None or end is None or not is_renewable:
             return EventBatch()
         time_s = first_end - suspension.created_at
         if not now < end <= now + time_s / 2:

@@ -148,9 +148,7 @@ class Transaction:
     _once_needed: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
-        spent, approval = self._lookups.spent, self._lookups.approval
-        self._room = BudgetRoom(dict(spent)) if spent else None
-        self._approval = approval if self._room is None else replace(approval, room=self._room)
+        self._approval = replace(self._lookups.approval, room=BudgetRoom(self._lookups.spent))
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
         """Build the transaction. Raise `Needed` if something must be read first; `artifacts` is complete even then."""
@@ -210,7 +208,9 @@ class Transaction:
             case BeginStep(step_id=step_id):
                 self._record(begin_step(self.execution, step_id, self._approval.parts or {}))
             case AskModel(purpose=purpose, step_id=step_id):
-                self._prompt_model(purpose, step_id)
+                tools = () if step_id is None else self.execution.steps[step_id].step.required_tools
+                if not self._awaits(*tools) and not self._has_job(name_prompt(purpose, step_id)):
+                    self.jobs.append(PromptJob(self._build_prompt(purpose, step_id)))
                 return False
             case WaitForModel(step_id=step_id, attempt=attempt, until=until):
                 self._record((wait_for_model(self._approval, self.execution, step_id, attempt, until),))
@@ -252,12 +252,6 @@ class Transaction:
             if not self._has_job(job.key):
                 self.jobs.append(job)
         return bool(missing)
-
-    def _prompt_model(self, purpose: ev.Purpose, step_id: str | None) -> None:
-        if step_id is not None and self._awaits(*self.execution.steps[step_id].step.required_tools):
-            return
-        if not self._has_job(name_prompt(purpose, step_id)):
-            self.jobs.append(PromptJob(self._build_prompt(purpose, step_id)))
 
     def _has_job(self, key: str) -> bool:
         return key in self._inflight or any(key == other.key for other in self.jobs)
@@ -306,8 +300,7 @@ class Transaction:
         self.jobs.append(prepared.job)
         for event in prepared.events:
             if isinstance(event, ev.ToolCallIntended):
-                if self._room is not None:
-                    self._room.take(event.shares)
+                self._approval.room.take(event.shares)
                 if event.once is not None:
                     # No other call of this transaction may take the same key.
                     holder, principal = name_holder(self.execution, prepared.job.call), self.execution.principal
