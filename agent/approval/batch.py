@@ -31,6 +31,7 @@ from planwarden.agent.core.control.retry_reuse import describe_earlier_runs
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk, ToolDefinition, highest_risk
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.policy import Requirement
 
 MAX_ROWS = 1_000
@@ -80,7 +81,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     on_timeout = limit_on_timeout(risk, "approve" if silence_s < inf else "reject")
     wait_s = silence_s if on_timeout == "approve" else min(waits, default=None)
     question = ev.Question(
-        suspension_id=context.ids.new(),
+        suspension_id=new_id(),
         kind="batch",
         message=state.step.description[:MESSAGE_CHARS],
         step_id=state.step.step_id,

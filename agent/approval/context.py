@@ -16,7 +16,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState, StepStat
 from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
 from planwarden.agent.ports.budgets_and_keys import ROUNDING, HeldKey
-from planwarden.agent.ports.environment import Clock, Ids
+from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
@@ -80,7 +80,6 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     tools: Toolbox
     policy: Policy
     clock: Clock
-    ids: Ids
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
     """The parts of artifacts that were read for references. None while a call runs, because no parts are read then."""

@@ -25,6 +25,7 @@ from planwarden.agent.core.execution.state import Call, CallStatus, ExecutionSta
 from planwarden.agent.core.execution.thread_effects import REPEAT, describe_repeats
 from planwarden.agent.core.plan.plan import RetryPolicy, plan_to_json
 from planwarden.agent.core.tool import OnTimeout, Risk, Suspend, ToolDefinition, highest_risk, is_of_host
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.policy import Policy, Requirement
 
 MESSAGE_CHARS = 500
@@ -115,7 +116,7 @@ def _begin_question(
     """Return a question about the call that needs what `required` says; its default message describes the step."""
     call = request.call
     return ev.Question(
-        suspension_id=request.context.ids.new(),
+        suspension_id=new_id(),
         kind=kind,
         message=request.state.step.description[:MESSAGE_CHARS] if message is None else message,
         step_id=call.step_id,
@@ -198,7 +199,7 @@ def wait_for_model(
 ) -> ev.Suspended:
     """Return the wait before a prompt is sent again after its provider failed; only step prompts have a `step_id`."""
     question = ev.Question(
-        suspension_id=context.ids.new(),
+        suspension_id=new_id(),
         kind="wait",
         message=f"waits for the provider before attempt {attempt}",
         step_id=step_id,

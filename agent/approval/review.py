@@ -33,6 +33,7 @@ from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import Plan, plan_to_json
 from planwarden.agent.core.plan.plan_parser import PlanIntake
 from planwarden.agent.core.tool import Risk, highest_risk
+from planwarden.agent.ports.environment import new_id
 
 MAX_MESSAGE_CHARS = 20_000
 MAX_NAMED = 20
@@ -43,7 +44,7 @@ _EXAMPLE = '{"plan": {"todoList": [...]}} for an edited plan, {"cover": true} to
 def ask_review(context: ApprovalContext, execution: ExecutionState) -> ev.Suspended:
     """Return the question whether the plan may start, or go on after a model has revised it."""
     question = ev.Question(
-        suspension_id=context.ids.new(),
+        suspension_id=new_id(),
         kind="review",
         message=_quote_agent(execution),
         risk="confirm",

@@ -1,5 +1,4 @@
-"""What planwarden needs from outside, as protocols: store, model, toolbox, policy, watchers, clock, ids and secrets.
+"""What planwarden needs from outside, as protocols: store, model, toolbox, policy, watchers, clock and secrets.
 
-The docstrings hold the guarantees that every implementation gives; a test suite checks them. The only implementation
-here makes random ids.
+The docstrings hold the guarantees that every implementation gives; a test suite checks them.
 """

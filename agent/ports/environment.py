@@ -15,17 +15,9 @@ class Clock(Protocol):
         ...
 
 
-class Ids(Protocol):
-    def new(self) -> str:
-        """Return an id of at least 128 random bits that is not derived from anything."""
-        ...
-
-
-class RandomIds:
-    """Makes independent random ids of hexadecimal digits, which people can type; no id helps to guess another."""
-
-    def new(self) -> str:
-        return token_hex(16)
+def new_id() -> str:
+    """Return a new id of 128 random bits as hexadecimal digits, which people can type; no id helps to guess another."""
+    return token_hex(16)
 
 
 class SecretStore(Protocol):

@@ -37,7 +37,7 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.pins import build_pins
 from planwarden.agent.core.plan.plan import MAX_STEPS, ToolFacts
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.environment import Ids, RandomIds
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.model import Model
 from planwarden.agent.ports.policy import Policy
 from planwarden.agent.ports.store import Lease, StartRequest, Store, SuspensionRow
@@ -75,7 +75,6 @@ class Engine:
         model: Model,
         policy: Policy,
         *,
-        ids: Ids | None = None,
         max_steps: int = MAX_STEPS,
         adopts: bool = True,
         follows: bool = True,
@@ -98,13 +97,10 @@ class Engine:
         self._observer = observer
         self.store = store
         self.tools = tools
-        self.ids: Ids = ids or RandomIds()
-        self.owner = self.ids.new()
+        self.owner = new_id()
         self.grants = GrantCache(policy)
         """The standing grants that calls may use, as last read from the store."""
-        self._approval = ApprovalContext(
-            tools=tools, policy=policy, clock=store.clock, ids=self.ids, grants=self.grants
-        )
+        self._approval = ApprovalContext(tools=tools, policy=policy, clock=store.clock, grants=self.grants)
         transactions = TransactionContext(replace(self._approval, paths={}), self.tool_facts, max_steps)
         self.lookups = LookupReader(store, self.find, transactions)
         self._performer = Performer(replace(self._approval, parts=None), model, self.lookups)
@@ -214,7 +210,7 @@ class Engine:
             StoreError: nothing was stored.
         """
         thread, requester, start, retry = new.thread, new.requester, new.start, new.retry
-        execution_id = self.ids.new()
+        execution_id = new_id()
         trace = None if self._observer is None else self._observer.starting(execution_id, thread.thread_id)
         created = ev.ExecutionCreated(
             goal=new.goal,

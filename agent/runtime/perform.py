@@ -39,6 +39,7 @@ from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply, build_reply_events
 from planwarden.agent.core.tool import CallContext, Suspend
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.model import AskCaller, Model, StreamingModel
 from planwarden.agent.runtime.dispatch import CallJob, find_tool_question, rehearse_question
 from planwarden.agent.runtime.lookups import LookupReader
@@ -218,7 +219,7 @@ class Performer:
                 ),
             )
         question = ev.Question(
-            suspension_id=self._approval.ids.new(),
+            suspension_id=new_id(),
             kind=next(kind for kind, traits in KINDS.items() if traits.purpose == prompt.purpose),
             message=_request_text(prompt),
             step_id=prompt.step_id,

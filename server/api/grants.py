@@ -28,6 +28,7 @@ from planwarden.agent.core.execution.audit import POLICY_CHARS, AuditEntry, Kind
 from planwarden.agent.core.execution.state import Call, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
 from planwarden.server.api.starts import Starts
@@ -187,7 +188,7 @@ class GrantService:
         return copy_fields(
             Grant,
             request,
-            grant_id=question or self._engine.ids.new(),
+            grant_id=question or new_id(),
             definition_digest=request.definition_digest or "",
             expires_at=now + request.expires_in_s,
             created_by=authority.principal,

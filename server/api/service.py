@@ -100,7 +100,7 @@ class Service:
         program: Program = name_program,
     ) -> None:
         self._engine = engine
-        self.store, self.tools, self.ids, self.policy = engine.store, engine.tools, engine.ids, engine.grants.policy
+        self.store, self.tools, self.policy = engine.store, engine.tools, engine.grants.policy
         self.create, self.find, self.find_by_suspension = engine.create, engine.find, engine.find_by_suspension
         self.wait, self.wait_for_change = engine.wait, engine.wait_for_change
         self.cancel, self.renew = engine.cancel, engine.renew

@@ -28,6 +28,7 @@ from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts
 from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.core.prompts import summarize
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.store import Header, StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.lookups import LookedUp
@@ -262,7 +263,7 @@ class Starts:
         if makes_plan and "synthesize" not in (start.options or {}):
             options = replace(options, explicit=tuple(name for name in options.explicit if name != "synthesize"))
         if newest is None:
-            return PreparedThread(self.engine.ids.new(), options)
+            return PreparedThread(new_id(), options)
         effects = list_thread_effects(newest)
         context = await self._summarize(headers, effects) if makes_plan else None
         return PreparedThread(newest.thread_id, options, context, effects)

@@ -38,6 +38,7 @@ from planwarden.agent.common.errors import (
     UnknownThread,
     UsageError,
 )
+from planwarden.agent.ports.environment import new_id
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.sessions import derive_csrf_token
@@ -182,7 +183,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def new_key(self) -> str:
         """Return a key for a form, so that the form acts once however often it is sent."""
-        return self.service.ids.new()
+        return new_id()
 
     def read_key(self, purpose: str) -> str:
         """Return a key for this purpose and form; it is the same if the form is sent again. Raises `BadForm`."""

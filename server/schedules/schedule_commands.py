@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.execution.audit import AuditEntry, Kind
 from planwarden.agent.core.plan.inputs import fill_inputs
-from planwarden.agent.ports.environment import Ids
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.store import Store
 from planwarden.server.schedules import ticker
 from planwarden.server.schedules.cron import CronTimes, find_zone
@@ -54,11 +54,10 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleBook:
     """The schedules of one store, for one person."""
 
-    def __init__(self, store: Store, ids: Ids, plans: ScheduledPlans, person: str, *, channel: str) -> None:
+    def __init__(self, store: Store, plans: ScheduledPlans, person: str, *, channel: str) -> None:
         """The audit names `person` and the channel. Raises `UsageError` when the store keeps no schedules."""
         self._store = store
         self._schedules = ScheduleStore(store)
-        self._ids = ids
         self._plans = plans
         self._person = person
         self._channel = channel
@@ -85,7 +84,7 @@ class ScheduleBook:
         schedule = copy_fields(
             PlanSchedule,
             request,
-            schedule_id=schedule_id or self._ids.new(),
+            schedule_id=schedule_id or new_id(),
             cron=" ".join(request.cron.split()),
             created_by=self._person,
             created_at=now,

@@ -31,7 +31,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from planwarden.agent.common.errors import PlanwardenError, UsageError
-from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.environment import Clock, new_id
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.admission import (
@@ -186,7 +186,7 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
 @asynccontextmanager
 async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
     """Let `planwarden inbox` find the inbox at `url` until the block ends."""
-    inboxes, owner = RunningInboxes(service.store), service.ids.new()
+    inboxes, owner = RunningInboxes(service.store), new_id()
     await inboxes.open(owner, url)
     service.inbox_url = url
     try:

@@ -17,6 +17,7 @@ from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.runtime.engine import Engine
 from planwarden.storage.sqlite.store import SqliteStore
 from planwarden.tools.builtin.human import DISPLAY_CONFIRMATION
@@ -41,7 +42,7 @@ class Racer:
 
     async def ask(self) -> JsonValue:
         """Return a suspended execution: its id, the question and the deadline."""
-        execution = await start(self._engine, ASK, step("book", "book", "ask"), thread_id=self._engine.ids.new())
+        execution = await start(self._engine, ASK, step("book", "book", "ask"), thread_id=new_id())
         question = await find_question(self._engine, execution)
         return [execution.execution_id, question.suspension_id, question.expires_at]
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import KeyUsed
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.ports.environment import RandomIds
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.ports.store import StartedExecution, StartRequest, Store
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.schedules.cron import CronTimes
@@ -45,11 +45,11 @@ class EndedRuns:
     """Implements `PlanRunner`: each run is an execution that has ended already, stored in one transaction."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._name, self._ids = store, name, RandomIds()
+        self._store, self._name = store, name
 
     async def run_plan(self, name: str, start: StartOptions) -> StartedExecution:
         key, requester = start.key, start.requester
-        scribe = Scribe.on(self._store, self._ids.new(), principal=requester.principal, owner=self._name)
+        scribe = Scribe.on(self._store, new_id(), principal=requester.principal, owner=self._name)
         ended = ev.ExecutionFailed(code="ended", message="it ended")
         append = scribe.append(ev.ExecutionCreated(goal=name), ev.PlanAccepted(plan=PLAN), ended)
         try:

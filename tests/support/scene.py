@@ -13,6 +13,7 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.core.tool import ToolDefinition
+from planwarden.agent.ports.environment import new_id
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.app import build_inbox_app
@@ -139,7 +140,7 @@ async def call_through_gate(
     about = f"{host} calls {name} of server 'files'."
     started = await service.create(
         NewExecution(
-            thread=PreparedThread(f"gate-{service.ids.new()}", ev.Options()),
+            thread=PreparedThread(f"gate-{new_id()}", ev.Options()),
             requester=Requester("local", host=host),
             goal=f"{name} of server 'files', which is `npx -y @modelcontextprotocol/server-filesystem /data`",
             parsed=ParsedPlan(

@@ -8,7 +8,6 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.ports.environment import RandomIds
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import split_pairs
@@ -141,7 +140,7 @@ class _NothingStarted(Exception):
 
 def build_book(service: Service) -> ScheduleBook:
     """Return the schedules of the service's store, for the person at this terminal."""
-    return ScheduleBook(service.store, RandomIds(), service, find_operator(), channel="terminal")
+    return ScheduleBook(service.store, service, find_operator(), channel="terminal")
 
 
 def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView], *, is_attended: bool) -> None:

@@ -106,7 +106,7 @@ def _describe_done(request: InboxRequest, card: Values) -> Remark | None:
 def open_book(request: InboxRequest) -> ScheduleBook:
     """Return the store's schedules, for this session's person."""
     service = request.service
-    return ScheduleBook(service.store, service.ids, service, request.session.principal, channel=CHANNEL)
+    return ScheduleBook(service.store, service, request.session.principal, channel=CHANNEL)
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:

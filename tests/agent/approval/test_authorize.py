@@ -14,7 +14,6 @@ from planwarden.agent.approval.rules import ArgumentRule, RuleBook, Then
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import PlanStep
 from planwarden.agent.core.tool import ExecutionMode, Risk, ToolDefinition
-from planwarden.agent.ports.environment import RandomIds
 from planwarden.agent.ports.grant import Grant
 from tests.kit import ManualClock, OperatorPolicy, Registry, ev, requirement
 
@@ -115,7 +114,7 @@ def judge(case: Case) -> str:
     clock, grants = ManualClock(), GrantCache(policy)
     if case.has_grant:
         grants.fill((build_grant(definition, clock.now()),))
-    context = ApprovalContext(tools=Registry(), policy=policy, clock=clock, ids=RandomIds(), grants=grants)
+    context = ApprovalContext(tools=Registry(), policy=policy, clock=clock, grants=grants)
     call = Call(call_id="a:1", origin="", tool_name="pay", proposed={}, by_model=False)
     permits = [build_permit(answer, number, definition, policy) for number, answer in enumerate(case.answers)]
     execution = ExecutionState(

@@ -175,13 +175,12 @@ def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_proces
 
 FORK = """
 import os
-from planwarden.agent.ports.environment import RandomIds
-ids = RandomIds()
-ids.new()
+from planwarden.agent.ports.environment import new_id
+new_id()
 child = os.fork()
 if child:
     os.waitpid(child, 0)
-print(*(ids.new() for _ in range(100)), flush=True)
+print(*(new_id() for _ in range(100)), flush=True)
 """
 
 
