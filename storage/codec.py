@@ -12,6 +12,7 @@ back to it for text that msgspec cannot parse. Text that decoding would refuse i
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import reduce
 from types import GenericAlias
 from typing import Any, cast
@@ -36,29 +37,17 @@ def encode_events(events: Iterable[ev.Event]) -> str:
     Raises:
         NotStorable: a number is not finite, or a value does not fit its field, so it could not be read back.
     """
+    listed = tuple(events)
     try:
-        return _encode(tuple(events))
+        with suppress(UnicodeEncodeError, msgspec.DecodeError):
+            whole = _ENCODER.encode(listed)
+            if _DECODER.decode(whole) == listed:
+                return whole.decode()
+        text = json.dumps(msgspec.to_builtins(listed, enc_hook=plain_value), separators=(",", ":"), allow_nan=False)
+        _decode(text)
+        return text
     except (ValueError, TypeError, RecursionError) as error:
         raise NotStorable(f"a value cannot be recorded, because it could not be read back: {error}") from error
-
-
-def _encode(listed: Transaction) -> str:
-    try:
-        whole = _ENCODER.encode(listed)
-    except UnicodeEncodeError:
-        whole = b""
-    if _reads_back(whole, listed):
-        return whole.decode()
-    text = json.dumps(msgspec.to_builtins(listed, enc_hook=plain_value), separators=(",", ":"), allow_nan=False)
-    _decode(text)
-    return text
-
-
-def _reads_back(text: bytes, events: Transaction) -> bool:
-    try:
-        return _DECODER.decode(text) == events
-    except msgspec.DecodeError:
-        return False
 
 
 def decode_events(text: str) -> Transaction:
@@ -86,15 +75,9 @@ def _decode(text: str) -> Transaction:
 
 def count_readable(text: str) -> int:
     """Return how many events of a stored transaction come before the first that cannot be decoded."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return 0
     count = 0
-    for stored in document if isinstance(document, list) else ():  # pyright: ignore[reportUnknownVariableType]
-        try:
+    with suppress(ValueError, RecursionError):
+        for stored in json.loads(text):
             msgspec.convert((stored,), _STORED)
-        except (ValueError, RecursionError):
-            break
-        count += 1
+            count += 1
     return count

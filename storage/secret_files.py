@@ -6,8 +6,8 @@ operating system, which ends when the process that holds it ends.
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -37,20 +37,14 @@ class SecretFiles:
 
     async def read(self, name: str) -> bytes | None:
         path = self._path(name)
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_SECRET_BYTES + 1)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _error("read", path, error) from error
-        if len(data) > MAX_SECRET_BYTES:
-            raise _error("read", path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
-        return data
+        with _translating("read", path), suppress(FileNotFoundError), path.open("rb") as file:
+            return _check_size(file.read(MAX_SECRET_BYTES + 1))
+        return None
 
     async def create(self, name: str, value: bytes) -> bytes:
         path = self._path(name)
-        await self._write(path, value, is_first=True)
+        with _translating("write", path):
+            await anyio.to_thread.run_sync(partial(replace_file, path, value, is_first=True))
         current = await self.read(name)
         if current is None:
             raise StoreError(f"{str(path)!r} was deleted while it was made; try again")
@@ -58,25 +52,16 @@ class SecretFiles:
 
     async def replace(self, name: str, value: bytes) -> None:
         path = self._path(name)
-        if len(value) > MAX_SECRET_BYTES:
-            raise _error("write", path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
-        await self._write(path, value)
-
-    async def _write(self, path: Path, value: bytes, *, is_first: bool = False) -> None:
-        try:
-            await anyio.to_thread.run_sync(partial(replace_file, path, value, is_first=is_first))
-        except OSError as error:
-            raise _error("write", path, error) from error
+        with _translating("write", path):
+            await anyio.to_thread.run_sync(replace_file, path, _check_size(value))
 
     async def delete(self, name: str) -> bool:
         """Delete the file, and temporary files that processes left beside it when they died while writing."""
         path = self._path(name)
         files = [*path.parent.glob(f".{escape(path.name)}.*.tmp"), *([path] if path.exists() else [])]
-        try:
+        with _translating("delete", path):
             for leftover in files:
                 leftover.unlink(missing_ok=True)
-        except OSError as error:
-            raise _error("delete", path, error) from error
         return path in files
 
     async def version(self, name: str) -> str | None:
@@ -96,13 +81,12 @@ class SecretFiles:
         lock = AsyncFileLock(
             path.with_suffix(".lock"), timeout=LOCK_TIMEOUT_S, mode=0o600, fallback_to_soft=False, run_in_executor=False
         )
-        try:
+        with _translating("lock", path):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            await lock.acquire()
-        except TimeoutError:
-            raise StoreError(f"another process has locked {str(path)!r}; end it, or try again") from None
-        except OSError as error:
-            raise _error("lock", path, error) from error
+            try:
+                await lock.acquire()
+            except TimeoutError:
+                raise StoreError(f"another process has locked {str(path)!r}; end it, or try again") from None
         try:
             yield
         finally:
@@ -115,5 +99,16 @@ class SecretFiles:
         return self._elsewhere.get(name) or self._home / name
 
 
-def _error(verb: str, path: Path, error: OSError) -> StoreError:
-    return StoreError(f"cannot {verb} {str(path)!r}: {error.strerror or type(error).__name__}; nothing was changed")
+@contextmanager
+def _translating(verb: str, path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise StoreError(f"cannot {verb} {str(path)!r}: {why}; nothing was changed") from error
+
+
+def _check_size(value: bytes) -> bytes:
+    if len(value) > MAX_SECRET_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return value

@@ -13,13 +13,13 @@ import psycopg
 from psycopg import errors
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.location import MoveMark, StoreLocation
+from planwarden.storage.location import MARK_TABLE, MARKED, MoveMark, StoreLocation
 from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row, StoreSide
 from planwarden.storage.postgres.connection import (
     IN_USE,
     MIGRATING,
     SQL,
-    clear_mark,
+    TRIGGER,
     connect,
     migrate,
     name_server,
@@ -84,10 +84,7 @@ class PostgresSide(StoreSide):
         try:
             yield
         except errors.LockNotAvailable as error:
-            raise StoreError(
-                f"another process has {self.name} open; end every planwarden process that uses it, then run move "
-                "again; nothing was moved"
-            ) from error
+            raise self.describe_use() from error
         except (psycopg.Error, UnicodeError) as error:
             raise store_error(error, self._url) from error
 
@@ -100,8 +97,9 @@ class PostgresSide(StoreSide):
             write_mark(self._connection, mark, _NAMES)
 
     def clear_mark(self) -> None:
-        with self._translating():
-            clear_mark(self._connection)
+        self.execute(f"DROP FUNCTION {TRIGGER} CASCADE")
+        self.execute(f"DROP TABLE {MARK_TABLE}")
+        self.execute("DELETE FROM schema_versions WHERE version = $1", (MARKED,))
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._translating():

@@ -10,12 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from planwarden.agent.common.errors import StoreError
-from planwarden.storage.location import MoveMark, StoreLocation
+from planwarden.storage.location import MARK_TABLE, MARKED, MoveMark, StoreLocation
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.moving.tables import PARTS, TABLES, Row, StoreSide
 from planwarden.storage.sqlite import database
-from planwarden.storage.sqlite.database import SQL, clear_mark, read_mark, write_mark
+from planwarden.storage.sqlite.database import SQL, read_mark
 
 _SETTINGS = (
     "locking_mode = EXCLUSIVE",
@@ -51,21 +50,15 @@ class SqliteSide(StoreSide):
                     database.migrate(self._connection, path)
                 # Commits, and the mark in the header, then go into the file itself, so a copy of it is the whole store.
                 if self._connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
-                    raise self._describe_use()
+                    raise self.describe_use()
                 for setting in _SETTINGS:
                     self._connection.execute(f"PRAGMA {setting}").fetchall()
                 self._connection.execute("BEGIN EXCLUSIVE")
             except BaseException as error:
                 self._connection.close()
                 if isinstance(error, sqlite3.Error) and database.is_busy(error):
-                    raise self._describe_use() from error
+                    raise self.describe_use() from error
                 raise
-
-    def _describe_use(self) -> StoreError:
-        return StoreError(
-            f"another process has {self.name} open; end every planwarden process that uses it, then run move again; "
-            "nothing was moved"
-        )
 
     @contextmanager
     def _translating(self) -> Generator[None]:
@@ -79,12 +72,16 @@ class SqliteSide(StoreSide):
             return read_mark(self._connection)
 
     def write_mark(self, mark: MoveMark) -> None:
-        with self._translating():
-            write_mark(self._connection, mark)
+        [(version,)] = self.execute("PRAGMA user_version")
+        self.execute(f"CREATE TABLE {MARK_TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT")
+        values = (mark.move_id, mark.is_source, mark.location, version)
+        self.execute(f"INSERT INTO {MARK_TABLE} VALUES (?, ?, ?, ?)", values)
+        self.execute(f"PRAGMA user_version = {MARKED}")
 
     def clear_mark(self) -> None:
-        with self._translating():
-            clear_mark(self._connection)
+        [(version,)] = self.execute(f"SELECT version FROM {MARK_TABLE}")
+        self.execute(f"DROP TABLE {MARK_TABLE}")
+        self.execute(f"PRAGMA user_version = {int(version)}")
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._translating():

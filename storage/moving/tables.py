@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import GENESIS
 from planwarden.storage.location import MoveMark
 from planwarden.storage.sql.records import LOCAL_KINDS
@@ -68,6 +69,13 @@ class StoreSide(ABC):
         [(sequence, hash_, *_)] = self.execute(self.statements["last_audit"]) or [(0, GENESIS)]
         return int(number), f"{sequence}:{bytes(hash_).hex()}"
 
+    def describe_use(self) -> StoreError:
+        """Return the error for a store that another process uses."""
+        return StoreError(
+            f"another process has {self.name} open; end every planwarden process that uses it, then run move again; "
+            "nothing was moved"
+        )
+
     @abstractmethod
     def write_audit_end(self, number: int) -> None: ...
 
@@ -79,7 +87,8 @@ class StoreSide(ABC):
         """Mark the store: no process can open it any more, and one that has it open can no longer write to it."""
 
     @abstractmethod
-    def clear_mark(self) -> None: ...
+    def clear_mark(self) -> None:
+        """Remove the mark; the store gets back the version that it had."""
 
     @abstractmethod
     def columns(self, table: str) -> Sequence[str]: ...

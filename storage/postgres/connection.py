@@ -222,9 +222,9 @@ def migrate(connection: Connection, url: str) -> None:
 
 REFUSED = "PWMOV"
 """The SQLSTATE with which the triggers refuse writes to a marked store."""
-_TRIGGER = "refuse_moved"
+TRIGGER = "refuse_moved"
 _FUNCTION = f"""
-CREATE FUNCTION {_TRIGGER}() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {TRIGGER}() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '{REFUSED}', MESSAGE = (
         SELECT CASE WHEN is_source THEN 'was moved to ' ELSE 'is being filled from ' END || place FROM {MARK_TABLE}
@@ -253,13 +253,6 @@ def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) ->
     connection.execute(_FUNCTION.encode())
     for table in tables:
         connection.execute(
-            f"CREATE TRIGGER {_TRIGGER} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION {_TRIGGER}()".encode()
+            f"CREATE TRIGGER {TRIGGER} BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION {TRIGGER}()".encode()
         )
-
-
-def clear_mark(connection: Connection) -> None:
-    """Remove the mark in the open transaction."""
-    connection.execute(f"DROP FUNCTION {_TRIGGER} CASCADE".encode())
-    connection.execute(f"DROP TABLE {MARK_TABLE}".encode())
-    connection.execute("DELETE FROM schema_versions WHERE version = $1", (MARKED,))

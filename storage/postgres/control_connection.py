@@ -229,10 +229,8 @@ class Control:
 
     def _read_clock(self, connection: Connection) -> None:
         began = time.monotonic()
-        row = run(connection, "clock").fetchone()
-        ended = time.monotonic()
-        if row is not None:
-            self._offset_s = float(row[0]) - (began + ended) / 2
+        [(now,)] = run(connection, "clock").fetchall()
+        self._offset_s = float(now) - (began + time.monotonic()) / 2
 
     def _lose(self, error: Exception) -> None:
         is_refused = isinstance(error, psycopg.Error) and not isinstance(error, errors.ReadOnlySqlTransaction)

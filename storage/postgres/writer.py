@@ -144,23 +144,22 @@ class PostgresWriter:
 
     def _run(self) -> None:
         while (first := self._requests.get()) is not None:
-            group, is_last = self._collect(first)
-            self._perform(group)
-            if is_last:
-                break
+            self._perform(self._collect(first))
         self._drop_connection()
 
-    def _collect(self, first: AnyRequest) -> tuple[list[AnyRequest], bool]:
-        """Return the next group out of the requests that wait, and whether it is the last group."""
+    def _collect(self, first: AnyRequest) -> list[AnyRequest]:
+        """Return the next group out of the requests that wait."""
         group, chars = [first], 0
         while len(group) < MAX_GROUP and chars < MAX_GROUP_CHARS and not self._requests.empty():
             request = self._requests.get()
             if request is None:
-                return group, True
+                # Put the end of the queue back, for `_run`.
+                self._requests.put(None)
+                break
             group.append(request)
             if request.append is not None:
                 chars += len(request.append.body) + sum(len(item.data) for item in request.append.append.artifacts)
-        return group, False
+        return group
 
     def _perform(self, group: list[AnyRequest]) -> None:
         """Commit the group, and give each request its value or its error."""

@@ -82,7 +82,10 @@ def project_holdings(append: Append) -> Holdings | None:
                     shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
                 if once is not None:
                     row = HeldKey.take(once, holder, recorded.at, call.tool_name, execution.principal)
-                    keys[once.key] = _want_key(row, (holder, *freed), keys.get(once.key))
+                    free, other = (holder, *freed), keys.get(once.key)
+                    if other is not None and other.row.holder not in free:
+                        raise KeyHeld(other.row)
+                    keys[once.key] = WantedKey(row, free)
             case ev.ToolFailed(nothing_happened=True) | ev.CallAttemptFailed(nothing_happened=True) as event:
                 call = execution.call(event.call_id)
                 if call.once or call.shares:
@@ -95,12 +98,6 @@ def project_holdings(append: Append) -> Holdings | None:
     for (budget, _), share in sorted(shares.items()):
         by_budget[budget].append(share)
     return Holdings(tuple(dict.fromkeys(freed)), by_budget, dict(sorted(keys.items())))
-
-
-def _want_key(row: HeldKey, free: tuple[str, ...], other: WantedKey | None) -> WantedKey:
-    if other is not None and other.row.holder not in free:
-        raise KeyHeld(other.row)
-    return WantedKey(row, free)
 
 
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:

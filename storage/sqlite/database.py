@@ -189,38 +189,36 @@ def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: li
 
 def store_error(error: Exception, path: Path) -> StoreError:
     """Return SQLite's error as a `StoreError` that says what happened to which file, and what to do."""
-    code = getattr(error, "sqlite_errorcode", None)
-    primary = code & 0xFF if isinstance(code, int) else None
-    if isinstance(error, UnicodeDecodeError):
-        primary = sqlite3.SQLITE_CORRUPT
-    elif isinstance(error, UnicodeEncodeError):
-        primary = sqlite3.SQLITE_MISMATCH
-    where = str(path)
-    match primary:
-        case sqlite3.SQLITE_FULL:
-            text = f"the disk is full: {where!r} could not grow; free some space, nothing was lost"
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
-            text = f"{where!r} is read-only; check its owner and mode, or set PLANWARDEN_HOME"
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            text = f"{where!r} is damaged ({error}); restore a backup, or move the file away to start afresh"
-        case sqlite3.SQLITE_MISMATCH:
-            text = f"{where!r} cannot hold an id that is not Unicode text ({error}); nothing was stored"
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            text = f"{where!r} is locked by another program ({error}); close it and try again"
-        case sqlite3.SQLITE_CANTOPEN:
-            text = f"cannot open {where!r}; check that the folder exists and is writable"
-        case sqlite3.SQLITE_IOERR:
-            text = f"the disk reported an error for {where!r} ({error}); nothing after the last answer is certain"
-        case _:
-            text = f"{where!r}: {error}"
-    failed = StoreError(text)
+    code = _find_code(error)
+    if isinstance(error, UnicodeError):
+        code = sqlite3.SQLITE_CORRUPT if isinstance(error, UnicodeDecodeError) else sqlite3.SQLITE_MISMATCH
+    failed = StoreError(_EXPLANATIONS.get(code, "{where!r}: {error}").format(where=str(path), error=error))
     failed.__cause__ = error
     return failed
 
 
+_IN_USE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_READ_ONLY = "{where!r} is read-only; check its owner and mode, or set PLANWARDEN_HOME"
+_DAMAGED = "{where!r} is damaged ({error}); restore a backup, or move the file away to start afresh"
+_UNCERTAIN = "the disk reported an error for {where!r} ({error}); nothing after the last answer is certain"
+_EXPLANATIONS = {
+    **dict.fromkeys(_IN_USE, "{where!r} is locked by another program ({error}); close it and try again"),
+    **dict.fromkeys((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM), _READ_ONLY),
+    **dict.fromkeys((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), _DAMAGED),
+    sqlite3.SQLITE_FULL: "the disk is full: {where!r} could not grow; free some space, nothing was lost",
+    sqlite3.SQLITE_MISMATCH: "{where!r} cannot hold an id that is not Unicode text ({error}); nothing was stored",
+    sqlite3.SQLITE_CANTOPEN: "cannot open {where!r}; check that the folder exists and is writable",
+    sqlite3.SQLITE_IOERR: _UNCERTAIN,
+}
+
+
 def is_busy(error: Exception) -> bool:
     """Return True when somebody else uses the file, so that the same statement may succeed later."""
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _find_code(error) in _IN_USE
+
+
+def _find_code(error: Exception) -> int:
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def open_copy(target: Path) -> sqlite3.Connection:
@@ -286,24 +284,6 @@ def read_mark(connection: sqlite3.Connection) -> MoveMark | None:
         return None
     move_id, is_source, location, _ = connection.execute(f"SELECT * FROM {MARK_TABLE}").fetchone()
     return MoveMark(move_id, bool(is_source), location)
-
-
-def write_mark(connection: sqlite3.Connection, mark: MoveMark) -> None:
-    """Mark an unmarked store in the open transaction."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.execute(
-        f"CREATE TABLE {MARK_TABLE} (move_id TEXT, is_source INTEGER, place TEXT, version INTEGER) STRICT",
-    )
-    values = (mark.move_id, mark.is_source, mark.location, version)
-    connection.execute(f"INSERT INTO {MARK_TABLE} VALUES (?, ?, ?, ?)", values)
-    connection.execute(f"PRAGMA user_version = {MARKED}")
-
-
-def clear_mark(connection: sqlite3.Connection) -> None:
-    """Remove the mark in the open transaction; the store gets back the version that it had."""
-    version = int(connection.execute(f"SELECT version FROM {MARK_TABLE}").fetchone()[0])
-    connection.execute(f"DROP TABLE {MARK_TABLE}")
-    connection.execute(f"PRAGMA user_version = {version}")
 
 
 def _foreign(path: Path) -> StoreError:

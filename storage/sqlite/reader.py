@@ -9,7 +9,7 @@ read opens a connection of its own, so that no thread stays behind and no other 
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
@@ -149,24 +149,16 @@ class DirectReader:
         self._connection = connection
         self._path = path
 
-    def read_version(self) -> int:
-        """Return the version of the schema."""
-        try:
-            return int(self._read("user_version")[0][0])
-        except StoreError:
-            self.close_now()
-            raise
-
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        return self._read(name, parameters)
+        return self.read(name, parameters)
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        return self._read(name, parameters)
+        return self.read(name, parameters)
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
         self._execute("BEGIN")
         try:
-            return [self._read(name, parameters) for name, parameters in reads]
+            return [self.read(name, parameters) for name, parameters in reads]
         finally:
             if self._connection.in_transaction:
                 self._execute("COMMIT")
@@ -174,7 +166,7 @@ class DirectReader:
     async def copy_into(self, target: sqlite3.Connection) -> None:
         self._connection.backup(target)
 
-    def _read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
+    def read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         return self._execute(SQL[name], parameters) if all(map(is_unicode, parameters)) else []
 
     def _execute(self, sql: str, parameters: Sequence[object] = ()) -> Rows:
@@ -208,7 +200,9 @@ def open_lookups(path: Path) -> SqlLookups | None:
     """
     prepare(path)
     reader = DirectReader(connect(path, readonly=True), path)
-    if reader.read_version() == latest_version():
-        return SqlLookups(reader, SystemClock())
-    reader.close_now()
-    return None
+    with ExitStack() as opened:
+        opened.callback(reader.close_now)
+        if reader.read("user_version") != [(latest_version(),)]:
+            return None
+        opened.pop_all()
+    return SqlLookups(reader, SystemClock())

@@ -11,8 +11,8 @@ import asyncio
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
@@ -254,19 +254,15 @@ class Writer:
     def _wait_and_perform(self, batch: list[_Request[Any]]) -> None:
         """Wait on the thread for other writers, and perform the batch. If the wait fails, the whole batch fails."""
         try:
-            with self._held(), self._patiently():
-                self._perform(batch, self.pace.note_thread_wait)
+            with self._held():
+                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+                try:
+                    self._perform(batch, self.pace.note_thread_wait)
+                finally:
+                    self._connection.execute("PRAGMA busy_timeout = 0")
         except (StoreError, *FAULTS) as error:
             for request in batch:
                 request.error = error if isinstance(error, StoreError) else store_error(error, self._path)
-
-    @contextmanager
-    def _patiently(self) -> Generator[None]:
-        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        try:
-            yield
-        finally:
-            self._connection.execute("PRAGMA busy_timeout = 0")
 
     def _perform(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> None:
         """Commit the batch and set the value or error of each request; note how long one operation alone would have
