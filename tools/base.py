@@ -56,12 +56,10 @@ def build_object_schema(properties: dict[str, JsonValue], *required: str) -> dic
 
 def as_tool(candidate: object) -> Tool:
     """Return `candidate` if it is a `Tool`, or a decorated function's `Tool`. Raises `UsageError` for anything else."""
-    if isinstance(candidate, Tool):
-        return candidate
-    marked = getattr(candidate, MARK, None)
-    if not isinstance(marked, Tool):
+    tool = candidate if isinstance(candidate, Tool) else getattr(candidate, MARK, None)
+    if not isinstance(tool, Tool):
         raise UsageError(f"{candidate!r} is not a tool; decorate the function with @planwarden.tool(...)")
-    return marked
+    return tool
 
 
 def find_tools(namespace: Mapping[str, object]) -> list[Tool]:

@@ -10,6 +10,7 @@ import sqlite3
 import weakref
 from collections.abc import Sequence
 
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.core.tool import ToolDefinition
 
 _WORD = re.compile(r"[^\W_]+")
@@ -46,7 +47,7 @@ class ToolIndex:
                     _split_words(d.name),
                     d.description,
                     _split_words(" ".join(d.capabilities)),
-                    _split_words(" ".join(_parameter_names(d))),
+                    _split_words(" ".join(read_properties(d.input_schema))),
                 )
                 for d in definitions
             ],
@@ -67,8 +68,3 @@ class ToolIndex:
 
 def _split_words(text: str) -> str:
     return _HUMP.sub(" ", text).replace("_", " ").replace("-", " ").replace(".", " ")
-
-
-def _parameter_names(definition: ToolDefinition) -> list[str]:
-    properties = definition.input_schema.get("properties")
-    return list(properties) if isinstance(properties, dict) else []

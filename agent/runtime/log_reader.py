@@ -62,7 +62,9 @@ def fold_log(row: Header | SuspensionRow | ExecutionState, recorded: Iterable[ev
         raise LogUnreadable(f"the log of {row.execution_id!r} is damaged: {error.message}; restore a backup") from error
 
 
-async def list_open_questions(store: Lookups, principal: str, thread_prefix: str) -> list[SuspensionRow]:
+async def list_open_questions(
+    store: Lookups, principal: str | None = None, thread_prefix: str = ""
+) -> list[SuspensionRow]:
     """Return the open questions to people in threads whose ids have the prefix, oldest first. Stop at the end of the
     page on which their number reaches `MAX_OPEN`, or after `MAX_PAGES` pages."""
     rows: list[SuspensionRow] = []

@@ -216,10 +216,9 @@ def _read_number(value: object) -> Number:
 def _check_size(value: object) -> Number:
     """Return `value`. Raises `ToolError` unless it is a finite real number below `MAX_MAGNITUDE`."""
     number = _read_number(value)
-    if abs(number) >= MAX_MAGNITUDE:
+    # This is also true of NaN, which is not less than anything.
+    if not abs(number) < MAX_MAGNITUDE:
         raise ToolError(TOO_LARGE)
-    if math.isnan(number):
-        raise ToolError("the expression has no defined value (not a number)")
     return number
 
 

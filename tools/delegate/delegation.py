@@ -20,6 +20,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import CallContext, Suspend, ToolDefinition
 from planwarden.agent.runtime.engine import Engine
+from planwarden.agent.runtime.log_reader import list_open_questions
 from planwarden.tools.base import Tool, build_object_schema, define
 from planwarden.tools.delegate.agent import AgentNotAsked, AgentRefused, AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import CHAIN, DEPTH, MAX_DEPTH, ChildView, DelegatedGoal, find_open_goals
@@ -38,7 +39,6 @@ MAX_FAILURES = 120
 UNREACHABLE_S = 10.0
 CANCEL_S = 5.0
 WATCH_S = 2.0
-MAX_PAGES = 10
 _PLANWARDENS_KEYS = {"goal", "threadId", "key"}
 """Arguments by which we recognise a planwarden's `run_goal`; a `key` alone may mean anything."""
 _GOAL_KEYS = ("goal", "task", "prompt", "query", "input", "message", "text")
@@ -159,28 +159,19 @@ class DelegationTool:
 
     async def _close_settled_questions(self, executions: Engine) -> None:
         """Close open suspensions that their agents have settled; each closes only once, whatever other processes do."""
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await executions.store.suspensions(
-                principal=None, thread_id=None, addressee="human", limit=100, cursor=cursor
-            )
-            for row in page.rows:
-                execution = await executions.find(row.execution_id)
-                suspension = execution.suspensions.get(row.suspension_id)
-                if suspension is None or not suspension.is_open or suspension.question.kind != "delegated":
-                    continue
-                child = DelegatedGoal.model_validate(suspension.question.resume_payload)
-                try:
-                    view = await self._view(child, execution.execution_id)
-                except PlanwardenError as error:
-                    logger.debug("%s", error.message)
-                    continue
-                if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
-                    reason = f"it was settled at agent {child.agent!r}"
-                    await executions.withdraw(execution, row.suspension_id, reason)
-            cursor = page.next_cursor
-            if cursor is None:
-                return
+        for row in await list_open_questions(executions.store):
+            execution = await executions.find(row.execution_id)
+            suspension = execution.suspensions.get(row.suspension_id)
+            if suspension is None or not suspension.is_open or suspension.question.kind != "delegated":
+                continue
+            child = DelegatedGoal.model_validate(suspension.question.resume_payload)
+            try:
+                view = await self._view(child, execution.execution_id)
+            except PlanwardenError as error:
+                logger.debug("%s", error.message)
+                continue
+            if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
+                await executions.withdraw(execution, row.suspension_id, f"it was settled at agent {child.agent!r}")
 
     async def cancel(self, execution: ExecutionState) -> None:
         """Cancel what other agents do for a finished execution; try each goal for `CANCEL_S`, and log errors."""

@@ -10,6 +10,7 @@ a server keeps a task of the SDK until it is answered, and a server could send a
 prevents all three, for local servers too.
 """
 
+import math
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -39,7 +40,7 @@ CANCELLED = "notifications/cancelled"
 
 class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(
-        self, response: httpx2.Response, counter: ValueCounter, max_bytes: float, *, is_compressed: bool = False
+        self, response: httpx2.Response, counter: ValueCounter, max_bytes: float, *, is_compressed: bool
     ) -> None:
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         self._inner = response.stream
@@ -78,10 +79,10 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-def bound_body(response: httpx2.Response, max_bytes: float, *, are_events: bool = False) -> None:
-    """Limit the bytes and values of an answer that is not read yet; of `are_events`, the values of each event.
+def bound_answer(response: httpx2.Response, max_bytes: int | None) -> None:
+    """Limit an answer that is not read yet: its bytes and values or, if `max_bytes` is None, the values of each event.
 
-    Reading more raises `StreamError`, or for events `SSEError`.
+    Reading an event with too many values raises `SSEError`.
 
     Raises:
         StreamError: the answer has an encoding that we do not accept.
@@ -90,8 +91,8 @@ def bound_body(response: httpx2.Response, max_bytes: float, *, are_events: bool 
     if encoding not in ("identity", "gzip", "x-gzip", "deflate"):
         raise httpx2.StreamError("the answer has a content encoding that was not accepted")
     is_compressed = encoding != "identity"
-    counter = EventCounter() if are_events else ValueCounter()
-    response.stream = _BoundedStream(response, counter, max_bytes, is_compressed=is_compressed)
+    counter, limit = (EventCounter(), math.inf) if max_bytes is None else (ValueCounter(), max_bytes)
+    response.stream = _BoundedStream(response, counter, limit, is_compressed=is_compressed)
     if is_compressed:
         del response.headers["content-encoding"]
         response.headers.pop("content-length", None)

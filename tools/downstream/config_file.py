@@ -8,6 +8,7 @@ variable that is not set and has no default makes only the servers that use it u
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -164,9 +165,7 @@ def _build_config(
         settings=settings,
     )
 
-    def expand(key: str, text: str) -> str:
-        return _expand_references(key, text, environment)
-
+    expand = partial(_expand_references, environment)
     secret = settings.login.client_secret_env
     try:
         config = replace(
@@ -185,7 +184,7 @@ def _build_config(
     return replace(config, problem=problem, is_disabled=config.is_disabled or problem is not None)
 
 
-def _expand_references(key: str, text: str, environment: Mapping[str, str]) -> str:
+def _expand_references(environment: Mapping[str, str], key: str, text: str) -> str:
     def find_value(match: re.Match[str]) -> str:
         reference = _REFERENCE.fullmatch(match[1])
         if reference is None:

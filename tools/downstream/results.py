@@ -7,7 +7,6 @@ Binary content is base64 up to a limit; beyond the limit only its type, size and
 """
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -95,7 +94,7 @@ def _limit_blob(holder: dict[str, JsonValue], key: str, chars_left: int) -> int:
     del holder[key]
     try:
         whole = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         whole = data.encode("utf-8", "surrogatepass")
     holder |= {"omitted": True, "sizeBytes": len(whole), "sha256": hashlib.sha256(whole).hexdigest()}
     return chars_left

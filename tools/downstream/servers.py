@@ -20,6 +20,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.common.task_groups import cancel_tasks
@@ -186,9 +187,9 @@ class DownstreamServers:
     def list_arguments(self, server: str, remote_name: str) -> frozenset[str]:
         """Return the argument names of a server's tool; an empty set when the server does not list the tool."""
         definition = self._registry.get(f"{self._connections[server].config.slug}_{remote_name}")
-        properties = definition.input_schema.get("properties") if definition is not None else None
-        is_own = definition is not None and definition.source == server
-        return frozenset(properties) if is_own and isinstance(properties, dict) else frozenset()
+        if definition is None or definition.source != server:
+            return frozenset()
+        return frozenset(read_properties(definition.input_schema))
 
     def owns(self, name: str) -> bool:
         """Return whether a tool of that name could only come from one of the servers."""
@@ -257,7 +258,7 @@ class DownstreamServers:
         reason = connection.reason if health == "down" else config.problem
         if notes and reason is None:
             reason = notes[0] if len(notes) == 1 else f"{notes[0]} (and {len(notes) - 1} more)"
-        log = str(path) if path is not None and path.exists() else None
+        log = str(path) if path.exists() else None
         is_trusted = config.settings.trusted
         return ServerHealth(name=config.name, health=health, tools=tools, trusted=is_trusted, reason=reason, log=log)
 

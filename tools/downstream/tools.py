@@ -108,12 +108,10 @@ def build_tools(
 def one_line(text: str, limit: int) -> str:
     """Return the text as one line of at most `limit` characters; collapse white space, escape invisible characters."""
     head = " ".join(text[: limit * 2].split())
-    line = "".join(character if _is_visible(character) else f"\\u{ord(character):04x}" for character in head)
+    line = "".join(
+        c if " " <= c <= "~" or unicodedata.category(c)[0] not in "CZM" else f"\\u{ord(c):04x}" for c in head
+    )
     return line if len(line) <= limit and len(text) <= limit * 2 else f"{line[: limit - 3]}..."
-
-
-def _is_visible(character: str) -> bool:
-    return " " <= character <= "~" or unicodedata.category(character)[0] not in "CZM"
 
 
 def _read_entry(raw: JsonValue, *, is_gated: bool) -> tuple[_ListedTool, dict[str, JsonValue]]:

@@ -133,7 +133,8 @@ async def test_requests_that_the_server_cancelled_do_not_count_as_open(place: Pl
     initialized = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized"))
     end = SessionMessage(JSONRPCRequest(jsonrpc="2.0", id="end", method="tools/list"))
     ids: list[object] = []
-    async with stdio_transport(config, ServerLog(None), lambda _: None, lambda: None) as (received, sending):
+    log = ServerLog(place.home / "bad.log")
+    async with stdio_transport(config, log, lambda _: None, lambda: None) as (received, sending):
         with anyio.fail_after(WAIT_S):
             await sending.send(initialized)
             await sending.send(end)

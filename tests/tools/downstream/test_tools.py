@@ -7,7 +7,6 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.downstream import value_counter
-from planwarden.tools.downstream.bounded_streams import bound_body
+from planwarden.tools.downstream.bounded_streams import bound_answer
 from planwarden.tools.downstream.config import LoginSettings, ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from planwarden.tools.downstream.gated_servers import MAX_FILES, build_gated_config, choose_name, save_gated_server
@@ -396,7 +395,7 @@ async def test_events_that_come_compressed_are_counted_as_they_are_read() -> Non
             yield gzip.compress(text)
 
         response = httpx2.Response(200, headers={"content-encoding": "gzip"}, content=send())
-        bound_body(response, math.inf, are_events=True)
+        bound_answer(response, None)
         return b"".join([piece async for piece in response.aiter_bytes()])
 
     most = b"data: [" + b"1," * (MAX_VALUES - 1) + b"1]\n\n"

@@ -22,7 +22,7 @@ from mcp.types import Implementation
 from pydantic import AnyUrl, ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError, ToolError
-from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, connect_streams
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_answer, connect_streams
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, StoredLogin
@@ -159,7 +159,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(403, headers={"www-authenticate": challenge}, request=request)
         request.headers["accept-encoding"] = ENCODINGS
         response = await self.inner.handle_async_request(request)
-        bound_body(response, MAX_LISTING_BYTES)
+        bound_answer(response, MAX_LISTING_BYTES)
         response.request = request
         return response
 

@@ -21,7 +21,7 @@ import httpx2
 from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_answer
 from planwarden.tools.downstream.tools import one_line
 from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebAccess, resolve_host, special_range
 from planwarden.tools.web.fetch import GuardedTransport, load_system_tls
@@ -99,7 +99,7 @@ async def _read(response: httpx2.Response, request: httpx2.Request) -> httpx2.Re
     """Return the answer with its body read."""
     response.request = request
     try:
-        bound_body(response, MAX_ANSWER_BYTES)
+        bound_answer(response, MAX_ANSWER_BYTES)
         await response.aread()
     finally:
         await response.aclose()

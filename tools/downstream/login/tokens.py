@@ -9,7 +9,7 @@ process locks the login before it replaces the tokens, because a refresh token t
 import re
 import time
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -73,7 +73,8 @@ class LoginTokenStorage:
     """Whether to leave the stored tokens unused; they stay stored until new ones replace them."""
     redirect_uri: str | None = None
     """The redirect address of a new login; a client that was registered with another address is not reused."""
-    provider: OAuthClientProvider | None = None
+    provider: OAuthClientProvider = field(init=False)
+    """Set by `configure`."""
 
     def configure(self, provider: OAuthClientProvider) -> None:
         """Set what the SDK does not store: when the token expires, and where to get a new one."""
@@ -93,7 +94,7 @@ class LoginTokenStorage:
         """
         settings = self.location.config.settings.login
         expected = settings.issuer or self._stored_issuer
-        if settings.client_id is None or self.provider is None or expected is None:
+        if settings.client_id is None or expected is None:
             return
         context = self.provider.context
         issuer = str(context.oauth_metadata.issuer) if context.oauth_metadata is not None else context.auth_server_url
@@ -111,7 +112,6 @@ class LoginTokenStorage:
         Without PKCE, clients must stop (https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization).
         A server of revision 2025-03-26 may publish no metadata at all; it passes, as that revision requires PKCE.
         """
-        assert self.provider is not None
         context = self.provider.context
         metadata = context.oauth_metadata
         if metadata is None and context.protected_resource_metadata is None:
@@ -164,13 +164,16 @@ class LoginTokenStorage:
         # A lifetime of zero counts as unknown: with it, the token would be refreshed before every request.
         lifetime_s = tokens.expires_in or 0
         expires_at = time.time() + lifetime_s if lifetime_s > 0 else None
-        update: dict[str, object] = {"tokens": tokens, "challenge": None, "expires_at": expires_at}
-        if self.provider is not None:
-            context = self.provider.context
-            context.token_expiry_time = expires_at
-            update["authorization_server"] = context.auth_server_url
-            update["metadata"] = context.oauth_metadata
-            update["resource"] = context.protected_resource_metadata
+        context = self.provider.context
+        context.token_expiry_time = expires_at
+        update = {
+            "tokens": tokens,
+            "challenge": None,
+            "expires_at": expires_at,
+            "authorization_server": context.auth_server_url,
+            "metadata": context.oauth_metadata,
+            "resource": context.protected_resource_metadata,
+        }
         self.login = self.login.model_copy(update=update)
         async with self.location.lock() if self.redirect_uri is not None else nullcontext():
             await self.login.save(self.location)

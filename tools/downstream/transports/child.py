@@ -126,25 +126,20 @@ def _drop_traceback(record: logging.LogRecord) -> bool:
 
 @dataclass
 class ServerLog:
-    """The log of one server; without a path, lines are dropped."""
+    """The log of one server."""
 
-    path: Path | None
+    path: Path
     _descriptor: int | None = None
     _size: int = 0
 
     def write(self, line: bytes) -> None:
-        """Append one line, given without its line break. Stop logging if the file cannot be written to."""
-        if self.path is None:
-            return
+        """Append one line, given without its line break, unless the file cannot be written to."""
         data = f"{_escape(line[: MAX_LINE_CHARS * 4])}\n".encode()
-        try:
+        with suppress(OSError):
             if self._descriptor is None or self._size + len(data) > MAX_LOG_BYTES:
                 self._open(self.path)
             assert self._descriptor is not None
             self._size += os.write(self._descriptor, data)
-        except OSError:
-            self.close()
-            self.path = None
 
     def close(self) -> None:
         if self._descriptor is not None:

@@ -5,7 +5,6 @@ request. `BoundedTransport` limits each answer, and gives each failed POST an er
 the server may have carried the request out. The SDK follows redirects within the same origin only.
 """
 
-import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -16,7 +15,7 @@ from mcp.types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_body, connect_streams
+from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_answer, connect_streams
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, SendCheck, send_check
 from planwarden.tools.downstream.login.issuer import AccessError
@@ -66,7 +65,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             await response.aclose()
             return refusal
         try:
-            bound_body(response, math.inf if is_events else MAX_BODY_BYTES, are_events=is_events)
+            bound_answer(response, None if is_events else MAX_BODY_BYTES)
             is_failure = is_post and status >= 400 and not is_left_to_sdk
             return await _read_failure(response, refusal) if is_failure else response
         except (httpx2.StreamError, httpx2.TransportError) as error:
