@@ -17,7 +17,7 @@ from planwarden.agent.core.binding.bindings import Reference
 from planwarden.agent.core.binding.pointers import LeadsNowhere, ParsedTexts, follow
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
-from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32
@@ -105,7 +105,7 @@ def find_duplicate(
         return None
     check_looked_up(context, (once,))
     first = context.once[once.key]
-    if first is None or first.holder == name_holder(execution, call):
+    if first is None or first.holder == execution.name_call(call):
         return None
     return _describe_duplicate(execution.principal, call.tool_name, once, first)
 

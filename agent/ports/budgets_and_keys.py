@@ -9,7 +9,6 @@ import msgspec
 from planwarden.agent.common.errors import DuplicateEffect
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.core.execution.state import Call, ExecutionState
 
 MAX_SHARES = 10_000
 """The most calls that a budget lets pass within its window, even if their shares are small."""
@@ -52,8 +51,3 @@ class KeyHeld(DuplicateEffect):
     def __init__(self, held_key: HeldKey) -> None:
         super().__init__(f"call {held_key.holder!r} has the same business key")
         self.held_key = held_key
-
-
-def name_holder(execution: ExecutionState, call: Call) -> str:
-    """Return the call's idempotency key, the name under which the call holds what it takes."""
-    return call.origin or f"{execution.execution_id}:{call.call_id}"

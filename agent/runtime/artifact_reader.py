@@ -46,7 +46,10 @@ async def read_wanted(
         try:
             artifact = new.get(artifact_id) or await store.artifact(thread_id, artifact_id)
             if artifact is not None:
-                parts.update(await _read_parts(artifact, addresses))
+                # Text that is read as JSON is parsed a second time.
+                limit = MAX_TEXT_BYTES if any(part.parse for part in addresses) else MAX_PARSED_BYTES
+                is_small = artifact.media_type != JSON_TYPE or len(artifact.data) <= limit
+                parts |= read_parts(artifact, addresses) if is_small else await _read_in_process(artifact, addresses)
                 continue
         except StoreError as error:
             fault = f"cannot be followed: {error.message}"
@@ -55,14 +58,6 @@ async def read_wanted(
         logger.error("thread %s: artifact %s could not be read", thread_id, artifact_id)
         parts.update(dict.fromkeys(addresses, ArtifactPart(fault=fault)))
     return parts
-
-
-async def _read_parts(artifact: Artifact, addresses: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:
-    # Text that is read as JSON is parsed a second time.
-    limit = MAX_TEXT_BYTES if any(part.parse for part in addresses) else MAX_PARSED_BYTES
-    if artifact.media_type != JSON_TYPE or len(artifact.data) <= limit:
-        return read_parts(artifact, addresses)
-    return await _read_in_process(artifact, addresses)
 
 
 async def _read_in_process(artifact: Artifact, addresses: Sequence[PartAddress]) -> dict[PartAddress, ArtifactPart]:

@@ -47,7 +47,7 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
 )
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.budgets_and_keys import HeldKey, name_holder
+from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox
@@ -303,7 +303,7 @@ class Transaction:
                 self._approval.room.take(event.shares)
                 if event.once is not None:
                     # No other call of this transaction may take the same key.
-                    holder, principal = name_holder(self.execution, prepared.job.call), self.execution.principal
+                    holder, principal = self.execution.name_call(prepared.job.call), self.execution.principal
                     key = HeldKey.take(event.once, holder, self._now, prepared.job.call.tool_name, principal)
                     self._approval = replace(self._approval, once={**self._approval.once, key.key: key})
 

@@ -22,7 +22,6 @@ from planwarden.agent.ports.budgets_and_keys import (
     SWEPT,
     HeldKey,
     KeyHeld,
-    name_holder,
 )
 from planwarden.agent.ports.store import Append
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
@@ -77,7 +76,7 @@ def project_holdings(append: Append) -> Holdings | None:
         match recorded.event:
             case ev.ToolCallIntended(shares=claims, once=once) as event if claims or once is not None:
                 call = execution.call(event.call_id)
-                holder = name_holder(execution, call)
+                holder = execution.name_call(call)
                 for share in claims:
                     shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
                 if once is not None:
@@ -89,7 +88,7 @@ def project_holdings(append: Append) -> Holdings | None:
             case ev.ToolFailed(nothing_happened=True) | ev.CallAttemptFailed(nothing_happened=True) as event:
                 call = execution.call(event.call_id)
                 if call.once or call.shares:
-                    freed.append(name_holder(execution, call))
+                    freed.append(execution.name_call(call))
             case _:
                 pass
     if not (freed or shares or keys):

@@ -112,10 +112,6 @@ class Writes(Protocol):
         """Return the operation's result; a large operation may take long. Raises `StoreError` when the medium fails."""
         ...
 
-    async def close(self) -> None:
-        """Commit the writes already requested, and refuse later ones."""
-        ...
-
 
 class Database:
     """The reads and writes of one database. They raise `StoreError` when the medium fails."""

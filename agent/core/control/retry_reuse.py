@@ -7,7 +7,6 @@ all steps that depend on it run again.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from graphlib import TopologicalSorter
 
 from msgspec.structs import replace
 
@@ -19,7 +18,7 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.execution.synopsis import describe_rejecter
 from planwarden.agent.core.execution.verify import find_missing_tools
-from planwarden.agent.core.plan.plan import Plan, PlanStep, find_item_order
+from planwarden.agent.core.plan.plan import Plan, PlanStep, find_item_order, find_steps_before
 
 MAX_BYTES = 8 * 1024 * 1024
 """The most bytes of results that one execution takes over, artifacts not counted."""
@@ -119,12 +118,7 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
             f"the plan has no step {from_step[:64]!r}; it has {', '.join(map(repr, ids[:20]))}",
             details={"steps": list[JsonValue](ids[:50])},
         )
-    needs = {step.step_id: step.dependencies for step in plan.steps}
-    reached = {from_step}
-    for step_id in TopologicalSorter(needs).static_order():
-        if not reached.isdisjoint(needs.get(step_id, ())):
-            reached.add(step_id)
-    return frozenset(reached)
+    return frozenset(name for name in ids if from_step in {name, *find_steps_before(plan.steps, name)})
 
 
 def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Collection[str], *, is_again: bool) -> None:
@@ -271,14 +265,10 @@ def _take_call(source: ExecutionState, call: Call, call_id: str, is_confirmation
         ev.TakenCall,
         call,
         call_id=call_id,
-        origin=_name_origin(source, call),
+        origin=source.name_call(call),
         is_confirmation=is_confirmation,
         unknown=(call.error_message or "its result never arrived") if is_unknown else None,
     )
-
-
-def _name_origin(source: ExecutionState, call: Call) -> str:
-    return call.origin or f"{source.execution_id}:{call.call_id}"
 
 
 def _list_values(steps: Iterable[ev.TakenStep]) -> Iterator[JsonValue]:
@@ -299,7 +289,7 @@ def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.Tak
             continue
         confirming = _find_confirming_tools(source, earlier)
         succeeded = [call for call in earlier.calls if call.status == "succeeded" and call.tool_name not in confirming]
-        repeated = [call.value for call in succeeded if _name_origin(source, call) not in origins]
+        repeated = [call.value for call in succeeded if source.name_call(call) not in origins]
         if repeated:
             text = canonical_json(repeated[0] if len(repeated) == 1 else repeated)
             result = text if len(text) <= RESULT_CHARS else f"{text[:RESULT_CHARS]}..."

@@ -539,6 +539,10 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
             raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
         return call
 
+    def name_call(self, call: Call) -> str:
+        """Return the call's idempotency key, under which it holds what it takes; a retry that reuses it keeps it."""
+        return call.origin or f"{self.execution_id}:{call.call_id}"
+
     @property
     def only_call(self) -> Call | None:
         """The only call of the execution; None if it has none, or more than one."""

@@ -11,7 +11,6 @@ Once a confirmation has begun, a model cannot touch the steps that it covers eit
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from graphlib import TopologicalSorter
 
 from pydantic import JsonValue
 
@@ -22,6 +21,7 @@ from planwarden.agent.core.plan.plan import (
     Plan,
     PlanStep,
     ToolFacts,
+    find_steps_before,
     list_step_tools,
     plan_to_json,
     step_to_json,
@@ -266,11 +266,7 @@ def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]
 
 def _find_waits(plan: Plan) -> dict[str, set[str]]:
     """Map each step to all steps that it depends on, directly or not."""
-    needs = {step.step_id: {*step.dependencies} for step in plan.steps}
-    waits: dict[str, set[str]] = {}
-    for name in TopologicalSorter(needs).static_order():
-        waits[name] = needs[name].union(*(waits[other] for other in needs[name]))
-    return waits
+    return {step.step_id: find_steps_before(plan.steps, step.step_id) for step in plan.steps}
 
 
 def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:

@@ -107,12 +107,9 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
 def _list_names(schema: JsonSchema, token: str) -> str:
     """Return the names in the schema and, if one of these properties has a property `token`, the pointer to that."""
     properties = read_properties(schema)
-    deeper = next((f"; write '/{name}/{token}'" for name, part in properties.items() if _has_name(part, token)), "")
+    parts = ((name, part) for name, part in properties.items() if isinstance(part, dict))
+    deeper = next((f"; write '/{name}/{token}'" for name, part in parts if token in read_properties(part)), "")
     return (name_keys(properties) or "nothing") + deeper
-
-
-def _has_name(part: JsonValue, name: str) -> bool:
-    return isinstance(part, dict) and name in read_properties(part)
 
 
 def _describe_form_result(call: PlannedCall) -> JsonSchema | None:

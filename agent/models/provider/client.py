@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import anyio
 import httpx2
@@ -143,26 +143,19 @@ def build_client(endpoint: Endpoint) -> "Model":
             return OpenAIResponsesModel(
                 endpoint.model, provider=_build_openai_provider(endpoint, key, http), settings=settings
             )
-        case _:
-            assert_never(endpoint.wire)
 
 
 def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
     """Return the provider that knows which features this server has in addition to the common ones."""
     match endpoint.provider:
         case "ollama":
-            from pydantic_ai.providers.ollama import OllamaProvider
-
-            return OllamaProvider(base_url=endpoint.url, api_key=key, http_client=http)
+            from pydantic_ai.providers.ollama import OllamaProvider as Kind
         case "vllm":
-            from pydantic_ai.providers.vllm import VLLMProvider
-
-            return VLLMProvider(base_url=endpoint.url, api_key=key, http_client=http)
+            from pydantic_ai.providers.vllm import VLLMProvider as Kind
         case _ if endpoint.is_own:
-            from pydantic_ai.providers.openai import OpenAIProvider
-
-            return OpenAIProvider(base_url=endpoint.url, api_key=key, http_client=http)
+            from pydantic_ai.providers.openai import OpenAIProvider as Kind
         case _:
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
             return OpenAICompatibleProvider("openai-compatible", base_url=endpoint.url, api_key=key, http_client=http)
+    return Kind(base_url=endpoint.url, api_key=key, http_client=http)

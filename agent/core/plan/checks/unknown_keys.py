@@ -5,7 +5,7 @@ Even in a model's plan, an unknown key is a fault if dropping it would probably 
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
@@ -46,7 +46,10 @@ def check_keys(document: JsonValue, entries: list[JsonValue], author: Author) ->
     for where, node, unknown, keys in islice(faulty, MAX_LISTED):
         if "toolName" in keys and (foreign := describe_foreign_call(where, node)) is not None:
             problems.append(foreign)
-        elif author == "model" and not _have_meaning(unknown, [key for key in keys if key not in node]):
+            continue
+        absent = [key for key in keys if key not in node]
+        is_meant = _USE in unknown or any(find_right_key(key, absent) for key in unknown[:MAX_QUOTED])
+        if author == "model" and not is_meant:
             warnings.append(f"{where}: dropped {count_of(len(unknown), 'unknown key')}: {quote_some(unknown)}")
         else:
             problems.append(describe_unknown_keys(where, unknown, keys) + _show_right_form(node, unknown, keys))
@@ -96,8 +99,3 @@ def is_told(fault: str, problems: Iterable[str]) -> bool:
         problem.startswith(starts[1]) or (problem.startswith(starts[0]) and f"(write {key})" in problem)
         for problem in problems
     )
-
-
-def _have_meaning(unknown: Collection[str], absent: Iterable[str]) -> bool:
-    """Return whether one of the unknown keys is `use`, or was probably meant as one of the `absent` keys."""
-    return _USE in unknown or any(find_right_key(key, absent) for key in islice(unknown, MAX_QUOTED))
