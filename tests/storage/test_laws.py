@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import make_artifact
-from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, VersionConflict
+from planwarden.agent.common.errors import GuardFailed, LeaseLost, PlanwardenError, StoreError, VersionConflict
 from planwarden.agent.core.execution.audit import TASK_KINDS, AuditEntry, Kind
 from planwarden.agent.ports.store import Append, FoundId, Lease, StartRequest, Store
 from planwarden.storage.schedules import ScheduleStore
@@ -51,6 +51,22 @@ async def test_what_could_not_be_read_back_is_not_written(store: Store) -> None:
         with pytest.raises(ValueError, match=r"raed|got `int`|Out of range"):
             await store.append(replace(append, recorded=(replace(append.recorded[0], event=event),)))
     assert await everything(store, "e1") == before
+
+
+@requirement("store:atomic")
+async def test_what_cannot_be_stored_fails_alone_although_others_are_committed_with_it(store: Store) -> None:
+    async def fail() -> None:
+        with pytest.raises(StoreError, match=r"not Unicode|without UTF-8"):
+            await Scribe.on(store, "lost", thread_id="\udcff").start()
+
+    scribes = [Scribe.on(store, f"e{number}") for number in range(4)]
+    async with anyio.create_task_group() as tasks:
+        for scribe in scribes:
+            tasks.start_soon(scribe.start)
+            tasks.start_soon(fail)
+    for number, scribe in enumerate(scribes):
+        assert await store.read(f"e{number}") == tuple(scribe.written) != ()
+    assert await store.header("lost") is None
 
 
 async def test_ids_are_found_by_their_beginning_whatever_they_are(store: Store) -> None:

@@ -147,6 +147,11 @@ async def test_a_backup_taken_while_others_write_is_one_consistent_moment(
         sizes.append(report.executions)
         await opened.close()
     assert sizes == sorted(sizes)
+    # One that is given up leaves nothing in the way of the next.
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await store.backup(tmp_path / "copy.db")
+    assert scope.cancelled_caught and not (tmp_path / "copy.db").exists()
 
 
 @requirement("sqlite:damage")
@@ -247,6 +252,8 @@ async def test_a_transaction_that_does_not_fit_is_rolled_back_and_the_next_one_i
     await writer.run(lambda t: t.connection.execute("INSERT INTO t VALUES ('small')").rowcount)
     assert await writer.run(lambda t: t.connection.execute("SELECT body FROM t").fetchall()) == [("small",)]
     await writer.close()
+    with pytest.raises(StoreError, match="the store is closed"):
+        await writer.run(lambda t: t.connection.execute("SELECT 1").fetchone())
 
 
 @requirement("sqlite:read-only", "store:atomic")

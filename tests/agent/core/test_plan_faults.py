@@ -156,6 +156,21 @@ def test_a_step_that_cannot_work_is_refused_with_what_is_wrong(change: Json, why
 
 @requirement("plans:text")
 @pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        ({}, "the plan has no list 'todoList'; send {"),
+        ({"todolist": []}, "the plan has no key 'todolist' (write 'todoList')"),
+        ({"todoList": {"a": FIND}}, "each step is an entry, and its name is its 'id'"),
+        ({"todoList": []}, "the plan has no steps: 'todoList' is empty"),
+        ("find, then note", "the plan is not an object, but the text"),
+    ],
+)
+def test_a_plan_without_a_list_of_steps_is_refused_with_the_form_of_one(document: JsonValue, why: str) -> None:
+    assert why in refuse(document).message
+
+
+@requirement("plans:text")
+@pytest.mark.parametrize(
     ("step", "extra"),
     [
         ({**text({"$from": "item"}), "foreach": [1]}, {}),
