@@ -145,7 +145,8 @@ def do_once(patch: pytest.MonkeyPatch) -> None:
     """
     _check_schemas_once(patch)
     _describe_tools_once(patch)
-    _read_entry_points_once(patch)
+    # Each warden looks through the files of all installed packages for tools.
+    patch.setattr("planwarden.server.settings.catalogue.entry_points", cache(entry_points))
     _make_tables_once(patch)
     _trust_nobody_outside(patch)
     _stop_serving_soon(patch)
@@ -185,11 +186,6 @@ def _describe_tools_once(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("planwarden.tools.function.build_reader", build_once)
     patch.setattr("planwarden.tools.registry.Schema", compile_schema)
-
-
-def _read_entry_points_once(patch: pytest.MonkeyPatch) -> None:
-    """Each warden looks through the files of all installed packages for tools."""
-    patch.setattr("planwarden.server.settings.catalogue.entry_points", cache(entry_points))
 
 
 def _make_tables_once(patch: pytest.MonkeyPatch) -> None:

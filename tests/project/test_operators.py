@@ -20,10 +20,6 @@ MAX_WORDS = 250
 OURS = re.compile(r"(?:.*/)?planwarden")
 
 
-def console_lines(page: Path) -> list[str]:
-    return re.findall(r"^ *\$ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-
-
 def own_arguments(line: str) -> list[str] | None:
     """Returns what follows the last `planwarden` of a command line; None where there is none, or it is a service."""
     words = shlex.split(line)
@@ -46,7 +42,8 @@ def deployed_commands() -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_of_a_page_is_one_that_planwarden_takes(page: Path) -> None:
-    found = [words for line in console_lines(page) if (words := own_arguments(line)) is not None]
+    lines = re.findall(r"^ *\$ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    found = [words for line in lines if (words := own_arguments(line)) is not None]
     assert len(found) >= 2
     for words in found:
         if words != ["--version"]:

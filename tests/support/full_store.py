@@ -166,9 +166,6 @@ def _rows(table: str, cursor: Any) -> list[dict[str, Any]]:
     names = [str(column[0]) for column in cursor.description]
     rows: Iterable[tuple[Any, ...]] = cursor.fetchall()
     hidden = {*OWN, *(("number",) if table in UNNUMBERED else ())} - {"owner" if table in ("grants", "records") else ""}
-    kept = [{name: _plain(value) for name, value in zip(names, row, strict=True) if name not in hidden} for row in rows]
+    plain = ([int(value) if isinstance(value, bool) else value for value in row] for row in rows)
+    kept = [{name: value for name, value in zip(names, row, strict=True) if name not in hidden} for row in plain]
     return sorted(kept, key=repr)
-
-
-def _plain(value: object) -> object:
-    return int(value) if isinstance(value, bool) else value

@@ -198,22 +198,6 @@ async def test_a_plan_that_a_model_makes_or_revises_is_reviewed() -> None:
     assert (done.status, ledger.lines) == ("completed", ["note a", "note b"])
 
 
-async def test_a_goal_for_which_the_caller_thinks_replays_also_when_it_refuses_to_go_on() -> None:
-    ledger = kit.Ledger()
-    async with kit.warden(ledger) as w:
-        refused = await kit.decide(w, await w.run_goal("write"), kit.NO)
-        assert refused.status == "rejected"
-        asked = await w.run_goal("write", options={**REVIEW, "synthesize": False})
-        place = asked.thread_id, asked.suspensions[0].suspension_id
-        reviewed = await w.submit_answer(*place, plan(kit.model_step("a", "note")))
-        asked = await answer(w, reviewed, kit.YES)
-        place = asked.thread_id, asked.suspensions[0].suspension_id
-        done = await w.submit_answer(*place, {"toolCalls": [{"toolName": "note", "arguments": {"text": "a"}}]})
-        report = await replay_logs(w.service.store, has_finished=True)
-        assert (report.executions, report.faults) == (2, [])
-    assert (done.status, ledger.lines) == ("completed", ["note a"])
-
-
 async def test_what_an_answer_about_an_earlier_plan_covered_is_listed_again_when_a_model_revised_the_plan() -> None:
     ledger = kit.Ledger()
     patch: JsonValue = [{"op": "add", "step": kit.tool_step("b", "note", {"text": "b"})}]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments, ToolError
+from planwarden.agent.common.errors import AlreadyDecided, InvalidArguments
 from tests import kit
 from tests.kit import NO, Ledger, by, calls, confirm, decide, model_step, plan, requirement, statuses, tool_step, warden
 from tests.support.loop_time import pass_time
@@ -56,22 +56,6 @@ async def test_after_a_no_that_lets_the_plan_go_on_the_result_counts_as_a_missin
     assert done.status == "completed" and ledger.lines == ["note nobody"]
     assert statuses(done) == {"a": "rejected", "judged": "skipped", "default": "completed"}
     assert done.steps[1].skipped_because == "when"
-
-
-async def test_a_question_about_a_call_that_a_model_makes_again_says_how_the_earlier_ones_ended() -> None:
-    @planwarden.tool(risk="dangerous")
-    async def wipe() -> None:
-        """Always fails."""
-        raise ToolError("it is locked")
-
-    found: list[str] = []
-    async with warden(tools=[wipe], script=[calls(("wipe", {}))] * 3) as w:
-        view = await w.execute_plan(plan(model_step("a", "wipe")))
-        for _ in range(3):
-            found.append(" ".join(view.suspensions[0].found))
-            view = await decide(w, view)
-    assert "retry" not in found[0] and "an earlier call of wipe in this step failed." in found[1]
-    assert "This is retry number 2." in found[2]
 
 
 async def test_a_blocking_tool_waits_even_if_its_function_returns() -> None:

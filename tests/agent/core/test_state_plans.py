@@ -152,21 +152,17 @@ def _may_start(before: ExecutionState, step: PlanStep) -> bool:
     return not stopped
 
 
-def _is_approved(before: ExecutionState, intent: ev.ToolCallIntended) -> bool:
-    consumed = before.suspensions.get(intent.suspension_id or "")
-    return consumed is not None and consumed.decision is not None and consumed.decision.approved
-
-
 def _replay(execution: ExecutionState, log: tuple[ev.Recorded, ...]) -> ExecutionState:
     state = new_execution(execution.execution_id, execution.thread_id, execution.principal)
     for entry in log:
         match entry.event:
             case ev.StepStarted(step_id=step_id):
                 assert _may_start(state, state.steps[step_id].step), f"{step_id} started too early"
-            case ev.ToolCallIntended(call_id=call_id):
-                call = state.call(call_id)
+            case ev.ToolCallIntended(call_id=call_id, suspension_id=used):
+                call, consumed = state.call(call_id), state.suspensions.get(used or "")
+                is_approved = consumed is not None and consumed.decision is not None and consumed.decision.approved
                 assert call.attempts == 0, f"{call_id} was dispatched twice"
-                assert call.tool_name != "erase" or _is_approved(state, entry.event), f"{call_id} without approval"
+                assert call.tool_name != "erase" or is_approved, f"{call_id} without approval"
             case _:
                 pass
         state = apply(state, entry.event, entry.at)

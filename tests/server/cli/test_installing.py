@@ -97,10 +97,6 @@ def test_the_settings_that_init_writes_change_only_tools_and_rules_and_every_com
     assert [channel.kind for channel in settings.channels] == ["ntfy"]
 
 
-def list_reports(fresh: Cli) -> list[str]:
-    return sorted(path.name for path in (fresh.home / "reports").iterdir())
-
-
 @pytest.mark.slow
 def test_the_demo_shows_the_whole_job_on_one_screen_and_leaves_no_temporary_folder(
     fresh: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +114,7 @@ def test_the_demo_shows_the_whole_job_on_one_screen_and_leaves_no_temporary_fold
     places = [result.out.index(text) for text in shown]
     assert places == sorted(places) and len(result.out.splitlines()) <= 40
     [first, second] = re.findall(r"Process (\d+) (?:was killed|continues)", result.out)
-    assert first != second and list_reports(fresh) == ["2026-q3.txt"]
+    assert first != second and [path.name for path in (fresh.home / "reports").iterdir()] == ["2026-q3.txt"]
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))

@@ -98,8 +98,8 @@ class Tour:
 
     async def look(self, where: str = "") -> None:
         """Looks at the page that is open, in every look; `where` says what its address does not."""
-        path = urlsplit(self.page.url).path
-        self.seen |= {route.path for route in list_routes(self.found.site) if _fits(route, path)}
+        scope = {"type": "http", "method": "GET", "path": urlsplit(self.page.url).path}
+        self.seen |= {route.path for route in list_routes(self.found.site) if route.matches(scope)[0] is Match.FULL}
         await self._find("wide light", where, WIDE, "light")
         await self._find("wide dark", where, WIDE, "dark", *OF_COLOURS)
         await self._find("narrow dark", where, NARROW, "dark")
@@ -121,10 +121,6 @@ class Tour:
 def list_routes(site: InboxSite) -> list[Route]:
     routes: list[Any] = build_inbox_app(site, lambda: ()).routes
     return [route for route in routes if isinstance(route, Route) and "GET" in (route.methods or ())]
-
-
-def _fits(route: Route, path: str) -> bool:
-    return route.matches({"type": "http", "method": "GET", "path": path})[0] is Match.FULL
 
 
 @planwarden.tool

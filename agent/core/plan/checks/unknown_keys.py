@@ -5,7 +5,7 @@ Even in a model's plan, an unknown key is a fault if dropping it would probably 
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 from pydantic import JsonValue
