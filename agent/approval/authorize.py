@@ -1,18 +1,18 @@
 """The one judge of whether a call may run: `authorize` says allow, ask a person, or deny.
 
 A `Permit` is an answer that may let a call run: an approval, a row of one question about many calls, a confirmation
-that covers later calls, the answer that a lost call did not happen, or the one that released an earlier attempt of a
-failed call. A permit names exactly one call; standing grants (`planwarden.agent.approval.grants`) name constraints.
+that covers later calls, the answer that a call of unknown outcome did not happen, or an answer to an earlier attempt of
+a failed call. A permit names exactly one call; standing grants (`planwarden.agent.approval.grants`) name constraints.
 
-The dispatcher asks `authorize` before every call; the code for questions on a loop's rows and for forecasts does too.
+The dispatcher asks `authorize` before every call; so do forecasts and the code that asks about a loop's calls.
 The guard and the replay of rules have no permits, so they ask the policy. `authorize` decides in this order:
 
 1. A call that a rule of the operator denies does not run, even if a person allowed it.
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
-   and the answer is worth what the policy asks now. If a decision about the call itself no longer counts, the
+   and the answer still meets what the policy requires. If a decision about the call itself no longer counts, the
    person is asked again and told why.
 3. If the tool changed since the plan was accepted, or the execution's options demand it, a person is asked.
-4. A call runs if it needs no approval, or if its risk is `confirm` and its blocking tool itself asks; otherwise a
+4. A call runs if it needs no approval, or if its risk is `confirm` and its tool asks by itself; otherwise a
    standing grant may let it run.
 5. For every other call, a person is asked.
 """
@@ -37,7 +37,7 @@ from planwarden.agent.ports.policy import Requirement
 Source = Literal["approval", "attempt", "reconcile", "row", "confirmation"]
 
 MAX_CACHED = 100
-NEEDS_MORE = "It needs more now than when it was approved: a rule of the operator now matches it differently."
+NEEDS_MORE = "The call now needs more than the approval that it got: a rule of the operator now matches it differently."
 ASKED_AGAIN: tuple[Source, ...] = ("approval", "attempt", "reconcile")
 """Sources of permits that are about one call alone: if such a permit no longer counts, a person is asked again and told
 why. For a row, that happens only if its tool changed."""
@@ -48,7 +48,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Source
     suspension: SuspensionState
-    """The question and its answer: what the answer is worth, from whom, for which risk and quorum."""
+    """The question, with its risk and quorum, and its answer, with who gave it and with what assurance."""
     arguments: dict[str, JsonValue]
     since: ev.Question
     """The last question that recorded the tool's definition; for a retry, the wait before the new attempt."""
@@ -75,7 +75,7 @@ def find_attempt_permit(execution: ExecutionState, call: Call, wait: ev.Question
 
 
 def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) -> Iterator[Permit]:
-    """Yield the approved confirmations that name exactly this call, are not used up, and were not edited since."""
+    """Yield a permit for each approved confirmation that names exactly this call, is not used up, and is intact."""
     call, state, digest = request.call, request.state, request.definition.digest
     call_id = "" if state.step.loop is None else call.call_id
     for suspension in request.execution.suspensions.values():
@@ -126,7 +126,7 @@ def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension:
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The call may run because of the permit, the grant or the rule; without any of them, it needs no approval here."""
+    """The call may run: because of the permit, the grant or the rule, or because nobody has to be asked about it."""
 
     requirement: Requirement
     permit: Permit | None = None
@@ -161,9 +161,9 @@ class Reject(msgspec.Struct, frozen=True):
 
 
 def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
-    """Return the verdict on a call of a loop that follows from the latest answered question with a row for the call.
+    """Judge a call of a loop by the latest answered question that has a row for it, and return the verdict.
 
-    None if there is no such question, or its answer no longer counts; then the call is judged as it was written.
+    None if there is no such question or its answer no longer counts; then the call is judged like any other.
     """
     call, execution = request.call, request.execution
     for suspension in reversed(execution.find_suspensions("batch")):
@@ -231,7 +231,7 @@ def authorize(
 def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
     """Return whether the permit's answer is enough for what the call needs now: its risk, assurance and quorum."""
     suspension, question = permit.suspension, permit.suspension.question
-    # The check at the end judges only the last of several people by the present policy.
+    # `can_decide` judges only the last approver by the present policy, so the others must have answered under it too.
     if question.quorum < requirement.quorum or (requirement.quorum > 1 and not is_of_policy(question, context.policy)):
         return False
     if (
@@ -240,7 +240,7 @@ def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, 
     ):
         return False
     if suspension.status == "timed_out":
-        # A timeout approves only at risk `confirm`; a call that needs no approval runs even without a permit.
+        # A timeout approves only at risk `confirm`; at risk `read`, the call would run even without a permit.
         return requirement.risk == "confirm" or (requirement.risk == "read" and permit.source in ASKED_AGAIN)
     assurance, decider = suspension.assurance, suspension.principal
     if assurance is None or decider is None:

@@ -1,7 +1,7 @@
 """The business key of a call: how it is built, which call holds it, and what planwarden says about a second call.
 
 While a call holds a key, no other call with that key runs, in any execution. The store enforces this in the transaction
-that records the intent. An earlier look-up only spares people a question about a call that the store would refuse.
+that records the intent. The keys are looked up earlier only so that nobody is asked about a call that it would refuse.
 """
 
 import shlex
@@ -21,7 +21,7 @@ from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.policy import OnceRule
 
 KEY_CHARS = 32
-"""How many hexadecimal digits of a digest name a key; they hold 128 bits."""
+"""A key is named by this many hexadecimal digits of a digest, which hold 128 bits."""
 SHOWN_CHARS = 200
 """The most characters shown of a value in a key; the digest covers the whole value."""
 
@@ -96,7 +96,7 @@ def check_looked_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None])
 def find_duplicate(
     context: ApprovalContext, execution: ExecutionState, call: Call, once: ev.OnceKey | None
 ) -> str | None:
-    """Return an explanation if another call has the key, so that this call must not happen; None if it may happen.
+    """Return why the call must not happen, as a text, if another call holds its key; None if it may happen.
 
     Raises:
         OnceNeeded: the holder of the key has not been looked up.
@@ -111,7 +111,7 @@ def find_duplicate(
 
 
 def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
-    """Return the text for the model and people. Only the principal of the first call is told which it was, and when."""
+    """Return the refusal that the model and people read. It names the first call only to that call's principal."""
     values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
     texts = {pointer: canonical_json(value) for pointer, value in once.values.items()}
     is_cut = any(len(text) > SHOWN_CHARS for text in texts.values())

@@ -1,6 +1,6 @@
 """One confirmation that covers several later calls: which calls its question lists.
 
-A confirmation step may name later steps. Its question lists the calls of these steps whose arguments are known by then.
+A confirmation step may name later steps. Its question lists those of their calls whose arguments are known by then.
 If the items of a loop are known, it lists the calls of all items. After an approval, each listed call may run once
 without another question.
 """
@@ -46,7 +46,7 @@ def list_covered_calls(
 
 
 def look_ahead(context: ApprovalContext, execution: ExecutionState, step_id: str) -> ExecutionState:
-    """Return the execution as if the step's loop had begun, if its items are known by now; else return it unchanged."""
+    """Return the execution as it is once the step's loop has begun; unchanged if the loop's items are not known yet."""
     try:
         return _begin_loop(context, execution, step_id)
     except (InvalidArguments, LimitExceeded, PartsNeeded) as error:
@@ -65,9 +65,9 @@ def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: st
 
 
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
-    """Return the call as a question lists it, with its risk; None if its tool asks or it has begun or may not run.
+    """Return the call as a question lists it, with its risk; None if the call has begun or may not run.
 
-    If its tool changed since the plan was accepted, also return None: the call's own question will show how.
+    None also if its tool asks by itself, or changed since the plan was accepted; the call's own question will say so.
     """
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
@@ -174,7 +174,7 @@ def update_covered_call(
 ) -> tuple[ev.CoveredCall, Risk]:
     """Return the covered call with the digest of its tool as it is now, and its risk: dangerous if the tool is gone.
 
-    No rule was written for a tool that changed since then, or since the plan was accepted.
+    No rule lowers the risk of a tool that changed since its call was covered, or since the plan was accepted.
     """
     definition = context.tools.get(covered.tool_name)
     if definition is None:

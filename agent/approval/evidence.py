@@ -1,8 +1,8 @@
 """What the log of one execution proves about its questions, its decisions and the calls that they released.
 
 Digests of questions to people are not trusted: they are computed again from the rest of the log. A decision may
-release only a call that its question was about or that it listed. The rows of the audit are derived again from the
-same events, so that they can be compared with the stored rows.
+release only the call that its question was about, or a call that the question listed. The rows of the audit are derived
+again from the same events, so that they can be compared with the stored rows.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 def gather_evidence(
     execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Return what a whole log proves, folded from a new `execution`. `policies` maps first digits to policy digests.
+    """Fold a whole log into a new `execution`, and return what it proves. `policies` has full digests by first digits.
 
     Raises:
         IllegalTransition: an event cannot follow the events before it.

@@ -1,7 +1,7 @@
-"""Commands to an execution. Each is a function that takes the state and the time, and returns the events to append.
+"""Commands to an execution. Each one is a function that returns `build`, which in turn returns the events to append.
 
-A run calls the function inside its transaction, and again on a newer state when another writer was faster. If the
-function returns no events, nothing changes; if it raises `PlanwardenError`, it refuses the command.
+A run calls `build` with the state and time inside its transaction, and again with a newer state if another writer was
+faster. If `build` returns no events, nothing changes; if it raises `PlanwardenError`, it refuses the command.
 """
 
 import logging
@@ -31,7 +31,7 @@ def start(
     request: StartRequest | None,
     inputs: Mapping[str, JsonValue] | None = None,
 ) -> BuildEvents:
-    """Start a planned execution, with `inputs` that may differ from the planned ones, or continue an incomplete one."""
+    """Start a planned execution, with `inputs` instead of its own if given, or continue an incomplete execution."""
 
     def build(execution: ExecutionState, now: float, _: LookedUp) -> EventBatch:
         if execution.status not in ("planned", "incomplete"):
@@ -113,7 +113,7 @@ def _describe_late(outcome: JobOutcome) -> ev.CallReportedLate | None:
             ev.ToolFailed(call_id=call_id, message=reason) | ev.CallAttemptFailed(call_id=call_id, message=reason),
             *_,
         ):
-            # A server wrote the reason: quoted, it cannot pass for words of planwarden.
+            # A server wrote the reason. Quote it, so that nobody takes it for planwarden's own words.
             excerpt = canonical_json(reason[:REPORT_CHARS])
             message = f"The process that made the call reported later that it failed: {excerpt}."
             return ev.CallReportedLate(call_id=call_id, message=message)

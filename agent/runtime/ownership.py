@@ -7,7 +7,7 @@
     foreign | unproven ──advanced──> unowned
 
 The store decides: it refuses an append with an outdated lease, whatever this process believes. This module says what
-the process tries. Only these events change a state; an event that a state does not list is an error without effect.
+the process may try. Only these events change a state; an event that a state does not list is refused.
 """
 
 import math
@@ -22,13 +22,13 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
 OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
-"""`acquired`: the store says that this process owns the execution. `released`: it is not owned here, or need not be.
+"""`acquired`: the store says that this process owns it. `released`: this process does not own it, or no longer has to.
 `denied`: this process cannot own it for now. `left`: another process owns it, or this one gave it up after an error.
 `advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
-"""Seconds after its last renewal during which a lease is trusted without asking the store. Nobody may take a process
-for dead sooner: if it had only been paused, it would then make calls that another process has settled."""
+"""For this many seconds after its last renewal, a lease is trusted without asking the store. Nobody may declare its
+owner dead sooner: an owner that was only paused would then make calls that another process has already settled."""
 
 TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     "unowned": {
@@ -48,7 +48,7 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
     },
     "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
     "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
-    # An append of the owner may have given the execution up. If nobody owns it, it must continue here, because
+    # The owner may have given the execution up in its last append. If so, the execution must continue here, because
     # no other process would act on a command that starts it.
     "foreign": {"left": "foreign", "advanced": "unowned"},
     "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
@@ -81,7 +81,7 @@ RIGHTS: dict[State, Rights] = {
 
 
 class IllegalOwnershipEvent(Exception):
-    """An event that cannot happen in this state: a fault of planwarden."""
+    """An event that cannot happen in this state: a bug in planwarden."""
 
 
 class Ownership:
@@ -117,19 +117,19 @@ class Ownership:
             self.lease = None
 
     def settle(self, lease: Lease | None, confirmed_at: float = -math.inf) -> None:
-        """Accept what the store says: the lease that this process has, or None for none.
+        """Accept what the store says: the lease that this process has, or None if it has no lease.
 
-        `confirmed_at` is a time, in steady seconds, at which this was certainly true.
+        `confirmed_at` is a time, on the steady clock, at which this was certainly true.
         """
         self.apply("released" if lease is None else "acquired")
         self.lease = lease
         self._confirmed_at = confirmed_at
 
     def is_certain(self, now: float) -> bool:
-        """Return whether the lease was confirmed so shortly before `now`, in steady seconds, that nobody can have taken
-        it."""
+        """Return whether the lease was confirmed so recently that nobody can have taken it. `now` is a time on the
+        steady clock."""
         return self.lease is not None and now - self._confirmed_at < CERTAIN_S
 
     def confirm(self, confirmed_at: float) -> None:
-        """Remember that the store confirmed the lease at this moment, in steady seconds."""
+        """Remember that the store confirmed the lease at this time on the steady clock."""
         self._confirmed_at = confirmed_at

@@ -2,7 +2,7 @@
 
 A `Run` takes facts (results, replies, answers), folds them, lets `decide` and the dispatcher say what follows, commits
 all of it in one transaction, and only then performs the announced jobs. So the result of call k and the intent
-of call k+1 share a transaction. The task that brings a fact also performs what follows: a linear plan is one task.
+of call k+1 share a transaction. The task that brings a fact also performs what follows: a linear plan needs one task.
 
 A cancelled tool may keep running: a plain function on a thread is abandoned, not killed.
 """
@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 MAX_RETRIES = 20
 RETRY_S = 1.0
 STREAM_NOTIFY_S = 0.5
-"""The shortest time between two notifications of watchers about an answer that a model is writing."""
+"""The shortest time between two notifications to watchers while a model writes an answer."""
 STREAM_CHARS = 2_000
 
 running: ContextVar[tuple[str, str] | None] = ContextVar("running", default=None)
@@ -161,7 +161,7 @@ class Run:
         self.submit(Command(lambda execution, now, lookups: EventBatch()))
 
     async def _perform_and_commit(self, job: Job | None) -> None:
-        """Perform the job, record its outcome, and perform what follows. This is the outermost loop of its task."""
+        """Perform the job, if any; record what waits; perform what follows. This is the outermost loop of a task."""
         running.set((self.execution.execution_id, self.execution.thread_id))
         try:
             while job is not None or self._is_committing:
@@ -221,7 +221,7 @@ class Run:
             self._context.on_stream(self)
 
     async def _commit_waiting(self) -> list[Job]:
-        """Commit until nothing is waiting. Return the jobs to perform."""
+        """Commit until nothing is waiting. Start the jobs of all commits but the last, and return those of the last."""
         try:
             while True:
                 facts, self._waiting = self._waiting, []
@@ -276,7 +276,7 @@ class Run:
                 self._ownership.apply("released")
                 await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
-                # A repeated call may append no event, so this process must own the execution before it makes that call.
+                # Repeating a call need not append an event, so the run may lack the lease; it must not call without it.
                 raise LeaseLost(f"execution {self.execution.execution_id!r} is owned by another process")
         except (UsageError, StartRefused, LeaseLost, VersionConflict, GuardFailed) as refusal:
             return await self._handle_refusal(refusal, facts, transaction, lookups)
@@ -344,7 +344,7 @@ class Run:
         if isinstance(refusal, LeaseLost):
             if transaction.recorded and self._acquires and await self._claim_from_dead():
                 return None
-            # Leave the work to the process that owns the execution; only commands remain among the facts.
+            # Leave the work to the process that owns the execution; outcomes among the facts become reports.
             self.lose_ownership()
             self._turn_into_reports(facts)
             await self._catch_up()
@@ -357,19 +357,19 @@ class Run:
             self._refuse_commands(facts, refusal)
             facts[:] = outcomes
             return None
-        # The store knows a rule that the state does not show, such as one unfinished execution per thread.
+        # The store enforces rules that the state does not show: a thread has at most one unfinished execution.
         self._refuse_commands(facts, refusal)
         return []
 
     def _remember_refusal(self, refusal: VersionConflict | GuardFailed, lookups: LookedUp) -> None:
-        """Remember what the store refused, so that the next attempt asks for something else."""
+        """Remember what the store refused, so that the next attempt does not ask for it again."""
         if isinstance(refusal, GrantUsedUp):
             approval = self._context.lookups.context.approval
             approval.grants.refuse(refusal.grant_id, approval.clock.now())
         elif isinstance(refusal, BudgetSpent):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, KeyHeld):
-            # Do not look it up again: by the clock of this process, the key may be free.
+            # Do not look the key up again: by this process's clock, it may be free.
             once = {**lookups.approval.once, refusal.held_key.key: refusal.held_key}
             lookups.approval = replace(lookups.approval, once=once)
 
@@ -403,8 +403,8 @@ class Run:
             command.settle()
 
     async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
-        """Find out whether the transaction was stored. If so, continue as after any commit: nobody else will, and its
-        calls were certainly not sent. Return the facts that are not stored yet."""
+        """Find out whether the transaction was stored. If so, start its jobs as after any commit: nobody else will, and
+        none of its calls can have been made yet. Return the facts that are not stored yet."""
         append, store = doubt.append, self._context.store
         tail = await store.read(self.execution.execution_id, self.execution.version)
         header = await store.header(self.execution.execution_id)
@@ -425,7 +425,7 @@ class Run:
         return facts
 
     def _settle_ownership(self, append: Append, header: Header | None, *, is_stored: bool) -> None:
-        """Find out who owns the execution after the append in doubt. The header was read after the log."""
+        """Work out who owns the execution after the append in doubt. `header` was read after the log."""
         if not is_stored:
             self._ownership.settle(append.lease)
         elif not (append.acquire or append.lease is not None) or append.release:
@@ -544,7 +544,7 @@ class Run:
     async def _hand_over(self, facts: list[JobOutcome | Command], error: LogUnreadable) -> None:
         """Give the execution to a process that can read it, once the calls that run here are over.
 
-        Their outcomes cannot be recorded. The new owner will ask about effects, so no call may still run by then.
+        Their outcomes cannot be recorded. The new owner will ask what happened, so no call may still be running then.
         """
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse_commands(facts, error)
@@ -580,7 +580,7 @@ class Run:
 
 
 async def settle(run: Run, command: Command) -> None:
-    """Submit a command, wait until it is settled, and raise its error if it is refused. Cancelling undoes nothing."""
+    """Submit a command and wait until it is settled; raise its error, if any. Cancelling the wait undoes nothing."""
     command.future = asyncio.get_running_loop().create_future()
     run.submit(command)
     await command.future

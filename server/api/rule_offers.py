@@ -1,9 +1,9 @@
-"""The rule that would have allowed what a person approved again and again, as text to copy; no code installs it.
+"""The rule that would have allowed what a person approved again and again, as text to copy; planwarden never adds it.
 
-Only the newest executions of one owner are searched, for approvals of one tool by people and embedding programs, so
-the work is bounded however long the audit is. A rule is offered only if everything in which the calls differ can be
-bounded: numbers between two ends, few different texts, addresses on one host, paths in one folder. It must match every
-one of these calls, and no call with an argument that none of them had.
+Only the newest executions of one principal are searched, for approvals of one tool that came from people or from
+programs that embed planwarden, so the work is bounded however many executions there are. A rule is offered only if it
+can bound every difference between the calls: numbers in a range, a few distinct texts, addresses on one host, paths in
+one folder. The rule must match each of these calls, and must not match a call that has any other argument.
 """
 
 import json
@@ -31,17 +31,17 @@ from planwarden.server.settings.rules import build_rule_book
 MIN_APPROVALS = 10
 """The fewest approvals for which a rule is offered."""
 MAX_APPROVALS = 50
-"""The most approvals that are looked at, in the newest executions; the rule has to match all of them."""
+"""At most this many approvals, from the newest executions, are examined; the rule has to match all of them."""
 MAX_EXECUTIONS = 60
-"""The most executions with the tool that are looked at, the newest first."""
+"""At most this many executions that use the tool are examined, the newest first."""
 MAX_EVENTS = 300
-"""The most events of a log that is read; longer logs are skipped."""
+"""Logs with more events than this are skipped."""
 MAX_VALUES = 5
-"""The most different texts that a rule lists."""
+"""A rule lists at most this many distinct values."""
 MAX_PLACES = 12
 MAX_DEPTH = 3
 MAX_CHARS = 200
-"""The most characters of a text in the rule."""
+"""The longest text that a rule contains, in characters."""
 DAY_S = 86_400.0
 _ABSENT = object()
 ArgumentPath = tuple[str, ...]
@@ -62,7 +62,7 @@ class RuleOffer(msgspec.Struct, frozen=True, kw_only=True):
 async def find_offer(
     store: Lookups, execution: ExecutionState, suspension: SuspensionState, definition: ToolDefinition | None
 ) -> RuleOffer | None:
-    """Return the rule that the approved question about one call suggests; None if it suggests none.
+    """Return the rule that this approved call and others of its tool suggest; None if they suggest none.
 
     Raises:
         StoreError: the store cannot be read.
@@ -151,7 +151,7 @@ def _bound(values: Sequence[object]) -> dict[str, JsonValue] | None:
         return {"min": min(numbers), "max": max(numbers)}
     texts = [value for value in values if isinstance(value, str)]
     if len(texts) < len(values):
-        # Lists, true and false: only if all calls have the same value.
+        # Values that are not all texts or all numbers: a rule can list them only if every call has the same one.
         first = cast("JsonValue", values[0])
         is_same = all(_is_plain(value) and is_same_json(value, first) for value in values)
         return {"in": [first]} if is_same else None
@@ -191,12 +191,12 @@ def _write(
 
 
 def _quote(value: JsonValue) -> str:
-    """Return the value as JSON, which is TOML too for printable texts, numbers, true, false and lists of them."""
+    """Return the value as JSON. For printable texts, numbers, true, false and lists of them, that is also TOML."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def _matches_all(text: str, tool_name: str, calls: Sequence[Mapping[str, JsonValue]]) -> bool:
-    """Return whether the rule, read as the settings would, allows all calls; links in paths are not followed."""
+    """Return whether the rule, parsed like one of the settings, allows all calls. Links in paths are not followed."""
     try:
         book = build_rule_book(tomllib.loads(text)["rules"])
     except (tomllib.TOMLDecodeError, InvalidArguments):

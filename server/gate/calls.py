@@ -1,4 +1,4 @@
-"""Decides whether a call of a host passes through to the server, or becomes an execution of one step.
+"""Decides whether a call from a host passes through to the server or becomes an execution with one step.
 
 Identical calls of one principal share a thread, which has at most one unfinished execution. So a later
 identical call, even from another session or after a restart, attaches to the open question and waits for the result.
@@ -64,12 +64,12 @@ STEP = "call"
 MAX_OPEN = 50
 """How many questions about gated calls of one principal may be open at the same time."""
 SAME_ANSWER_S = 60.0
-"""For how many seconds after its first delivery a result answers identical calls too: a host may try again."""
+"""For how many seconds after its first delivery a result also answers identical calls: a host may try again."""
 REJECTED_S = 600.0
 """For how many seconds a person's rejection, or the end of a call that was given up, also answers identical calls."""
 HEARTBEAT_S = 3.0
 ATTEMPTS = 20
-"""How many times the gate tries to decide about a call while identical calls change their thread."""
+"""How many times the gate tries to decide about a call while identical calls keep changing the shared thread."""
 MAX_WHERE_CHARS = 2_000
 PARAMETERS = ("name", "arguments", "_meta", "inputResponses", "requestState", "task")
 
@@ -87,7 +87,7 @@ class HostCall(msgspec.Struct, frozen=True):
 
 
 class GatedCalls:
-    """Judges the calls of one host and principal to one server."""
+    """Judges the calls that one host makes to one server for one principal."""
 
     def __init__(self, service: Service, settings: Settings, relay: Relay, tools: GatedTools, principal: str) -> None:
         """`principal` owns the calls; callers with another principal do not see them."""
@@ -215,7 +215,7 @@ class GatedCalls:
 
     async def _open_questions(self) -> "HostQuestions":
         if self._questions is None:
-            # The module imports the SDK, which a host that cannot be asked never needs.
+            # The module imports the SDK, which is needed only for a host that can be asked.
             module = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.asking")
             self._questions = module.HostQuestions(self._service, self._relay, self._principal)
         assert self._questions is not None
@@ -266,12 +266,12 @@ class GatedCalls:
                     if needs_person:
                         await self._wait_for_question(started)
             except (ThreadBusy, StartRefused):
-                # The identical call, or another process, was faster.
+                # An identical call, or another process, was faster.
                 continue
             result = await self._follow(started, call, has_waited=True)
             if result is not None:
                 return result
-        return build_text("Not run: identical calls are decided about at this moment; try again in a minute.")
+        return build_text("Not run: identical calls are being decided at this moment; try again in a minute.")
 
     @contextmanager
     def _announce_question(self, thread_id: str) -> Generator[Collection[str]]:
@@ -294,7 +294,7 @@ class GatedCalls:
     async def _find_doubt(
         self, definition: ToolDefinition, earlier: Collection[str], *, needs_person: bool
     ) -> str | None:
-        """Return a sentence if the tool has effects and nobody knows yet whether an earlier call of it happened.
+        """Return a warning if the tool has effects and nobody knows whether an earlier call of it happened; else None.
 
         The questions of the `earlier` threads count as open.
 
@@ -449,7 +449,7 @@ class GatedCalls:
                         past = questions | (past or set())
                         hold_s = await self._ask(execution, call, asking, waiting)
                         if not hold_s:
-                            # The answer asks the questions that are open now; after a wait they may be decided.
+                            # The reply carries the questions that are open now; after a wait, they may be decided.
                             break
                         waiting.deadline = anyio.current_time() + hold_s
                     beats += 1
@@ -472,13 +472,13 @@ class GatedCalls:
         if not questions:
             return hold_s
         if call.client.envelope:
-            # The answer to the call asks the questions.
+            # The reply to the call carries the questions.
             return 0
         asking.start_soon((await self._open_questions()).push, execution, call.client, questions, waiting, hold_s)
         return inf if any(suspension.needs == "client" for suspension, _ in questions.values()) else hold_s
 
     async def _find_questions(self, execution: ExecutionState, call: HostCall) -> "Questions":
-        """Return the questions about the execution that the host can be asked within a call."""
+        """Return those questions about the execution that the gate can ask the host during a call."""
         if call.client.wants_tasks or not call.client.can_elicit:
             return {}
         return await (await self._open_questions()).find(execution, call.client)
@@ -518,7 +518,7 @@ class GatedCalls:
         return f"`{self._service.program()} approve {suspension_id}`"
 
     def build_listener(self, tasks: TaskGroup) -> Callable[[Commit | None], None]:
-        """Return a listener for commits. After a call, a task notes the definition if a person approved the call."""
+        """Return a listener for commits. When a call has ended, it starts a task that notes an approved definition."""
 
         def look(commit: Commit | None) -> None:
             execution = None if commit is None else commit.execution

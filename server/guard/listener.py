@@ -1,8 +1,8 @@
-"""Answers the hooks of hosts in a server that runs anyway: over MCP, and over a socket for hooks that are commands.
+"""Lets a server that is already running answer the hooks of hosts: over MCP, or over a socket for command hooks.
 
-An answer counts only if the host gets it from its hook. A model that calls `guard_call` itself gets only a text,
-and uses up no pass if `_meta` has the id that Claude Code adds to its model's calls. The socket (see
-`hook_client`) answers only hooks, and is in a folder of the home that only the folder's owner may enter.
+An answer takes effect only when a host gets it from its hook. For a model that calls `guard_call` itself, it is mere
+text; and if `_meta` has the id that Claude Code adds to calls by its model, the call uses up no pass. The socket (see
+`hook_client`) answers only hooks. It is in the home, in a folder that only the folder's owner may enter.
 """
 
 import json
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 READ_S = 10.0
 MAX_HEAD_BYTES = 1_000
 MODELS_ID = "claudecode/toolUseId"
-"""The key in `_meta` that Claude Code adds to calls of its model, and never to calls of a hook."""
+"""The key in `_meta` that Claude Code sets on calls made by its model, and never on calls made by a hook."""
 
 
 async def answer_guard_call(
@@ -59,7 +59,7 @@ async def answer_guard_call(
 
 @asynccontextmanager
 async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerator[None]:
-    """Answer hooks of the home while the block runs. If no socket can be opened, the hooks judge by themselves."""
+    """Answer this home's hooks while the block runs. If no socket can be opened, the hooks judge calls themselves."""
     folder = settings.home / FOLDER
     path = folder / f"{os.getpid()}.sock"
     settings_digest = digest_settings(str(settings.home))
@@ -93,7 +93,7 @@ async def answering_hooks(settings: Settings, service: Service) -> AsyncGenerato
 
 
 async def _read(stream: SocketStream) -> tuple[bytes, bytes]:
-    """Return the first line and the event. Raises `ValueError` if the first line is too long."""
+    """Return the head (the first line) and the event (the rest). Raises `ValueError` if the head is too long."""
     text = bytearray()
     with suppress(anyio.EndOfStream):
         while True:

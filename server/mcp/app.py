@@ -1,11 +1,11 @@
 """The view `ui://planwarden/suspension`, in which hosts with MCP Apps show a plan and its open questions.
 
 A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
-and not to the model. Until the plan is over, the view asks for news with `app_show`, if the host lets it call tools.
+and not to the model. Until the plan is over, the view polls `app_show` for changes, if the host lets it call tools.
 
-Each question keeps the three voices (see `card`) in separate fields, as in every channel. A question that a form may
-decide also has that form and a nonce. `app_decide` accepts a decision only with a nonce that was issued for the same
-revision and principal. So a model that calls the tool itself decides nothing, even if its host ignores
+Each question keeps the three voices (see `card`) in separate fields, as in every channel. A question that can be
+answered in a form also has that form and a nonce. `app_decide` accepts a decision only with a nonce that was issued for
+the same revision and principal. So a model that calls the tool itself decides nothing, even if its host ignores
 `visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
 press its buttons (https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx).
 """
@@ -43,7 +43,7 @@ META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
 """The most questions that one result carries."""
 QUESTION_CHARS = 4_000
-"""The longest question that a person can decide in the view; longer or cut ones are only shown there."""
+"""The longest question that can be answered in the view; one that is longer, or is cut, is only shown there."""
 PLAN_KEY = "planwarden/plan"
 WIDTH = 620
 """The width of the drawing in pixels, which fits into a conversation in most hosts."""
@@ -69,7 +69,7 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
 
 
 class Nonces:
-    """The nonces with which views decide: one for each revision of a question and each principal, for an hour.
+    """The nonces that views send with decisions: one per revision of a question and principal, valid for an hour.
 
     Each nonce is sealed with the secret key of its home, so every process of that home accepts it, even after a
     restart. No nonce is stored: the store takes only one decision about a question, and then the nonce is worthless.
@@ -100,14 +100,14 @@ class Nonces:
 
 
 def build_suspension_app() -> Apps:
-    """Return the extension with the view. The policy of the view forbids loading anything from elsewhere."""
+    """Return the extension with the view, whose content security policy forbids loading anything from elsewhere."""
     apps = Apps()
     apps.add_html_resource(
         URI,
         build_page(),
         name="suspension",
         title="A plan and its questions",
-        description="Shows people the state of a plan and its open questions; takes decisions that a form may take.",
+        description="Shows people the state of a plan and its open questions; takes decisions that fit into a form.",
         csp=ResourceCsp(connect_domains=[], resource_domains=[], frame_domains=[], base_uri_domains=[]),
         prefers_border=True,
     )
@@ -192,7 +192,7 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
 
 
 def name_version(execution: ExecutionState) -> str:
-    """Return a name for what the view shows of the execution; it changes with each event."""
+    """Return an id of the execution's present version, by which the view notices changes; each event changes it."""
     return f"{execution.execution_id}:{execution.version}"
 
 

@@ -30,7 +30,7 @@ from planwarden.storage.schedules import MissedTicks, Overlap, PlanSchedule, Sch
 MAX_NAME_CHARS = 200
 SHOWN_TICKS = 3
 MAX_TRIES = 20
-"""The most tries of one change; it may need several, because processes also change the row at each tick."""
+"""How often one change is tried at most; a try fails if a process changes the row in between, as a tick does."""
 
 
 class ScheduledPlans(PlanRunner, Protocol):
@@ -63,10 +63,10 @@ class ScheduleBook:
         self._channel = channel
 
     async def add(self, request: ScheduleRequest, schedule_id: str | None = None) -> PlanSchedule:
-        """Store and return a schedule, which ticks from now on. If `schedule_id` is taken, only return its schedule.
+        """Store and return a new schedule, which ticks from now on. If `schedule_id` exists, return that one unchanged.
 
         Raises:
-            InvalidArguments: the expression, the zone, the owner or the inputs cannot be used.
+            InvalidArguments: the cron expression, the time zone, the owner or the inputs cannot be used.
             UnknownPlan: there is no such plan.
             LimitExceeded: there are too many schedules.
         """
@@ -99,7 +99,7 @@ class ScheduleBook:
             owner=schedule.owner,
         )
         await self._schedules.add(schedule, entry)
-        # If the same request came twice at once, the other request may have been faster.
+        # If the same request arrived twice at the same time, the other one may have stored its schedule first.
         return schedule if schedule_id is None else await self._load(schedule_id)
 
     async def list(self) -> tuple[PlanSchedule, ...]:
@@ -107,7 +107,7 @@ class ScheduleBook:
         return await self._schedules.all()
 
     async def is_attended(self) -> bool:
-        """Return whether a running process is there to start what is due."""
+        """Return whether any running process starts the runs that are due."""
         return await self._schedules.is_attended()
 
     async def find(self, beginning: str) -> PlanSchedule:
@@ -126,11 +126,11 @@ class ScheduleBook:
         return schedule
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
-        """Let no tick start a run until `resume`; ticks that wait are dropped. A paused schedule stays as it is."""
+        """Start no runs until `resume`, drop waiting ticks, return the schedule; do nothing if it is already paused."""
         return await self._change(schedule_id, ticker.pause, "schedule_paused")
 
     async def resume(self, schedule_id: str) -> PlanSchedule:
-        """Let ticks from now on start runs again; ticks during the pause start none."""
+        """End the pause, and return the schedule. Later ticks start runs again; those during the pause never do."""
         return await self._change(schedule_id, ticker.resume, "schedule_resumed")
 
     async def remove(self, schedule_id: str) -> None:
@@ -139,10 +139,10 @@ class ScheduleBook:
             raise _gone(schedule_id)
 
     async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
-        """Start a run as a tick now would, and return the tick's record; None if the run waits for the last run to end.
+        """Start a run as if a tick were due now. Return the record of that tick; None if it waits for an earlier run.
 
-        If nothing was started, the record says why: the last run is unfinished, or the plan cannot start. `version` is
-        the version of the schedule that the person saw.
+        If nothing was started, the record says why: the previous run is unfinished, or the plan cannot start.
+        `version` is the version that the schedule had when the person saw it.
 
         Raises:
             UnknownSchedule: the schedule is gone.

@@ -1,8 +1,8 @@
 """Builds the model that a setting names: `caller` (the default), `scripted:FILE`, or a provider's model.
 
-`planwarden.agent.models.provider.endpoint` describes the names of providers' models. `build_model` checks the name, the
-key and the package's extra at once, so that a server with a wrong setting does not start. The provider's client takes
-seconds to import, so the first prompt loads it on another thread.
+`planwarden.agent.models.provider.endpoint` says how providers' models are named. `build_model` checks the name, the key
+and the installed extra right away, so that a server with a wrong setting does not start. The provider's client takes
+seconds to import, so it is loaded only at the first prompt, on another thread.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ BYTE_ORDER_MARK = "\ufeff"
 """The mark with which some editors on Windows begin a file; TOML does not know it."""
 
 Additions = Mapping[str, Mapping[str, str]]
-"""By the name of a tool: the keys to add, each with its value."""
+"""For each tool, by its name: the keys to add to its table, with their values."""
 
 
 def format_additions(additions: Additions) -> str:
@@ -33,7 +33,7 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
     """Return the text with the additions: below the header of a tool's table, or at the end if there is no such table.
 
     Raises:
-        UsageError: adding lines cannot achieve that; the message shows the lines for the person to add.
+        UsageError: the text is such that no lines can be added; the message shows what the person has to add.
     """
     if text.startswith(BYTE_ORDER_MARK):
         return BYTE_ORDER_MARK + add_to_text(text.removeprefix(BYTE_ORDER_MARK), additions, comment)
@@ -56,14 +56,14 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
         is_right = False
     if not is_right:
         raise UsageError(
-            "planwarden.toml is written so that lines cannot be added; nothing was changed. Add these yourself:\n"
+            "lines cannot be added to planwarden.toml the way it is written; nothing was changed. Add these yourself:\n"
             + format_additions(additions).rstrip()
         )
     return changed
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Replace the file's text in one step, and keep its mode; a new file is private. If `after` is empty, delete it.
+    """Replace the file's text in one step, keeping its mode; a new file is private. An empty `after` deletes the file.
 
     Raises:
         UsageError: the file's text is no longer `before`.

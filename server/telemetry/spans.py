@@ -1,6 +1,6 @@
 """Spans of what this process runs, named after OpenTelemetry's GenAI conventions where these have a name.
 
-    invoke_workflow planwarden       from the start, or an answer, until the execution waits or ends
+    invoke_workflow planwarden       from a start or an answer until the execution waits or ends
       planwarden.step ID             until the step waits or ends
         chat MODEL
         execute_tool NAME            current while the tool runs, so that the tool's own spans come below it
@@ -32,9 +32,9 @@ from planwarden.agent.core.prompts import Prompt
 logger = logging.getLogger(__name__)
 
 MAX_OPEN = 2_048
-"""The most executions with open spans. Beyond this number, the spans of the oldest execution end as interrupted."""
+"""How many executions may have open spans. Beyond this number, the spans of the oldest one end as interrupted."""
 MAX_STARTING = 256
-"""The most uncommitted executions that have a first span. New spans displace those of refused executions."""
+"""How many uncommitted executions may have a first span. Beyond it, the oldest, probably refused, is dropped."""
 MAX_ARGUMENTS_CHARS = 4_096
 MAX_TRACESTATE = 512
 """The most characters of a `tracestate`, as in https://www.w3.org/TR/trace-context/#tracestate-limits."""
@@ -207,7 +207,7 @@ def _set_error(span: Span, event: ev.Event) -> None:
 
 @contextmanager
 def log_failures(what: str, *about: object) -> Generator[None]:
-    """Log an exception of the block and continue after it: telemetry must not break what it observes."""
+    """Log an exception from the block and continue after the block: telemetry must not break what it observes."""
     try:
         yield
     # Exporters, processors and samplers are third-party code.

@@ -19,7 +19,7 @@ from planwarden.storage.location import MARK_TABLE, MARKED, MoveMark
 from planwarden.storage.sql.schema import load_migrations, load_statements, refuse_unreplayable
 
 DIALECT = (
-    # The planner chooses indexes and the order of joins.
+    # Drop SQLite's hints: PostgreSQL's planner itself chooses indexes and the order of joins.
     (r" INDEXED BY \w+( CROSS(?= JOIN))?", ""),
     (r"\bnext_number\(\)", "nextval(pg_get_serial_sequence('executions', 'number'))"),
     (r"\bclock\((\$\d+)\)", r"coalesce(\1::float8, extract(epoch FROM clock_timestamp()))"),
@@ -44,18 +44,18 @@ SILENT_S = 30.0
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors of a connection that broke or could not be made; whether its last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
-"""Errors after which nothing was written. A second try may succeed, or it finds the row of the rival that won."""
+"""Errors that mean nothing was written. A retry may succeed, or find the row that a concurrent transaction wrote."""
 MIGRATING = 7_811_887_001
 """The advisory lock of the process that changes the schema."""
 IN_USE = 7_811_887_002
 """The advisory lock that is shared by all processes that have the store open."""
 _UNREADABLE = "PostgreSQL"
-"""The name of a server whose URL cannot be read."""
+"""What messages call a server whose URL cannot be parsed."""
 
 
 class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that breaks when the server owes an answer and is silent for `SILENT_S`. Otherwise a frozen server
-    would keep its user waiting for hours, because its network stack still acknowledges what it is sent."""
+    """A connection that closes itself when the server owes an answer and is silent for `SILENT_S`. Otherwise callers
+    would wait hours for a frozen server, because the server's network stack still acknowledges packets."""
 
     def wait(self, gen: Generator[Any, Any, Value], *args: Any, **limits: Any) -> Value:
         return super().wait(self._give_up(gen), *args, **limits)
@@ -104,12 +104,12 @@ def connect(url: str, *, prepares: bool = False) -> Connection:
 
 
 def run(connection: Connection, name: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
-    """Run the statement `name`."""
+    """Run the statement `name` of `SQL`, and return the cursor with its rows."""
     return connection.execute(SQL[name].encode(), parameters)
 
 
 def name_server(url: str) -> str:
-    """Return hosts, ports and database, without user or password; `_UNREADABLE` if it is not a PostgreSQL URL."""
+    """Return hosts, ports and database for messages, without user or password; `_UNREADABLE` if `url` is malformed."""
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
@@ -121,7 +121,7 @@ def name_server(url: str) -> str:
 
 
 def store_error(error: Exception, url: str) -> StoreError:
-    """Return a `StoreError` that says what happened where, and what to do; it never shows a password or a row."""
+    """Return a `StoreError` that names the server, the problem and the remedy, but never a password or a row's data."""
     if isinstance(error, psycopg.Error) and error.sqlstate == REFUSED:
         replaced = StoreReplaced(
             f"{name_server(url)} {error.diag.message_primary}, and nothing more is written; end every planwarden "
@@ -142,14 +142,14 @@ _REFUSES = "refuses the user of the URL; check its name, password and rights"
 _REFUSALS = {
     r'database "[^"]*" does not exist': "has no such database; create it with createdb",
     "too many c|connection slots|no more connections": "has no free connection; raise its max_connections, or run less",
-    "pg_hba.*no encryption": "lets nobody in like this without TLS; check the URL's sslmode and user",
+    "pg_hba.*no encryption": "refuses this login without TLS; check the URL's sslmode and user",
     "SSL|certificate": "does not agree on TLS; check sslmode and the certificates of the URL",
     "read-only|hot standby": _READ_ONLY,
     "authentication|password|pg_hba|role |permission denied": _REFUSES,
     "starting up": "is starting; try again in a moment",
 }
-"""Patterns of a server's refusals, and what a caller is told: a refused connection has a text, but no code. If the
-texts are not in English, the caller is told that the server cannot be reached."""
+"""For each pattern in a refusal's text, what the caller is told. A refused connection comes with a text but no error
+code; if the text is not in English, no pattern matches, and the caller is told that the server cannot be reached."""
 
 
 def _explain(error: Exception) -> str:
@@ -163,7 +163,7 @@ def _explain(error: Exception) -> str:
         case (
             UnicodeError() | errors.UntranslatableCharacter() | errors.CharacterNotInRepertoire() | psycopg.DataError()
         ):
-            return "cannot hold a text with NUL or without UTF-8; nothing was stored"
+            return "cannot store text that has a NUL or is not UTF-8; nothing was stored"
         case errors.ConnectionTimeout():
             return "does not answer; check that it runs and that no firewall is in between"
         case psycopg.OperationalError() | psycopg.InterfaceError():
@@ -174,8 +174,8 @@ def _explain(error: Exception) -> str:
 
 
 def refuse_pooler(connection: Connection, url: str) -> None:
-    """Raise `StoreError` when the connection leads to a pooler: it may lend locks of one process to another, so that
-    living processes seem dead. Process numbers reveal a pooler: it gives its clients numbers of its own."""
+    """Raise `StoreError` if the connection goes through a pooler. Through one, a process may end up with another's
+    locks, so that live processes seem dead. A pooler is recognised by the process id it reports: not the server's."""
     if connection.execute("SELECT pg_backend_pid()").fetchone() != (connection.info.backend_pid,):
         raise StoreError(
             f"{name_server(url)} is a pooler of connections; name the server behind it too, as control_url of [store] "
@@ -187,8 +187,8 @@ def migrate(connection: Connection, url: str) -> None:
     """Bring the schema to the newest version, one process at a time.
 
     Raises:
-        StoreError: the database is too old or read-only, belongs to another application or a newer planwarden, has the
-            mark of `planwarden move`, or holds an execution that can go on but does not replay. It is left unchanged.
+        StoreError: the database is too old or read-only, belongs to another application or a newer planwarden, was
+            marked by `planwarden move`, or has an unfinished execution that does not replay. It is left unchanged.
     """
     version = connection.info.server_version // 10_000
     if version < OLDEST:
@@ -233,7 +233,7 @@ END $$"""
 
 
 def read_mark(connection: Connection) -> MoveMark | None:
-    """Return the mark, or None for a store that can be used."""
+    """Return the mark that `planwarden move` left; None if there is none and the store can be used."""
     if connection.execute(f"SELECT to_regclass('{MARK_TABLE}')".encode()).fetchone() == (None,):
         return None
     row = connection.execute(f"SELECT move_id, is_source, place FROM {MARK_TABLE}".encode()).fetchone()
@@ -241,10 +241,10 @@ def read_mark(connection: Connection) -> MoveMark | None:
 
 
 def write_mark(connection: Connection, mark: MoveMark, tables: Iterable[str]) -> None:
-    """Mark an unmarked store in the open transaction; from its commit on, nothing is written to the tables.
+    """Mark an unmarked store in the open transaction. Once that is committed, nobody can write to `tables`.
 
-    A process whose control connection is broken may have the store open unnoticed. So the mark comes with triggers that
-    refuse what such a process writes next.
+    A process that lost its control connection may still have the store open without anybody noticing. The triggers that
+    come with the mark refuse whatever such a process tries to write.
     """
     connection.execute(f"CREATE TABLE {MARK_TABLE} (move_id text, is_source boolean, place text)".encode())
     values = (mark.move_id, mark.is_source, mark.location)

@@ -1,4 +1,4 @@
-"""A SQL database as this folder's modules use it: statements go by name, and each database has its own SQL for them."""
+"""A SQL database as this folder's modules use it: they name the statements, and each database has SQL for them."""
 
 import asyncio
 import re
@@ -17,8 +17,8 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def is_unicode(value: object) -> bool:
-    """Return False for a text with half of a surrogate pair: no row can contain it, so a lookup with it can find
-    nothing."""
+    """Return whether the value is not a text with half of a surrogate pair. No row contains such a text, so a
+    lookup can find nothing for it."""
     return not isinstance(value, str) or value.isascii() or _HALF_PAIR.search(value) is None
 
 
@@ -38,18 +38,18 @@ class Cursor(Protocol):
 class SqlTransaction(Protocol):
     """An open transaction. Other operations may share it, so an operation that is refused must have written nothing.
 
-    In an append, each statement is sent without waiting for the results of earlier ones, until a result is read.
+    In an append, statements are sent one after another; only reading a result waits for the database.
     """
 
     policy: str
-    """Digest of the writing process's policy, for rows of the audit that come without one; empty if it has none."""
+    """Digest of the writing process's policy, for audit rows added without a policy; empty if the process has none."""
 
     def execute(self, name: str, parameters: Sequence[object] = ()) -> Cursor:
         """Run the statement `name`."""
         ...
 
     def lock(self, name: str) -> None:
-        """Wait for other transactions that locked the same name; needed where a condition counts rows."""
+        """Take the lock `name` as soon as no other transaction has it; needed where a condition counts rows."""
         ...
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
@@ -77,7 +77,7 @@ class Liveness(Protocol):
         ...
 
     async def attend(self) -> None:
-        """Record, until the store is closed, that this process starts schedules that are due; once is enough."""
+        """Keep on record, until the store is closed, that this process starts due schedules. One call is enough."""
         ...
 
     async def is_attended(self) -> bool:
@@ -86,7 +86,7 @@ class Liveness(Protocol):
 
 
 class Reads(Protocol):
-    """Reads by the name of a statement and its parameters. Raises `StoreError` when the medium fails."""
+    """Runs lookups, each named by its statement, with parameters. Raises `StoreError` if the medium fails."""
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a lookup."""
@@ -97,7 +97,7 @@ class Reads(Protocol):
         ...
 
     async def fetch_all_long(self, *reads: tuple[str, Sequence[object]]) -> list[Rows]:
-        """Return the rows of each of several such reads, all as of one moment."""
+        """Return the rows of each of several long reads, all from the same snapshot."""
         ...
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ class Reads(Protocol):
 
 
 class Writes(Protocol):
-    """Transactions, each committed when its call returns."""
+    """Runs transactions, each of them committed by the time `run` returns."""
 
     async def run(self, operation: Callable[[SqlTransaction], Result], *, is_large: bool = False) -> Result:
         """Return the operation's result; a large operation may take long. Raises `StoreError` when the medium fails."""
@@ -120,7 +120,7 @@ class Database:
         self.fetch = reads.fetch
         self._run = writes.run
         self.policy = ""
-        """Digest of this process's policy, which every row of the audit names."""
+        """Digest of this process's policy, for the audit rows that it writes."""
         self.clock = clock
         self.liveness = liveness
 

@@ -1,6 +1,6 @@
-"""What both databases do in the same way, apart from appends: leases, grants, keys, the audit, pruning, records.
+"""What SQLite and PostgreSQL do alike: leases, grants, keys, the audit, pruning, records; appends are elsewhere.
 
-Every guarantee of the port is a condition in SQL, checked inside the transaction that relies on it.
+Each guarantee of the `Store` port is a condition in SQL, checked inside the transaction that relies on it.
 """
 
 import json
@@ -44,7 +44,7 @@ class SqlStore(SqlLookups, ABC):
         """Return wall-clock and steady time in seconds; None for both if the database uses its own clock."""
 
     def _change_grants(self, transaction: SqlTransaction) -> None:
-        """Tell other processes to read the grants again; do nothing where they notice changes by themselves."""
+        """Tell other processes that grants changed; do nothing if the database lets them notice that by themselves."""
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
         return tuple(map(read_suspension, await self._reads.fetch("due_suspensions", (self._find_times()[0], limit))))
@@ -163,5 +163,5 @@ class SqlStore(SqlLookups, ABC):
         return int((await self._read_audit("audit_end"))[0][0])
 
     async def _read_audit(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return rows of the audit, including all rows that were committed before the call."""
+        """Return what the statement `name` reads from the audit; rows committed before the call are visible to it."""
         return await self._reads.fetch(name, parameters)

@@ -1,10 +1,10 @@
 """`delegate_to_agent`: hands a goal to another agent over MCP, waits for it durably, and asks its questions here.
 
-The agent's handle (thread id) is stored at once, in a suspension with a timer. From then on, the process that runs the
-execution only polls the agent. If the agent got the goal but did not answer, the outcome is unknown, and planwarden
-never starts the goal again by itself. Approving our call approves nothing that the agent does: a person here answers
-the agent's questions, which are asked in its name. The agent receives the decision from us, its caller, and gives it
-the same weight as any other caller's decision.
+The agent's handle for the goal (its thread id) is stored at once, in a suspension with a timer. From then on, the
+process that runs the execution only polls the agent. If the agent got the goal but did not answer, the outcome is
+unknown, and planwarden never starts the goal again by itself. A person who approves our call approves nothing that the
+agent does later: its own questions are asked here, under its name, and a person here answers them. The agent gets the
+answer from us, its caller, and gives it the same weight as any other caller's decision.
 """
 
 import logging
@@ -32,7 +32,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 logger = logging.getLogger(__name__)
 
 POLL_S = 20.0
-"""How long a process polls a working agent before it stores the wait again."""
+"""How long a process polls a working agent before it stores a new wait in the log."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 STORED_WAIT_S = 0.1
 MAX_FAILURES = 120
@@ -78,7 +78,7 @@ class DelegationTool:
         return Tool(define(definition), self.call, self.resume)
 
     async def call(self, arguments: dict[str, JsonValue], context: CallContext) -> JsonValue | Suspend:
-        """Hand the goal to the agent. Return its answer, or a suspension that has its handle and waits for the agent.
+        """Hand the goal to the agent. Return its answer, or a suspension that stores the goal's handle and waits.
 
         Raises:
             ToolError: the agent did not get the goal, or refused it.
@@ -96,7 +96,7 @@ class DelegationTool:
             DEPTH: len(chain),
             CHAIN: list[JsonValue](chain),
         }
-        # Connect first: only a listing tells the names of the tool's arguments.
+        # Connect first: the arguments that the tool takes are known only once the server has listed its tools.
         await agent.connect()
         goal = self._build_arguments(agent, str(arguments["goal"]), context)
         run_tool, check = agent.settings.run_tool, context.confirm_lease
@@ -174,7 +174,7 @@ class DelegationTool:
                 await executions.withdraw(execution, row.suspension_id, f"it was settled at agent {child.agent!r}")
 
     async def cancel(self, execution: ExecutionState) -> None:
-        """Cancel what other agents do for a finished execution; try each goal for `CANCEL_S`, and log errors."""
+        """Cancel the goals that other agents still work on for a finished execution, in `CANCEL_S` each; log errors."""
         for child in find_open_goals(execution):
             try:
                 with anyio.move_on_after(CANCEL_S, shield=True):
@@ -183,7 +183,7 @@ class DelegationTool:
                 logger.warning("thread %r was not cancelled: %s", child.thread_id, error.message)
 
     async def _send_decision(self, child: DelegatedGoal, decision: JsonValue, context: CallContext) -> Suspend | None:
-        """Send the agent the decision on its question. Return the question again if the decision did not count."""
+        """Send the agent the decision on its question. Return the question if it must be asked again, else None."""
         question = (await self._view(child, context.execution_id)).find(child.suspension_id)
         if question is None or not isinstance(decision, dict) or "approved" not in decision:
             return None
@@ -208,13 +208,13 @@ class DelegationTool:
                 answer_elicitation=partial(_answer_elicitation, answer),
             )
         except AgentRefused as error:
-            # Somebody else decided first, or the agent does not accept the answer. Its next view shows which.
+            # Somebody else decided first, or the agent does not accept the answer. The view read below shows which.
             logger.warning("%s", error.message)
         again = (await self._view(child, context.execution_id)).find(question.suspensionId)
         return None if again is None else again.suspend(child.model_copy(update={"refused": approved}))
 
     async def _poll(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
-        """Poll until the agent asks or its execution ends; if `POLL_S` seconds pass first, return a wait to store."""
+        """Poll, and return the result or the agent's question; after `POLL_S` seconds, a wait to store instead."""
         pause_s, until = FIRST_PAUSE_S, time.monotonic() + POLL_S
         goal = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
         while True:
@@ -249,7 +249,7 @@ class DelegationTool:
         return RemoteAgent(self._servers.connection(name))
 
     def _build_arguments(self, agent: RemoteAgent, goal: str, context: CallContext) -> dict[str, JsonValue]:
-        """Return the arguments of the agent's run tool: the goal, no waiting, and what is left of our budgets.
+        """Return the arguments for the agent's run tool: the goal, a waiting time of 0, and the rest of our budgets.
 
         If the agent is a planwarden, it also gets the call's key, so that a repeated call finds the same execution.
         """
@@ -266,7 +266,7 @@ class DelegationTool:
 
 
 def _answer_elicitation(decision: Mapping[str, JsonValue], elicitation: ServerElicitation) -> Answer:
-    """Fill in a form that has a `decision` field, because it asks a person; cancel all other questions."""
+    """Answer a form that has a `decision` field, which marks a question meant for a person; cancel all others."""
     properties = (elicitation.form or {}).get("properties")
     if not isinstance(properties, dict) or "decision" not in properties:
         return CANCEL

@@ -1,7 +1,7 @@
-"""Promises of an operator: what must have been called, successfully, before a host may say that it is done.
+"""The promises that an operator demands: which calls must have succeeded before a host may say that it is done.
 
 Pure: recorded calls come in, what is still owed comes out. What counts is the host's report of a call that it made,
-never text that a model wrote. A call of a subagent is recorded with the calls of the session that started it.
+never text that a model wrote. The calls that a subagent makes are recorded with those of its parent session.
 """
 
 import os.path
@@ -35,7 +35,7 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the call succeeded, as the host reported; None if the host did not say."""
     folder: str
     arguments: dict[str, JsonValue] = {}
-    """What conditions can see: short values only."""
+    """The arguments that conditions can test; long values are cut or left out."""
     paths: tuple[str, ...]
     """The files that the call writes, for conditions on `file_path`."""
     line: str | None
@@ -45,16 +45,16 @@ class RecordedCall(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
     """Digest of all arguments."""
     execution: str = ""
-    """The execution that a call of planwarden's own tools started; planwarden's log says whether it is completed."""
+    """The execution that the call started, if its tool is planwarden's own; its log says whether it has completed."""
 
 
 class CallPattern(msgspec.Struct, frozen=True):
-    """Which calls are meant."""
+    """A description of calls, by their tools and their arguments."""
 
     tools: tuple[str, ...]
     """Names or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
     matches: Mapping[str, Any] = {}
-    """Conditions as in rules; a relative `under` is below the folder of the session."""
+    """A condition for each argument, as in rules; a relative `under` is relative to the session's folder."""
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     when: CallPattern
     """The calls after which the promise is owed; a failed call does not count."""
     requires: CallPattern
-    """The later calls that prove it."""
+    """The later calls that prove that the promise was kept."""
     after: Literal["last", "first"] = "last"
     """Whether the proof must come after the last call that matches `when`, or only after the first."""
     mode: Literal["strict", "advisory"] = "strict"
@@ -75,12 +75,12 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """The name, and the folder, because promises of several folders may have the same name."""
+        """The name, followed by the folder, if any: promises from different folders may have the same name."""
         return f"{self.name} ({self.source})" if self.source else self.name
 
 
 class OwedPromise(msgspec.Struct, frozen=True, kw_only=True):
-    """A promise without a call that proves it."""
+    """A promise that is still owed, because no call has proven it yet."""
 
     promise: Promise
     reason: str
@@ -115,7 +115,7 @@ def judge_promises(
     proven: list[ProvenPromise] = []
     for promise in promises:
         when, requires = _Pattern(promise.when, root, paths), _Pattern(promise.requires, root, paths)
-        # A call whose outcome the host did not say may have changed something.
+        # A call whose outcome is unknown counts too: it may have changed something.
         owing = [index for index, call in enumerate(calls) if call.succeeded is not False and when.is_owed_after(call)]
         if not owing:
             continue
@@ -141,7 +141,7 @@ class _Pattern:
         self._names_command = COMMAND in pattern.matches
 
     def is_owed_after(self, call: RecordedCall) -> bool:
-        """Return whether the promise is owed after the call, for the call itself or for a part of its command line."""
+        """Return whether the call makes the promise owed, as a whole or by one command in its command line."""
         if not self._is_tool(call.tool):
             return False
         lines = InnerCommands(call.line).list_lines() if call.line and self._names_command else ()
@@ -149,7 +149,7 @@ class _Pattern:
         return any(self._is_meant(each, is_strict=True) for each in (call, *parts))
 
     def explain_unproven(self, call: RecordedCall) -> str | None:
-        """Return why the call proves nothing; None if it is a proof, `NOT_THERE` if the pattern does not mean it."""
+        """Return why the call does not prove the promise; None if it does, `NOT_THERE` if it does not match at all."""
         if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, is_strict=False)):
             return NOT_THERE
         if call.line is None:
@@ -173,7 +173,7 @@ class _Pattern:
         return any(glob.fullmatch(name) or glob.fullmatch(name.partition("/")[2]) for glob in self._tools)
 
     def _is_meant(self, call: RecordedCall, *, is_strict: bool) -> bool:
-        """Return whether the call, whose tool already matches, meets the conditions; if unknown, return `is_strict`."""
+        """Return whether a call of a matching tool meets the conditions; an unknown answer counts as `is_strict`."""
         variants = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
         return any(
             all(self._holds(condition, call, arguments, is_strict=is_strict) for condition in self._conditions)
@@ -193,14 +193,14 @@ class _Pattern:
 
 
 def check_pattern(pattern: CallPattern) -> None:
-    """Raise `RuleFault` for a condition that cannot mean anything."""
+    """Raise `RuleFault` if a condition of the pattern makes no sense."""
     for name, matcher in pattern.matches.items():
         compile_matcher(name, matcher, os.path.sep)
 
 
 def compile_matcher(name: str, matcher: object, root: str) -> RuleCondition:
-    """Return the condition as in rules, except that a relative `under` is below `root`, and a `prefix` of a command
-    must end where a word ends: `make test` does not match `make test-nothing`. Raises `RuleFault`."""
+    """Return the condition as rules mean it, except that a relative `under` is relative to `root`, and the `prefix` of
+    a command must end where a word ends: `make test` does not match `make test-nothing`. Raises `RuleFault`."""
     if not isinstance(matcher, dict):
         return compile_condition(name, matcher)
     table = cast("dict[str, object]", matcher)
@@ -221,7 +221,7 @@ def _list_texts(value: object) -> list[str]:
 
 
 def describe_pattern(pattern: CallPattern) -> str:
-    """Name the calls that are meant, in a few words such as `make test`."""
+    """Return a few words that name the calls that match, such as `make test`."""
     command = pattern.matches.get(COMMAND, {})
     texts = next((command[key] for key in ("prefix", "in", "matches") if key in command), None)
     first = next(iter(cast("list[object]", texts)), None) if isinstance(texts, list) else texts
@@ -238,7 +238,7 @@ def describe_call(call: RecordedCall, root: str) -> str:
 
 
 def show_time(at: float) -> str:
-    """Return the time of day that `at` was in the time zone of this machine."""
+    """Return `at`, which is in Unix seconds, as local time of day, such as `14:05`."""
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
 

@@ -3,8 +3,8 @@
 `planwarden.tools.web.fetch` decides what may be reached and how much is read. trafilatura extracts the text. It is an
 optional dependency, imported when the first page arrives, and slow, so it runs on a worker thread.
 
-The result comes from a stranger. A thread that exceeds its time goes on until it has read the page, which takes about a
-minute at most, because the page is small. At most `EXTRACTIONS_AT_ONCE` threads run; further calls wait until one ends.
+The result is untrusted text. A thread that exceeds its time goes on until it has read the page. As pages are limited in
+size, that takes about a minute at most. At most `EXTRACTIONS_AT_ONCE` threads run; further calls wait until one ends.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MOST_MAX_CHARS = 100_000
 EXTRACTIONS_AT_ONCE = 2
 EXTRACTION_S = 15.0
 MAX_HTML_CHARS = 1_000_000
-"""The largest page of HTML. The time that a hostile one takes grows with the square of its size."""
+"""The largest page of HTML. The time to extract a hostile page grows with the square of its size."""
 FAST_FROM_CHARS = 500_000
 """Pages above this size skip trafilatura's fallback extractors, whose time grows with the square of the page size."""
 
@@ -51,7 +51,7 @@ _CHARSETS = frozenset(
         *(f"iso8859-{number}" for number in range(2, 17) if number != 12),
     }
 )
-# A page whose <meta> matches this pattern of single bytes is not in UTF-16, whatever the <meta> claims.
+# A page in UTF-16 cannot match this pattern of single bytes, so a <meta> that claims UTF-16 is ignored.
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?(?!utf-16)([\w:.-]{1,40})""", re.IGNORECASE)
 _CONTROLS = dict.fromkeys((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 
@@ -105,7 +105,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
 
     def end_extraction(ended: asyncio.Future[tuple[str | None, str]]) -> None:
         free_threads.release()
-        # Look at the error, so that asyncio does not report it after the call stopped waiting.
+        # Retrieve the error; otherwise asyncio reports it if the call has stopped waiting.
         _ = ended.cancelled() or ended.exception()
 
     async def call(arguments: dict[str, JsonValue], context: CallContext) -> object:
@@ -147,7 +147,7 @@ def _check_page(status: int, content_type: str) -> None:
 
 
 def extract_text(reply: WebReply) -> tuple[str | None, str]:
-    """Return title and main text of a reply; the text is empty when there is none. Slow for HTML.
+    """Return the title, or None, and the main text of a reply, or an empty text. Slow for HTML.
 
     Raises:
         ToolError: the page has too much HTML.
@@ -180,7 +180,7 @@ def _extract_html(html: str) -> tuple[str | None, str]:
 
 
 def _decode(reply: WebReply) -> str:
-    """Decode the body as its byte order mark, the header or the page's own <meta> says, or else as UTF-8."""
+    """Return the body as text, decoded as its byte order mark, the header or its <meta> says, or else as UTF-8."""
     if reply.body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return reply.body.decode("utf-16", errors="replace")
     declared = reply.charset
@@ -196,6 +196,6 @@ def _find_codec(charset: str | None) -> str:
         codec = codecs.lookup(charset or "utf-8").name
     except (LookupError, ValueError):
         return "utf-8"
-    # Browsers read these two as cp1252 too: https://encoding.spec.whatwg.org/#names-and-labels
+    # Browsers also read ASCII and ISO 8859-1 as cp1252: https://encoding.spec.whatwg.org/#names-and-labels
     codec = "cp1252" if codec in ("ascii", "iso8859-1") else codec
     return codec if codec in _CHARSETS else "utf-8"

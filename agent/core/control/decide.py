@@ -76,7 +76,7 @@ def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
 
 
 def _stop_at_budget(execution: ExecutionState, actions: tuple[Action, ...], budget: ev.Budget) -> tuple[Action, ...]:
-    """Return the actions that start nothing new; without any, end the execution unless a call or question is open."""
+    """Return actions that start nothing new; if there are none and no call or question is open, end the execution."""
     free = tuple(action for action in actions if not isinstance(action, Order | ev.StepStarted))
     if free or _has_running_call(execution):
         return free
@@ -130,7 +130,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     has_conditions = bool(state.step.when)
     for dependency in lacking:
-        # If only a real run has the result that is lacking, judge the step's own conditions before skipping the step.
+        # If a real run would have the lacking result, judge the step's own conditions before skipping the step.
         is_judged_first = has_conditions and is_unknown_in_rehearsal(execution, dependency)
         if dependency.status in STEP_TERMINAL and not is_judged_first:
             return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)
@@ -164,7 +164,7 @@ def _may_go_without(execution: ExecutionState, state: StepState, dependency: Ste
     bindings = [item for item in state.step.list_bindings() if item.reference.step_id == dependency.step.step_id]
     if not bindings:
         return dependency.is_passed_over
-    # A condition on an absent value does not hold; the step is skipped for that when it begins.
+    # Values in conditions need no default: if one is absent, its condition fails, and the step is skipped later.
     judged = [id(condition.value) for condition in state.step.when]
     return all(binding.has_default for binding in bindings if id(binding.source) not in judged)
 
@@ -195,7 +195,7 @@ def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action |
 
 
 def _end_after_failed_call(state: StepState, call: Call) -> Action:
-    """End the step after a call that the plan prescribes has failed, because no model can try another way."""
+    """End the step: a call that the plan prescribes has failed, and no model can try another way."""
     if state.step.tool_validation_mode == "advisory":
         if any(other.status == "rehearsed" for other in state.calls):
             return ev.StepRehearsed(step_id=state.step.step_id)
@@ -251,7 +251,7 @@ def _prompt_or_suspend(execution: ExecutionState, purpose: ev.Purpose) -> tuple[
 
 
 def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
-    """Demand the calls, because the model wrote text instead, or end the step after the last retry."""
+    """Demand the missing calls from a model that wrote text instead, or end the step after the last retry."""
     step = state.step
     if step.tool_validation_mode == "advisory":
         if not state.warned:

@@ -46,7 +46,7 @@ class Options(StoredStruct):
     """How one execution runs. The options of the request override the thread's, which override the server's."""
 
     max_iterations: int = 5
-    """The most model replies per step, without those to enforcement prompts."""
+    """The most model replies per step, not counting those to enforcement prompts."""
     taef_max_retries: int = 2
     """The most enforcement prompts per step."""
     tool_mode: ToolMode = "strict"
@@ -60,11 +60,11 @@ class Options(StoredStruct):
     prompt_execution: str | None = None
     prompt_synthesis: str | None = None
     explicit: tuple[str, ...] = ()
-    """Fields set by the call or the thread; a later execution of the thread inherits them."""
+    """Names of the options that the request or the thread set; later executions of the thread inherit those."""
     model_patience_s: float = 86_400.0
     """How long a prompt waits for a provider that fails or is out of reach; 0 gives up at once."""
     rehearse: bool = False
-    """Whether only calls that read are made, and all others are just recorded; no later execution inherits it."""
+    """Whether to make only read-only calls, and just record all others; no later execution inherits it."""
     review: Reviewer | None = None
     """Who approves the plan before its first step; no later execution inherits it."""
     is_literal: bool = False
@@ -72,7 +72,7 @@ class Options(StoredStruct):
     asks_because: str | None = None
     """Why a person is asked about every call, even if a rule or a grant allows it; no later execution inherits it."""
     note: str | None = None
-    """What a person who is asked about calls of the execution should know; no later execution inherits it."""
+    """What people should know when they are asked about the execution's calls; no later execution inherits it."""
 
 
 class ProposedCall(StoredStruct):
@@ -83,11 +83,11 @@ class ProposedCall(StoredStruct):
 
 
 class Starter(StoredStruct):
-    """The person who asked for an execution, in a channel of the operator that no model can use."""
+    """The person who asked for an execution, through one of the operator's channels, which no model can use."""
 
     principal: str
     channel: str
-    """The channel as in a decision, or `schedule` if a schedule that the person added started the run."""
+    """The channel, named as in `SuspensionDecided`; `schedule` if a schedule that the person added started the run."""
 
 
 class PlanVersion(StoredStruct):
@@ -116,7 +116,7 @@ class ThreadEffect(StoredStruct):
 
 
 class CreationFacts(StoredStruct):
-    """Everything that an execution needs to run, as it was when it was created."""
+    """Everything that an execution needs to run, as it stood when the execution was created."""
 
     goal: str | None = None
     options: Options = msgspec.field(default_factory=Options)
@@ -127,22 +127,22 @@ class CreationFacts(StoredStruct):
     client_id: str | None = None
     """The OAuth client that asked for the execution; None when the request came through another channel."""
     chain: tuple[str, ...] = ()
-    """The executions of other agents that led to this one by delegation, outermost first, as the caller says."""
+    """According to the caller: the executions of other agents that delegated this one, outermost first."""
     traceparent: str | None = None
-    """The span that the execution began with (https://www.w3.org/TR/trace-context/), for the process that continues
-    it; None when the process that created it was not observed."""
+    """The trace span in which the execution began (https://www.w3.org/TR/trace-context/), for a process that takes it
+    over; None if the process that created the execution recorded no traces."""
     tracestate: str | None = None
     host: str | None = None
-    """The program that asked for the execution, by its own name for itself; None for another channel."""
+    """The program that asked, as it names itself, or planwarden's name for a hook, schedule or page; else None."""
     saved_plan: PlanVersion | None = None
     retry_of: str | None = None
     """The earlier execution, of the same thread, that this one goes on from; None for one that begins anew."""
     starter: Starter | None = None
-    """None when a program asked for it. Where a second person must approve, the starter counts as the owner."""
+    """None when a program asked for it. A second person who must approve is neither owner nor starter."""
     thread_effects: tuple[ThreadEffect, ...] = ()
     """The newest effects of the thread's earlier executions, oldest first."""
     is_operators: bool = False
-    """Whether the plan is the operator's own, sent at a terminal, so that its words are not an agent's."""
+    """Whether the operator sent the plan at a terminal: then its texts are the operator's own, not an agent's."""
 
 
 class ExecutionCreated(CreationFacts, Event, tag="EC"):
@@ -161,17 +161,17 @@ class PlanAccepted(Event, tag="PA"):
     inputs: dict[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
     """The inputs that the run was given, with defaults filled in."""
     agreed: Plan | None = None
-    """In a retry of a plan that a model revised: the plan before that. It limits further revisions."""
+    """If this retries a plan that a model had revised: the plan before the revision, which limits further ones."""
 
 
 class CallFacts(StoredStruct):
-    """What is known of a call in the execution that made it and in those that take it over."""
+    """What is known about a call, both in the execution that made it and in retries that reuse it ("take it over")."""
 
     call_id: str
     """`STEP:NUMBER`, counted from 1 within the step; with the execution id it is the idempotency key."""
     tool_name: str
     origin: str
-    """`EXECUTION:CALL` in the earlier execution that made the call, its idempotency key; empty if made here."""
+    """`EXECUTION:CALL` of the earlier execution that made it, which is its idempotency key; empty if made here."""
     proposed: dict[str, JsonValue]
     arguments: dict[str, JsonValue] | None = None
     """The arguments that were shown or dispatched; None before that."""
@@ -184,7 +184,7 @@ class CallFacts(StoredStruct):
     beside: JsonValue = None
     """What a server sent in addition to its structured value: text, images."""
     is_confirmation: bool = False
-    """Whether the call was taken over, and its result is a person's answer to the question whether to go on."""
+    """Whether the call was taken over and its result is a person's answer to whether the execution should go on."""
 
     @property
     def step_id(self) -> str:
@@ -208,10 +208,10 @@ class TakenStep(StoredStruct):
 
     step_id: str
     execution_id: str
-    """The execution whose log proves the step."""
+    """The execution whose log has the results that prove the step."""
     calls: tuple[TakenCall, ...] = ()
     is_completed: bool = False
-    """False if the step did not complete: its calls here are taken over, and the step goes on after them."""
+    """False if the step did not complete there: it keeps the calls in `calls`, and continues after them."""
     text: str | None = None
     """The model's text that is the result of a completed step without calls."""
     validation: ValidationStatus | None = None
@@ -220,7 +220,7 @@ class TakenStep(StoredStruct):
 
 
 class EarlierRun(StoredStruct):
-    """A step that ran before and runs again; a person who is asked about it is told."""
+    """A step that ran before and runs again. A question about it tells people that it ran before."""
 
     step_id: str
     execution_id: str
@@ -229,12 +229,12 @@ class EarlierRun(StoredStruct):
 
 
 class StepsTakenOver(Event, tag="ST"):
-    """The plan goes on from an earlier execution of the thread, whose log proves what is not done again."""
+    """The plan continues an earlier execution of the thread. What that execution's log proves is not done again."""
 
     steps: tuple[TakenStep, ...] = ()
     again: tuple[EarlierRun, ...] = ()
     rejected: tuple[str, ...] = ()
-    """Steps that were rejected there; a new question about one of them says so."""
+    """Steps that were rejected in the earlier execution; a new question about one of them says so."""
     rejecters: tuple[Assurance | None, ...] = ()
     """For each step in `rejected`, the assurance of the answer that rejected it; empty in older logs."""
 
@@ -306,7 +306,7 @@ class ModelReplied(Event, tag="MR"):
     input_tokens: int = 0
     output_tokens: int = 0
     source: str | None = None
-    """The model's own name for this reply; a scripted model uses it to know which entries are spent."""
+    """The model's own name for this reply; it tells a scripted model which entries of its script are used up."""
     suspension_id: str | None = None
     """The question it answers, when the caller is the model."""
 
@@ -340,12 +340,12 @@ class BudgetShare(StoredStruct):
 
 
 class OnceKey(StoredStruct):
-    """The business key of a call, whose effect happens at most once over all executions."""
+    """The business key of a call. While a call holds it, no other call with that key runs, in any execution."""
 
     key: str
     """Digest of the tool's name and of the values in canonical form."""
     values: dict[str, JsonValue]
-    """The values by their JSON pointers into the arguments, to be shown."""
+    """The values, perhaps shortened for display; each under its JSON pointer into the arguments."""
     keep_s: float
     """Seconds, counted from the intent, during which no other call may have the key."""
 
@@ -366,7 +366,7 @@ class ToolCallIntended(Event, tag="TI"):
     shares: tuple[BudgetShare, ...] = ()
     """What the call takes from the rule's budgets; the store counts it in the same transaction."""
     once: OnceKey | None = None
-    """The key that the store keeps for this call from the same transaction on."""
+    """The business key that the store reserves for this call in the same transaction."""
 
 
 class ToolReturned(Event, tag="TR"):
@@ -412,14 +412,14 @@ class CallRejected(Event, tag="TX"):
 
 
 class ToolOutcomeUnknown(Event, tag="TU"):
-    """The call was intended and may have happened; only a person or the record of its server knows."""
+    """The call was intended and may have happened; only a person, or the records of the called server, can tell."""
 
     call_id: str
     message: str
 
 
 class CallReportedLate(Event, tag="TL"):
-    """A process that had lost the execution reported what became of its call. The report settles nothing."""
+    """A process that no longer owned the execution reported what became of its call. The report settles nothing."""
 
     call_id: str
     message: str
@@ -471,7 +471,7 @@ class SuspensionRevised(Event, tag="QR"):
 
 
 class SuspensionDecided(Event, tag="QD"):
-    """A person or the caller answered the question, with the assurance that the answer has."""
+    """A person or the caller answered the question; `assurance` is how well planwarden knows who it was."""
 
     suspension_id: str
     decision: RecordedDecision
@@ -479,7 +479,7 @@ class SuspensionDecided(Event, tag="QD"):
     channel: str
     principal: str
     digest: str = ""
-    """Digest of the revision that was decided."""
+    """Digest of the question's revision that the answer is about."""
     rendered: str = ""
     """SHA-256 of the text that the person saw, as far as the channel knows it."""
 
@@ -590,7 +590,7 @@ class ExecutionCompleted(Event, tag="XC"):
 
 
 class ExecutionRehearsed(Event, tag="XH"):
-    """A rehearsal is over. It claims no success, whatever its steps did."""
+    """A rehearsal is over. That never counts as success, whatever its steps did."""
 
 
 class ExecutionRejected(Event, tag="XR"):

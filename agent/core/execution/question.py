@@ -1,4 +1,4 @@
-"""Questions: the table of their kinds, what a question asks, what an answer needs in order to count, and the answer.
+"""Questions and their answers: the table of kinds, the fields of a question, and those of a recorded answer.
 
 `KINDS` alone says what is true of all questions of a kind. Code looks that up in `question.traits`, and mentions a
 kind by name only where it treats that one kind differently.
@@ -44,8 +44,8 @@ class Kind(FrozenStruct):
     heading: str = "Decision needed"
     """The line that planwarden puts above the question; if the question has rows, the line also counts them."""
     releases: Released | None = None
-    """What an approval lets run: the question's own call, its rows, the lost call a second time, the later calls that
-    the question names, or the planned calls that it names (only if the answer says so)."""
+    """What an approval lets run. `call`: the question's own call; `rows`: its rows; `again`: a call of unknown outcome,
+    once more; `later_calls`: calls that it names; `planned_calls`: calls that it names, if the answer says so."""
     purpose: Purpose | None = None
     """Which prompt the caller answers in place of a model; the prompt also determines the form of the answer."""
     resumes_tool: bool = False
@@ -53,11 +53,11 @@ class Kind(FrozenStruct):
     is_in_words: bool = False
     """Whether the message already shows the call's arguments word for word, so that they are not shown again."""
     public_name: SuspensionKind | None = None
-    """The name of the kind that callers see; None if they see the kind's own name."""
+    """The name under which callers see this kind; None if they see its own name."""
 
     @property
     def is_about_calls(self) -> bool:
-        """Whether the question asks if calls may run exactly as shown; any other words in it decide nothing."""
+        """Whether the question asks if calls may run exactly as shown; its message does not change what is decided."""
         return self.releases in ("call", "rows")
 
 
@@ -82,18 +82,18 @@ KINDS: Mapping[SuspensionKind, Kind] = {
 
 
 class MatchedRule(StoredStruct):
-    """A rule of the operator that decided about a call."""
+    """An operator's rule that decided whether a call may run."""
 
     number: int
     """The place of the rule in the operator's file, from 1."""
     words: str
     """What the rule says, in one line."""
     matched: tuple[str, ...] = ()
-    """The values that matched, such as `amount = 80`; or why the rule could not be evaluated and a person is asked."""
+    """The values that matched, such as `amount = 80`; if the rule could not be evaluated, the reason."""
 
 
 class CoveredCall(StoredStruct):
-    """A call, with exactly these arguments, that an answer decides: a row of the question, or a later call."""
+    """A call that an answer decides, with its exact arguments: a row of the question, or a later call."""
 
     step_id: str
     tool_name: str
@@ -116,7 +116,7 @@ class ArgumentEdit(StoredStruct):
     channel: str
     assurance: Assurance
     arguments: tuple[str, ...]
-    """Names of the changed arguments, `ROW/NAME` in a batch; of two edits of an argument, only the later names it."""
+    """Names of the changed arguments, `ROW/NAME` in a batch, without those that a later edit changed again."""
 
 
 class Alarm(StoredStruct):
@@ -135,7 +135,7 @@ class Question(StoredStruct):
     suspension_id: str
     kind: SuspensionKind
     message: str
-    """For a person: only the words of the agent, tool or `asker` that asks; what planwarden says is then in `found`."""
+    """For a person. If an agent, a tool or an `asker` asks, only its words; those of planwarden are then in `found`."""
     step_id: str | None = None
     call_id: str | None = None
     tool_name: str | None = None
@@ -153,13 +153,13 @@ class Question(StoredStruct):
     form: dict[str, JsonValue] | None = None
     """JSON Schema that the decision's `content` must satisfy."""
     prompt: str | None = None
-    """For the caller: what to think about."""
+    """For the caller: the prompt that it answers in place of a model."""
     offered: tuple[str, ...] = ()
     """For the caller: tools whose full schemas go with the prompt."""
     resume_payload: JsonValue = None
     covers: tuple[CoveredCall, ...] = ()
     policy: str = ""
-    """Beginning of the digest of the operator's policy at the time of asking, to detect a change of policy."""
+    """First digits of the digest that the operator's policy had when the question was asked: they reveal a change."""
     quorum: int = 1
     """How many different people have to approve."""
     alarms: tuple[Alarm, ...] = ()
@@ -169,9 +169,9 @@ class Question(StoredStruct):
     edits: tuple[ArgumentEdit, ...] = ()
     """Oldest first; empty as long as nobody has changed the original arguments."""
     releases: tuple[RemoteCall, ...] = ()
-    """As in `Suspend`."""
+    """Calls that another agent says it will make after an approval, as in `Suspend`."""
     undecidable: str = ""
-    """As in `Suspend`."""
+    """Why the question cannot be approved here, as in `Suspend`; empty if it can be."""
     found: tuple[str, ...] = ()
     """What planwarden or the tool found out, in sentences, oldest first: a tool that changed, a retry, a new policy."""
     instructions: str = ""
@@ -196,7 +196,7 @@ class Question(StoredStruct):
 
     @property
     def rows(self) -> tuple[CoveredCall, ...]:
-        """The rows of the one question about many calls of a loop; empty for every other question."""
+        """The rows, if this is a question about many calls of a loop (a batch); empty for every other question."""
         return self.covers if self.kind == "batch" else ()
 
     def choose_rows(self, content: JsonValue) -> list[int]:

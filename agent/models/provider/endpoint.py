@@ -53,7 +53,7 @@ class _Provider(msgspec.Struct, frozen=True):
     url: str
     url_variable: str
     keys: tuple[str, ...]
-    """Variables that may hold the key; the first that is set counts. `Endpoint.key_variable` is always the first."""
+    """Variables that may hold the key; the first that is set counts. `Endpoint.key_variable` is always `keys[0]`."""
     is_local: bool = False
     """Whether the operator runs this server, so that it needs no key."""
 
@@ -110,7 +110,7 @@ class Endpoint:
 def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
     """Return the endpoint that `name` and the environment describe.
 
-    Raises `InvalidArguments` for an unknown provider, a missing model or required key, or an unusable setting.
+    Raises `InvalidArguments` if the provider is unknown, the model or a required key missing, or a setting unusable.
     """
     prefix, _, model = name.partition(":")
     provider = PROVIDERS.get(prefix)

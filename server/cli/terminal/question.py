@@ -24,7 +24,7 @@ from planwarden.server.views.question_text import format_call, format_facts, is_
 from planwarden.server.views.status_words import WHOM
 
 MIN_DIGEST_CHARS = 12
-"""How many characters of a digest identify the question. They are shown only if the question is not cut."""
+"""How many characters of its digest identify a question. They are shown only if the question is shown whole."""
 
 _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 ROWS_PER_PAGE = 20

@@ -1,6 +1,6 @@
-"""Proves that hooks block a call if planwarden gives no answer: runs their commands with broken programs in its place.
+"""Proves that hooks block a call if planwarden gives no answer: runs them with broken programs in place of planwarden.
 
-What a host does with the outcome was measured with real hosts, see docs/guard.md. What only the host itself can tell,
+What each host does with the outcome was observed on real hosts: see docs/guard.md. What only the host itself can tell,
 such as whether it trusts the hook, is reported as unknown.
 """
 
@@ -140,7 +140,7 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     own = (Path(config) if config else home) / ".claude.json"
     entry = _read_value(own, "mcpServers", SERVER)
     of_folder = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
-    # Claude Code prefers a server of the folder, and a hook asks whichever server has the name.
+    # Claude Code prefers a server from the folder's .mcp.json, and the hook calls the server by its name alone.
     if project is None and of_folder is not None and of_folder != entry:
         return (
             f"{folder / '.mcp.json'} names a server {SERVER!r} of its own, which Claude Code asks instead of yours; "
@@ -149,7 +149,7 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     if entry is None and of_folder is None:
         return (
             f"no MCP server {SERVER!r} is in {own} or .mcp.json, so Claude Code blocks every call; "
-            "`planwarden config print claude-code` prints it"
+            "`planwarden config print claude-code` prints the entry to add"
         )
     return ""
 
@@ -212,13 +212,13 @@ def _describe_shell_sessions(base: Path) -> str:
     if _get_table(read_toml(base / "config.toml"), "features").get("unified_exec_tty") is False:
         return ""
     return (
-        "; what a model types into a shell that you let it open: nobody is asked about that. With `unified_exec_tty = "
-        f"false` under `[features]` in {base / 'config.toml'} it opens none"
+        "; nobody is asked about what a model types into a shell that you let it open. With `unified_exec_tty = false` "
+        f"under `[features]` in {base / 'config.toml'}, it cannot open such a shell"
     )
 
 
 def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
-    """Run the hook as its host would, with planwarden and with broken programs in its place."""
+    """Run the hook as its host would, twice with planwarden, then once with each broken program. Yield the trials."""
     event = json.dumps({"tool_name": READS[file.host], "tool_input": {}, "cwd": os.getcwd()})
     yield _run(file, program, SHELL_LIMIT_S, "a call that only reads", event, blocks=False)
     yield _run(file, program, SHELL_LIMIT_S, "something odd from the host", "garbage", blocks=True)
@@ -232,7 +232,7 @@ def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, even
         try:
             ended = subprocess.run(command, input=event.encode(), capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired:
-            reason = f"no answer within {PATIENCE_S} s; the host's own limit is longer than that of the hook"
+            reason = f"no answer within {PATIENCE_S} s; the host would wait even longer"
             return Trial(what=what, blocks=False, expected=blocks, output=reason)
         except OSError as error:
             return Trial(what=what, blocks=True, expected=blocks, output=f"cannot be run here: {error.strerror}")

@@ -1,9 +1,9 @@
 """Logs a person in to a downstream server: the SDK runs OAuth's authorization code flow with PKCE in a browser.
 
 The protocol is https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization. The server names its
-authorization server, where we are a client: one that the operator registered, that a document of the operator
-describes, or that we register. The person agrees in the browser, which then returns to an address of this machine.
-`tokens.py` stores the tokens, and `transport.py` uses them.
+authorization server. There we are the client that the operator registered, or the client that the operator's document
+describes; otherwise we register one. The person agrees in the browser, which then returns to an address of this
+machine. `tokens.py` stores the tokens, and `transport.py` uses them.
 """
 
 import logging
@@ -31,7 +31,7 @@ from planwarden.tools.downstream.tools import one_line
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
 """The redirect address of a provider that only refreshes tokens and opens no browser."""
 MAX_VISITS = 2
-"""The most visits of the browser in one login, because a server could otherwise ask without end."""
+"""How often one login may send the browser to an address; without this limit, a server could ask forever."""
 READ_TIMEOUT_S = 30.0
 MAX_ADDRESS_CHARS = 8_192
 """The longest address that the browser visits."""
@@ -56,7 +56,7 @@ class LoginBrowser(Protocol):
         ...
 
     async def wait_for_callback(self) -> AuthorizationCodeResult:
-        """Wait until the browser returns. Raises `ToolError` if the person or the server refused the login."""
+        """Wait for the browser's code and return it. Raises `ToolError` if the person or server refused the login."""
         ...
 
 
@@ -94,7 +94,7 @@ class _LimitedBrowser:
         before, _, after = url.rpartition("?")
         if "?" in before:
             # A query in the address must be kept (https://www.rfc-editor.org/rfc/rfc6749#section-3.1), but the SDK adds
-            # its parameters behind a second question mark. Needed until the SDK is fixed.
+            # its parameters after a second question mark. This can go once the SDK is fixed.
             url = f"{before}&{after}"
         check_address(url, self.server_url)
         self.storage.check_issuer()
@@ -125,7 +125,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
         try:
             return await self._run_flow(request)
         except (OAuthFlowError, PlanwardenError, *_HTTP_ERRORS, ValueError, ArithmeticError, OSError) as error:
-            # Keep this error here: the SDK's connection would log it with what was sent, and report another one.
+            # Keep this error here: the SDK's connection would log it with what was sent, and report a different one.
             self.error = self.error or error
             raise httpx2.ConnectError("the login failed") from None
 
@@ -151,7 +151,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
             self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
         if request.method == "GET":
-            # A GET would open a stream of messages, and its answer may not begin before the first message.
+            # A GET would open a stream of messages, whose answer might not begin until the first message arrives.
             return httpx2.Response(405, request=request)
         if self.challenge is not None:
             # Repeat the stored refusal of an earlier request, so that the server does not have to send it again.
@@ -178,7 +178,7 @@ async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
         flow = _LoginFlowTransport(inner, issuer, provider, storage, stored.challenge)
         try:
             await _list_tools(login.config, flow)
-        # The SDK and foreign servers can cause any error, even in groups. The first error of the login itself counts.
+        # The SDK and other servers can cause any error, even exception groups. The login's own first error counts.
         except Exception as error:  # noqa: BLE001
             why = _describe(flow.error or error, flow.refusal or "its answer is not valid OAuth")
             # The SDK's message may quote secrets.
@@ -187,7 +187,7 @@ async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
 
 
 async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport) -> None:
-    """Connect and list the tools, because every server that wants a login asks for it at one of these requests."""
+    """Connect and list the tools: a server that wants a login asks for it in its answer to one of these requests."""
     streams = connect_streams(config, transport, MAX_LISTING_BYTES, read_s=READ_TIMEOUT_S)
     client_info = Implementation(name="planwarden", version="1")
     async with Client(streams, cache=None, client_info=client_info) as client:
