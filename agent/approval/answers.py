@@ -71,7 +71,7 @@ def can_decide(
 
 
 def has_voted(policy: Policy, suspension: SuspensionState, principal: str) -> bool:
-    """Return whether the person has endorsed the question; False if it has a form or rows, as answers then differ."""
+    """Return whether the person has endorsed the question; False for a form or rows, where answers may differ."""
     votes = () if suspension.question.form is not None or suspension.question.rows else suspension.endorsements
     return any(policy.person(vote.principal) == policy.person(principal) for vote in votes)
 

@@ -58,7 +58,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
     At least one call must need a person. If calls would fail whatever the answer is, return only their failures.
     """
-    # Calls without a row take their shares of the budgets in order; a call for which too little is left gets a row.
+    # On a copy of the budgets, each call without a row takes its share; a call that finds too little left gets a row.
     context = replace(context, room=replace(context.room, amounts=dict(context.room.amounts)))
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
@@ -106,7 +106,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
 
 
 def _list_written(state: StepState, rows: list[_Row]) -> list[Call]:
-    """Return the calls to search for placeholders: those of all rows if the plan lists the items, else of one item."""
+    """Return the calls to search for placeholders: those of all rows if the plan lists the items, else one item's."""
     loop = state.step.loop
     if loop is None or not isinstance(loop.items, list):
         return list(state.list_item_calls(0))
@@ -157,7 +157,7 @@ def _list_rows(context: ApprovalContext, execution: ExecutionState, state: StepS
 
 
 def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
-    """Yield each call that has not begun, and whether its wave has come, so that all values that it takes are known."""
+    """Yield each call that has not begun, and whether it is due: its wave has come, so its values are known."""
     for index in range(state.items_over, len(state.items or ())):
         if state.find_next_call(index) is not None:
             for number, call in enumerate(state.list_item_calls(index)):
@@ -166,7 +166,7 @@ def _list_proposed(state: StepState) -> Iterator[tuple[Call, bool]]:
 
 
 def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows: list[_Row]) -> Iterator[_Row]:
-    """Yield each row, except those whose business key another call or an earlier row has.
+    """Yield the rows, except each row whose business key already belongs to another call or to an earlier row.
 
     The calls of the rows left out are refused when their turn comes. Raises `OnceNeeded`.
     """

@@ -74,13 +74,13 @@ def _list_results(execution: ExecutionState, state: StepState) -> Iterator[JsonV
 
 
 def check_arguments_size(arguments: dict[str, JsonValue]) -> None:
-    """Raise `InvalidArguments` for arguments that no call may have."""
+    """Raise `InvalidArguments` for arguments larger than `MAX_ARGUMENT_BYTES`."""
     if is_larger(arguments, MAX_ARGUMENT_BYTES):
         raise InvalidArguments(f"the arguments are larger than {MAX_ARGUMENT_BYTES} bytes")
 
 
 def has_changed_since_plan(execution: ExecutionState, definition: ToolDefinition) -> bool:
-    """Return whether the tool has changed since the plan was accepted, and nobody has approved it as it is now."""
+    """Return whether the tool has changed since the plan was accepted, without an approval of the tool as it is now."""
     pinned = execution.pins.get(definition.name)
     if not pinned or definition.digest.startswith(pinned):
         return False

@@ -1,7 +1,7 @@
 """Conditions of rules: what one value in the arguments of a call must be like.
 
 A condition is a JSON Schema that may partly be written in short forms: `min max in prefix domain under matches
-length only`. Each of them also implies a type: text is never a number. A missing value never fits. `domain`
+length only`. Each of them also implies a type, so text never counts as a number. A missing value never fits. `domain`
 and `under` are not JSON Schema; see `planwarden.agent.approval.path_and_host_rules`.
 """
 
@@ -44,7 +44,7 @@ _PLAIN = (
     *("required", "minProperties", "maxProperties", "dependentRequired", "title", "description", "$comment"),
 )
 KEYWORDS = (*_PLAIN, *_OF_ONE, *_OF_MANY, *_OF_NAMED)
-"""Keywords of JSON Schema. Others are faults: the library ignores them, and a typo must not make a rule match."""
+"""Keywords of JSON Schema. Other keys are faults: the library would ignore a typo, so the rule could match too much."""
 
 Verdict = Literal["yes", "no", "unknown"]
 MISSING = object()
@@ -58,14 +58,14 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     """What the value at one place in the arguments must be like."""
 
     pointer: str
-    """As the operator wrote it, without the slash at the start."""
+    """As the operator wrote it, without the slash at the start; `the arguments` if it names them as a whole."""
     parts: tuple[str, ...]
     """The pointer's parts; none for the arguments as a whole."""
     schema: Schema
     domains: tuple[str, ...] = ()
-    """The value must be an address on one of these hosts or below it; empty if the condition does not say."""
+    """Hosts: the value must be an address on one of them or on a host below it; empty if the condition names none."""
     folders: tuple[str, ...] = ()
-    """The value must be a path below one of these folders; empty if the condition does not say."""
+    """Folders: the value must be a path below one of them; empty if the condition names none."""
     words: str
     note: str | None = None
     """What the operator may have forgotten, in a sentence."""
@@ -174,7 +174,7 @@ def _show(value: Any) -> str:
 
 
 def _check_keywords(schema: object, depth: int, *, can_be_short: bool = False) -> None:
-    """Raise `RuleFault` for words that JSON Schema does not have, and for values that JSON does not have."""
+    """Raise `RuleFault` for keys that are not in `KEYWORDS`, and for values that are not JSON."""
     if depth > 20:
         raise RuleFault("is nested deeper than 20 levels")
     if isinstance(schema, bool):

@@ -1,4 +1,4 @@
-"""What every decision about a call takes into account: the tools, the operator's policy, the grants, time and ids."""
+"""What every decision about a call takes into account: the tools, the operator's policy, grants, budgets and time."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -68,7 +68,7 @@ class DecidedBatch(msgspec.Struct, frozen=True):
     plan: Plan | None
     """The plan of the execution, which the digest of a review covers."""
     rows: Mapping[str, CoveredCall]
-    """The rows by the ids of their calls; only calls of loops have such ids."""
+    """The rows by the ids of their calls. All are calls of a loop; other covered calls are stored without ids."""
     approved: frozenset[str]
     is_intact: bool
     """Whether the stored question is the one that was asked and decided, and the policy has not changed since."""
@@ -84,11 +84,11 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
     """The parts of artifacts that were read for references. None while a call runs, because no parts are read then."""
     once: Mapping[str, HeldKey | None] = {}
-    """Who has each business key that was looked up for this transaction, by the key's digest; None if nobody has it."""
+    """The holder of each business key looked up for this transaction, by the key's digest; None if the key is free."""
     room: BudgetRoom = msgspec.field(default_factory=BudgetRoom)
     """The budgets for which the store refused an earlier attempt to commit this transaction."""
     paths: RealPaths | None = None
-    """Where paths in arguments lead, as far as looked up. None if nobody looks them up: rules about paths then ask."""
+    """Where the paths looked up so far lead. None if paths are not looked up: rules about paths then ask a person."""
     batches: dict[str, DecidedBatch] = {}
     """Answered questions by id, kept because checking the whole question again for each row would take too long."""
 
@@ -102,8 +102,8 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.room.apply_to(requirement, self.policy, definition)
 
     def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
-        """Return what `find_requirement` does, but at least what `confirm` and the tool's own risk need: no rule was
-        written for a definition that changed, or for a call whose outcome is unknown."""
+        """Return what `find_requirement` returns, but at least what `confirm` and the tool's own risk need. Use
+        it for changed definitions and unknown outcomes, for which the operator wrote no rule."""
         base = self.find_requirement(definition, arguments)
         risk = highest_risk("confirm", definition.risk, base.risk)
         decides = base.needs is not None and risk == base.risk

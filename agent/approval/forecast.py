@@ -75,7 +75,7 @@ def forecast_calls(
 ) -> tuple[CallForecast, ...]:
     """Return a forecast of each planned call that has not run, in plan order, for at most `MAX_CALLS` calls.
 
-    Without `has_inputs`, nobody knows yet which inputs the plan will be given.
+    Pass `has_inputs` as False while the plan's inputs are not known yet.
 
     Raises:
         PathsNeeded: as in `Policy.requirement`.
@@ -217,7 +217,7 @@ def will_ask(
 
 
 def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
-    """Return why the call would be refused because of another call with its business key, or None."""
+    """Return why the call would be refused if another call has its business key; None if no other call has it."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step
@@ -250,7 +250,7 @@ def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) ->
 def _judge(
     request: CallRequest, arguments: dict[str, JsonValue], before: list[CallForecast], *, has_inputs: bool
 ) -> Mapping[str, object]:
-    """Judge the call as `authorize` would; return the verdict, such as whom it will ask, as fields of a forecast."""
+    """Return the verdict that the call would get, such as the question that it will ask, as fields of a forecast."""
     suspend = request.context.tools.question(request.call.tool_name, arguments)
     if suspend is not None:
         question = ask_what_tool_asks(request, arguments, suspend).question
@@ -271,7 +271,7 @@ def _judge(
 
 
 def _list_later_risks(request: CallRequest, *, has_inputs: bool) -> Iterator[Risk]:
-    """Yield the risk of each call that the question will cover if the run knows its arguments by then."""
+    """Yield the risk of each call that the question will cover only if the call's arguments are known by then."""
     context, execution = request.context, request.execution
     states = (execution.steps[step_id] for step_id in request.state.step.confirms)
     for call in (call for state in states if state.status != "skipped" for call in _list_planned(state)):
@@ -287,7 +287,7 @@ def _count_uses(before: list[CallForecast]) -> Mapping[str, int]:
 
 
 def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None:
-    """Return the one question about all rows of a loop, as fields of a forecast; None if that is not certain."""
+    """Return the one question about all rows of a loop, as fields of a forecast; None if there may be none."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
     assert execution.plan is not None
     step = request.state.step

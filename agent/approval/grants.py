@@ -78,7 +78,7 @@ class GrantCache(msgspec.Struct):
         *,
         uses: Mapping[str, int] | None = None,
     ) -> str | None:
-        """Return the id of the grant that lets this call through, the first to end if several do; None if none does.
+        """Return the id of the grant that lets this call through; of several, the first to end; None if there is none.
 
         `uses` counts, for each grant, the uses that a forecast has already assigned to other calls.
         """
@@ -100,7 +100,7 @@ class GrantCache(msgspec.Struct):
     def explain_no_grant(
         self, execution: ExecutionState, call: Call, definition: ToolDefinition, now: float
     ) -> Iterator[str]:
-        """Yield why grants for the tool do not let this call through, for the person who is asked about it."""
+        """Yield why the tool's grants do not let this call through, as sentences for the person who is asked."""
         grants = [
             grant
             for grant in self._open

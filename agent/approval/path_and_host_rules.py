@@ -1,7 +1,7 @@
 """Where the value of an argument leads: an address to a host, a path into a folder.
 
 A tool may read the value differently from this module. So this module reads only what every program reads in the
-same way. For everything else the answer is None: nobody knows.
+same way. For everything else the answer is None: unknown.
 """
 
 import ipaddress
@@ -27,7 +27,7 @@ _NUMBER = r"[0-9]+|0x[0-9a-f]*"
 def find_host(text: str) -> str | None:
     """Return the host of an e-mail address, or of an absolute URL whose scheme says that the request goes to its host.
 
-    The host is in its normal spelling, in lower case. None for other texts, or if programs read the host differently.
+    The host is in its normal spelling, in lower case. Return None for other texts, or if programs disagree on it.
     """
     if len(text) > MAX_CHARS:
         return None
@@ -60,7 +60,7 @@ def is_on_domain(host: str, domains: Sequence[str]) -> bool:
 
 
 def is_in_folder(path: str, folders: Sequence[str], paths: RealPaths | None, *, loosens: bool | None) -> bool | None:
-    """Return whether the path lies below one of the folders; None when nobody knows.
+    """Return whether the path lies below one of the folders; None if that is not known.
 
     Links and the case of letters may leave the answer open. Then return False for a rule that `loosens`, True for a
     strict rule, and None for a rule that may be either (`loosens` is None). Only a strict rule counts a folder as lying

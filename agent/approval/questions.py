@@ -31,7 +31,7 @@ from planwarden.agent.ports.policy import Policy, Requirement
 MESSAGE_CHARS = 500
 MAX_FOUND = 8
 HOST_CALL_ANSWER_S = 24 * 3600.0
-"""Seconds that a person has to answer a question about a host's call, unless its tool has another limit."""
+"""Seconds within which a person must answer a question about a host's call, unless its tool has another limit."""
 MAX_PLACEHOLDERS = 5
 MAX_CONDITIONAL = 5
 """The most conditional steps that a question names."""
@@ -59,7 +59,7 @@ _ENDED_BADLY: Mapping[CallStatus, str] = {
 }
 POLICY_CHANGED = "the operator's policy changed after it was asked"
 POLICY_DIGITS = 8
-"""Digits of the policy's digest in a question: enough to tell a new policy from tampering; `digest` covers them all."""
+"""Digits of the policy's digest in a question: enough to tell a new policy from tampering. `digest` covers all."""
 
 
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
@@ -113,7 +113,7 @@ def _begin_question(
     required: Requirement | None = None,
     message: str | None = None,
 ) -> ev.Question:
-    """Return a question about the call that needs what `required` says; its default message describes the step."""
+    """Return a question about the call, with the needs of `required`; the default message describes the step."""
     call = request.call
     return ev.Question(
         suspension_id=new_id(),
@@ -187,7 +187,7 @@ def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) ->
 
 
 def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """Return a sentence on the retries that one approval of the step's call covers; empty if there are none."""
+    """Return one sentence on the retries that an approval of the step's call covers; empty if it is not retried."""
     retry = execution.steps[step_id].step.retry
     if retry is None:
         return ()
@@ -251,7 +251,7 @@ def add_finding(question: ev.Question, sentence: str) -> tuple[str, ...]:
 
 
 def _find_circumstances(request: CallRequest) -> Iterator[str]:
-    """Yield what else a person who is asked about the call should know: a retry, a grant that does not fit."""
+    """Yield what else a person asked about the call should know, such as a retry or a grant that does not fit."""
     context, execution, call = request.context, request.execution, request.call
     if is_of_host(call.tool_name):
         yield "If you approve, the host's identical call passes once, within an hour; planwarden does not make it."
@@ -312,8 +312,8 @@ def compute_approval_digest(policy: str, execution: ExecutionState, question: ev
 
 
 def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonValue:
-    """Return the decision as the result of the call that asked: it has the wire format of `decision`, but no empty
-    fields."""
+    """Return the decision as the result of the call that asked: in the wire format of `decision`, without empty
+    fields. After a wait, the result only says that the call waited."""
     if question.addressee == "clock":
         return {"waited": True}
     document: dict[str, JsonValue] = {"approved": decision.approved}
@@ -336,19 +336,19 @@ def open_question(context: ApprovalContext, execution: ExecutionState, question:
 
 
 def find_answer_limit(execution: ExecutionState, definition: ToolDefinition) -> float | None:
-    """Return the seconds that a person has to answer, or None for no limit. A host's call always has a limit."""
+    """Return the seconds within which a person must answer, or None for no limit. A host's call always has a limit."""
     default_s = HOST_CALL_ANSWER_S if execution.options.is_literal else None
     return default_s if definition.answer_within_s is None else definition.answer_within_s
 
 
 def find_silence_s(execution: ExecutionState, tools: Iterable[ToolDefinition]) -> float:
-    """Return the seconds after which silence approves calls of all these tools; infinity if it never does that."""
+    """Return the seconds after which silence approves calls of all these tools; infinity if it never approves all."""
     limits = (find_answer_limit(execution, tool) if tool.on_timeout == "approve" else None for tool in tools)
     return max((inf if limit_s is None else limit_s for limit_s in limits), default=0.0)
 
 
 def _limit_wait(request: CallRequest, suspend: Suspend, risk: Risk, silence_s: float) -> tuple[float | None, OnTimeout]:
-    """Return the seconds for the answer, and what happens after them.
+    """Return the seconds within which the answer must come, and what silence decides after them.
 
     The definition's limit comes from the operator or the tool's author. A number in the question may come from a model:
     it can lengthen that limit, or set one if there is none, and silence then rejects. Silence approves the covered

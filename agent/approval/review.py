@@ -138,7 +138,7 @@ def _name(names: list[str]) -> str:
 def revise_stale_review(
     context: ApprovalContext, execution: ExecutionState, question: ev.Question
 ) -> tuple[ev.Question, str] | None:
-    """Return the next revision and the reason; None if the question still shows what the plan will ask and cover."""
+    """Return the next revision and the reason; None if the policy and the covered calls are unchanged."""
     now = _look_again(context, execution, question)
     if not is_of_policy(question, context.policy):
         reason = POLICY_CHANGED
@@ -197,7 +197,7 @@ def edit_plan(
 
 
 def _read_edit(execution: ExecutionState, document: dict[str, JsonValue], plans: PlanIntake) -> ev.PlanRevised | None:
-    """Return the event that replaces the plan with the person's, checked like any other; None if they are the same.
+    """Return the event that replaces the plan with the person's, after checking that plan; None if both are the same.
 
     Raises:
         InvalidPlan: also if the person changed the inputs or a step that has begun.

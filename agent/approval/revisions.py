@@ -1,4 +1,4 @@
-"""Builds the next revision of a question: with the tool and the policy as they are now, or with edited arguments.
+"""Build the next revision of a question: with the tool and the policy as they are now, or with edited arguments.
 
 Silence can approve a question only as it was first asked; a revision that nobody answers in time is rejected.
 """
@@ -56,7 +56,7 @@ def revise_stale_question(
     risks: list[Risk] = [risk for _, risk in covers]
     denial = ""
     if definition is not None:
-        # As when the question was asked: no rule was written for a changed definition or an unknown outcome.
+        # As when the question was asked, require more: no rule was written for a changed definition or unknown outcome.
         is_full = question.traits.releases == "again" or execution.options.asks_because is not None
         is_full = is_full or other is not None or has_changed_since_plan(execution, definition)
         find_requirement = context.find_full_requirement if is_full else context.find_requirement
@@ -102,7 +102,7 @@ def _find_staleness(
     if not is_of_policy(question, context.policy):
         reasons.append(POLICY_CHANGED)
     if other is not None and not takes and reasons:
-        # This alone causes no revision: none could make the call run as it was shown, and the dispatcher refuses it.
+        # This alone causes no revision: no revision could make the call run as shown, and the dispatcher refuses it.
         reasons.append(f"{other.name} changed after it was shown and no longer takes its arguments")
     return reasons
 
@@ -146,7 +146,7 @@ def revise_arguments(
         EditRefused: a host makes the call.
     """
     is_by_model = editor.assurance in ev.MODEL_ASSURANCES
-    # The tool asked with these arguments, so they stay. Its function also gets a person's edit; a model's is refused.
+    # An asker's arguments, and those of a call that began, stay. A tool that asked takes edits from people, not models.
     if question.asker or question.kind == "reconcile" or (question.traits.resumes_tool and is_by_model):
         raise InvalidArguments("the call has begun, so its arguments can no longer be modified")
     if is_of_host(question.tool_name or ""):

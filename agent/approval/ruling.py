@@ -80,7 +80,7 @@ def rule_on_answer(
     if question.expires_at is not None and question.expires_at <= now:
         raise Expired(f"the time to answer suspension {suspension_id!r} has passed")
     if authority.digest not in (None, question.digest):
-        # The edits of the person's own approval may have revised the question; this is the same approval again.
+        # The edits in the person's own approval may have revised the question, and this may be that approval again.
         same = ev.RecordedDecision(approved=True, content=answer.content)
         is_repeated = answer.modified_args is not None and _is_same(context, question, same, answer)
         if is_repeated and context.policy.person(authority.principal) in _find_voters(context, suspension, answer):
@@ -110,7 +110,7 @@ def _build_caller_events(
         plans=plans,
         suspension_id=question.suspension_id,
     )
-    # The content itself is journalled as the model's reply; by its digest, the same answer is recognised later.
+    # The reply's events hold the content itself. Its digest in the decision lets the same answer be recognised later.
     decided = _build_decided(question, ev.RecordedDecision(approved=True, content=digest(answer.content)), authority)
     return (decided, *replied)
 

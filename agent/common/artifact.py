@@ -75,7 +75,7 @@ def build_stand_in(artifact: Artifact, preview: str) -> dict[str, JsonValue]:
 
 
 def is_stand_in(value: JsonValue) -> bool:
-    """Return whether the value has the form of `build_stand_in`. For display only: the event names the artifact."""
+    """Return whether the value looks like a stand-in. It is for display only: the event names the true artifact."""
     if not isinstance(value, dict) or value.keys() != _KEYS or not isinstance(value["preview"], str):
         return False
     facts = (fact for key, fact in value.items() if key != "preview")

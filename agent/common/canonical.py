@@ -48,7 +48,7 @@ def is_same_json(one: object, other: object) -> bool:
 def comparable_json(value: JsonValue) -> str:
     """Return the canonical JSON with each whole float as an integer, so that equal values have equal text."""
     text = canonical_json(value)
-    # The text of a whole float has ".0" or "e+"; writing a value is much cheaper than going through it.
+    # The text of a whole float has ".0" or "e+"; writing the text is much cheaper than walking through the value.
     return canonical_json(normalize_numbers(value)) if ".0" in text or "e+" in text else text
 
 
@@ -100,7 +100,7 @@ def measure_encoded(value: JsonValue) -> int:
 
 
 def measure_at_least(value: JsonValue, limit_bytes: int) -> int:
-    """Return a lower bound of the bytes of the canonical JSON. Counting stops above the limit, and copies nothing."""
+    """Return a lower bound on the bytes of the canonical JSON. Counting stops above the limit, and copies nothing."""
     stack, size = [value], 0
     while stack and size + len(stack) <= limit_bytes:
         node = stack.pop()

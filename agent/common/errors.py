@@ -2,7 +2,7 @@
 
 Each class has a stable `code` that appears unchanged in MCP results, on the command line and in failed executions.
 `details` is JSON that helps the caller, such as the names that exist. Messages say what happened, to which id, and what
-to do next. They contain neither secrets nor output of tools. The first line of a docstring is the default message.
+to do next. They contain neither secrets nor tool output. The first line of a class's docstring is its default message.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -159,8 +159,8 @@ class ModelError(PlanwardenError, code="model_error"):
     ) -> None:
         """Pass the tokens of unusable answers, because the provider charges for them too.
 
-        Set `retryable` if the provider failed or was out of reach. It may then answer the same prompt in minutes or
-        hours, but not before the `asked_s` seconds that it asks callers to wait are over.
+        Set `retryable` if the provider failed or was out of reach, so that it may answer the same prompt in minutes
+        or hours. `asked_s` is how many seconds the provider asks callers to wait.
         """
         super().__init__(message)
         self.retryable, self.asked_s = retryable, asked_s
@@ -207,7 +207,7 @@ class LogUnreadable(StoreError):
     """The log of an execution is damaged, or a newer planwarden wrote it; this process leaves it alone."""
 
     def __init__(self, message: str | None = None, *, sequence: int | None = None) -> None:
-        """`sequence` is the number of the first event that cannot be read, as far as that is known."""
+        """Take the number of the first event that cannot be read as `sequence`; None if it is not known."""
         super().__init__(message)
         self.sequence = sequence
 

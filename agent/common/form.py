@@ -1,4 +1,4 @@
-"""Says in sentences what is wrong with the form of data that callers and models send, and shows the right form.
+"""Say in sentences what is wrong with the form of data that callers and models send, and show the right form.
 
 `SentForm.tidy` undoes what some clients do to JSON: they send lists and objects as text, and null for what is absent.
 `find_form_faults` knows only the JSON Schema keywords that our schemas use, and refuses keys that `properties` lacks.
@@ -63,9 +63,9 @@ _AT_PATHS = {
     "inputs": '{"type": "object", "properties": {"customer": {"type": "string"}}}',
     "content.content": None,
 }
-"""What to write at a path where that differs from `EXAMPLES`; the refusal of an answer has its own example."""
+"""What to write at a path, if not what `EXAMPLES` has; None where the refusal of an answer has its own example."""
 _LISTS_OF_NAMES = ("requiredTools", "dependencies", "confirms", "names")
-"""Callers often send one name instead of a list; the suggestion then shows that name in a list."""
+"""Lists for which callers often send a single name; the suggestion then shows that name in a list."""
 _NESTED = {"object": "{", "array": "["}
 """The types that may be sent as text, each with the first character of its JSON."""
 _ENTRIES: Mapping[str, str] = {"todoList": _A_STEP, "toolCalls": _A_CALL, "when": _A_CONDITION}

@@ -2,7 +2,7 @@
 
 The library is `jsonschema-rs`. With `RegexOptions` it uses an engine that cannot backtrack
 (https://docs.rs/regex/latest/regex/#untrusted-input), but that can still take as many steps for each byte of text as
-the compiled pattern has states. A check runs in native code, during which the whole process waits. So `Schema` refuses
+the compiled pattern has states. A check runs in native code, and the whole process waits for it. So `Schema` refuses
 what would take long to compile, and `find_faults` refuses a value if checking it could take more than `MAX_WORK`: see
 `planwarden.agent.common.schema_cost`.
 """
@@ -106,7 +106,7 @@ class Schema:
     def complete(self, arguments: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
         """Return the arguments with the defaults of the schema and of its subschemas, and at most `MAX_FAULTS` faults.
 
-        If only defaults of inner objects keep the arguments from fitting, return the arguments without those. If
+        If only defaults of inner objects keep the arguments from fitting, leave out these defaults. If
         filling in takes too much work, that is a fault, so that nothing runs with a default that nobody saw.
         """
         outer = self.fill_in(arguments)
@@ -135,9 +135,9 @@ class Schema:
         return self._validator.is_valid(value)
 
     def fits(self, value: JsonValue, limit: int, size: ValueSize | None = None) -> tuple[bool | None, int]:
-        """Return whether the value, whose `size` need not be known, fits, and the most units of work that the check
-        took. The first is None if the check would take more than `limit`, or is impossible, as for text that is not
-        Unicode.
+        """Return whether the value fits, and the most units of work that the check can have taken.
+
+        The answer is None if the check could take more than `limit`, or is impossible, as for text that is not Unicode.
         """
         try:
             size = size or measure_value(value)
@@ -149,15 +149,15 @@ class Schema:
     def find_certain_faults(
         self, value: JsonValue, unknown: "Collection[Path]", limit: int
     ) -> tuple[tuple[str, ...], int]:
-        """Return a sentence for each fault that no values of the `unknown` parts could mend, and the work spent.
+        """Return a sentence for each fault that the value has whatever its `unknown` parts are, and the work spent.
 
-        The value has null in place of these parts. If the check could take more work than `limit`, no fault is found.
+        The value has null in place of these parts. If the check could take more work than `limit`, return no fault.
         """
         faults, work = self._check(value, unknown, limit)
         return faults or (), work
 
     def _check(self, value: JsonValue, unknown: "Collection[Path]", limit: int) -> tuple[tuple[str, ...] | None, int]:
-        """Return the value's faults, or None if finding them could take more work than `limit`, and the work spent."""
+        """Return the value's faults (None if finding them could take more work than `limit`), and the work spent."""
         try:
             size = measure_value(value)
         except ValueError as error:

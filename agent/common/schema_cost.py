@@ -48,7 +48,7 @@ _UNITS = {
     "format": 10,
     "uniqueItems": 6,
 }
-"""Units of the keywords that do not take exactly one."""
+"""Units of work of each keyword that does not take exactly one unit."""
 
 Subschema = dict[str, JsonValue]
 Name = str | int | None
@@ -60,13 +60,13 @@ class Load(NamedTuple):
     values: float = 0
     """For each value and each key."""
     numbers: float = 0
-    """For each float or long integer, and again for every 64 in a float's binary exponent or an integer's bits."""
+    """For each float or long integer, and again for each 64 of the float's binary exponent or of the integer's bits."""
     text: float = 0
     """For each byte of text."""
 
 
 class ValueSize(NamedTuple):
-    """The counts of one value that a load is multiplied by, and how deeply the value is nested."""
+    """The counts by which a load is multiplied for one value, and how deeply the value is nested."""
 
     values: int
     numbers: int
@@ -97,7 +97,7 @@ class SchemaCost:
         self._parts: dict[int, _Part] = {}
         """By the identity of the subschema."""
         self._closures: dict[int, Counter[int]] = {}
-        """By subschema: how often it and each subschema beside it are applied, if it is applied to a value once."""
+        """By subschema: how often checking a value against it once applies it and each subschema beside it."""
         self._loads: dict[int, Load | None] = {}
         """The load of the whole schema, by the depth of the value; None if computing it takes too many steps."""
         self._steps = 0
@@ -311,7 +311,7 @@ def _measure_text(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        # JSON can escape half a surrogate pair, and the library reads UTF-8, which has none.
+        # JSON can escape half a surrogate pair, but the library reads UTF-8, which cannot encode such a half.
         raise ValueError("the value contains text that is not Unicode: half of a surrogate pair") from None
 
 

@@ -160,7 +160,7 @@ def _find_place(wrong: str, valid_keys: Collection[str]) -> str | None:
 def closest_word(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that was probably meant; None if none is similar.
 
-    A similar word is mistyped, spelled differently, or has or lacks a prefix, such as one that hosts put before tools.
+    Similar words differ by a typing error, in spelling, or by a prefix, such as one that hosts put before tools.
     """
     plain = _plain(word[:MAX_CHARS])
     if not plain or len(word) > MAX_CHARS:

@@ -25,7 +25,7 @@ MAX_QUOTED = 200
 _REFERENCE_KEYS = ("$from", "pointer", "parse", "call")
 _KEYS = (*_REFERENCE_KEYS, "default")
 _CONTAINERS = (dict, list)
-"""Only these can contain bindings; most arguments are neither."""
+"""The types that can contain bindings; most arguments have neither of them."""
 MAX_TEMPLATE_CHARS = 20_000
 MAX_QUOTED_NAME = 40
 _TEMPLATE_KEYS = ("$text", "with")
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
     parse: str = ""
     """`json` if the result is text with JSON in it."""
     call: int | None = None
-    """The number, from 0, of an earlier call for the same item whose result is taken; None to take the item itself."""
+    """The number, from 0, of the call for the same item that gives the result; None to take what `step_id` names."""
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the binding as a plan writes it."""
@@ -89,7 +89,7 @@ class Binding(NamedTuple):
 
 
 def find_bindings(value: JsonValue) -> Iterator[Binding]:
-    """Yield each binding in the value; a template's binding once for each time that its text uses it."""
+    """Yield each binding in the value, and a template's binding as often as the template's text uses it."""
     if isinstance(value, dict) and "$from" in value:
         yield Binding(read_reference(value), value)
         return

@@ -1,7 +1,7 @@
 """Conditions: which schemas `when` takes, and why a value does not match one.
 
 Conditions fail closed: a keyword implies the type that it applies to, and the keys of `properties` must exist. JSON
-Schema would accept a value that breaks this; a condition cannot judge it, so the value does not match, even in `not`.
+Schema would accept a value that breaks this. No condition can judge it, so it does not match, not even inside a `not`.
 `_build_strict_schema` writes these rules as JSON Schema, so that the library judges even long lists quickly.
 """
 
@@ -21,7 +21,7 @@ from planwarden.agent.common.suggestions import describe_unknown_keys
 MAX_LOOKS = 200
 """The most parts of a value that are looked at to say why the value does not match."""
 MAX_PATTERNS = 64
-"""The most patterns in all conditions of a plan together: accepting and judging so many takes up to 50 ms each."""
+"""The most patterns in all conditions of a plan together: accepting so many takes up to 50 ms, as does judging them."""
 MAX_QUOTED = 80
 MAX_NAMES = 5
 KEYWORDS: Mapping[str, str] = {
@@ -80,7 +80,7 @@ def find_matches_faults(matches: dict[str, JsonValue]) -> Iterator[str]:
 
 
 def has_many_patterns(conditions: list[JsonValue]) -> bool:
-    """Return whether compiling the patterns in these schemas takes too long; a large one counts as many."""
+    """Return whether compiling the patterns in these schemas takes too long; a large pattern counts as several."""
     budget_bytes = MAX_PATTERNS_BYTES
     for node in walk(conditions):
         if isinstance(node, dict) and isinstance(pattern := node.get("pattern"), str):
@@ -193,7 +193,7 @@ class Matcher:
         self._matches = matches
         self._looks = 0
         self._leaves: dict[tuple[int, str], Schema] = {}
-        """The schemas of single keywords by the node that has the keyword."""
+        """The schema of each single keyword, by the identity of its node and the keyword."""
 
     def find_mismatch(self, value: JsonValue, size: ValueSize | None = None) -> str | None:
         """Return why the value does not match, as a sentence without its full stop; None if it matches.
@@ -221,7 +221,7 @@ class Matcher:
         return f"the value is {_tell(value)}, which does not fit {_quote(self._matches)}"
 
     def _judge(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
-        """Return a verdict whose reason tells a person what is wrong; after `MAX_LOOKS` looks it means nothing."""
+        """Return a verdict whose reason tells a person what is wrong, or a meaningless one after `MAX_LOOKS` looks."""
         self._looks += 1
         if self._looks > MAX_LOOKS:
             # Return at once: after this many looks, the caller does not use the verdict.
@@ -318,7 +318,7 @@ def find_type_faults(
 ) -> Iterator[str]:
     """Yield why no value that fits `shape`, the value's own schema, can match.
 
-    With `is_negated`, for what `not` excludes, a type or a required name that never occurs is not a fault.
+    Inside `not`, which is when `is_negated` is set, a type or a required name that never occurs is not a fault.
     """
     kinds, wanted_types = list_types(shape), list_types(matches)
     for keyword in matches:

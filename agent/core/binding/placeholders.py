@@ -2,8 +2,8 @@
 
 A whole value can be a placeholder, or a text for people can contain one. A pattern that means something in code, markup
 or data does not count in a text with other signs of code, or in an argument whose name says that it is code. A model
-may write an example address or a note such as `TODO: call Ann` that the goal or the inputs of the execution say word
-for word; a template such as `[Name]` stays one, because the goal may give it to be filled in.
+may write an example address or a note such as `TODO: call Ann` if the goal or the inputs of the execution have it word
+for word. A template such as `[Name]` stays a placeholder, because the goal may give it for the model to fill in.
 """
 
 import re
@@ -38,7 +38,7 @@ class _Pattern(NamedTuple):
     is_code: bool = True
     """Whether text that matches can mean something in code."""
     may_repeat: Callable[["_Given", str], bool] | None = None
-    """Tells whether a model may repeat the text from the goal; None if it must not."""
+    """The test whether a model may repeat the text from the goal or the inputs; None if it must not."""
 
 
 class _Given(NamedTuple):
@@ -75,7 +75,7 @@ _EXAMPLE_HOST = r"(?:[\w-]+\.)*example\.(?:com|org|net)\.?"
 _ADDRESS = r"[^@<>,;\s]+@[^@<>,;\s]+"
 _RECIPIENT = rf"""(?:\s*{_ADDRESS}|(?:\s*"[^"]*"\s*|[^@<>,;"?!]{{0,60}})<{_ADDRESS}>)\s*"""
 """An address, perhaps with a person's name. No two adjacent parts match the same characters, and `WHOLE` checks
-that a value is a list of addresses before it looks for the example: else the time would grow as the length squared."""
+that a value is a list of addresses before it looks for an example: else the time would grow as the length squared."""
 _IS_A_VALUE = "is {}, not a value"
 _IS_A_PLACEHOLDER = "is the placeholder {}"
 _IS_AN_EXAMPLE = "is {}, an example address, not a real one"
@@ -150,13 +150,13 @@ _ORDINARY = r"[\w.+-]{1,64}@[\w.-]+|\d+/\d+(?:/\d+)?|\[\d{1,3}\]|\"[\w ,.!?'-]{1
 _NO_SENTENCE = r"[\[\]\"/;_]|&&|(?:^|\s)-{1,2}\w"
 _SENTENCE = r"(?s)(?:[^\W\d_]).*\s"
 _HINT = r"(?i)[{\[<]|example\.|your|me\b|here\b|TODO|TBD|FIXME|PLACEHOLDER|Lorem|to be|step|@(?:domain|company|e?mail)"
-"""Matches every text that has a placeholder. Most texts do not match, so they are not searched further."""
+"""A pattern that every text with a placeholder matches. Most texts do not match, so they are not searched further."""
 
 
 def find_placeholders(arguments: JsonValue, goal_and_inputs: JsonValue = None) -> Iterator[str]:
     """Yield one sentence for each value that is a placeholder or contains one.
 
-    An address or a note that `goal_and_inputs` say is left out; a finding for a person must leave out nothing.
+    Addresses and notes from `goal_and_inputs` are not reported. Pass None to report these too, as to a person.
     A URL on example.com is a placeholder; a sentence that mentions example.com is not. Of a binding only the default is
     searched, and of a template only its own words.
     """

@@ -115,7 +115,7 @@ def _describe_parts(document: JsonValue) -> str:
 
 
 def name_keys(keys: Iterable[str], before: str = "") -> str:
-    """Return the first keys, quoted and cut, each after `before`."""
+    """Return the first keys, cut and quoted, each with `before` in front of it."""
     return ", ".join(repr(f"{before}{key[:MAX_KEY_CHARS]}") for key in islice(keys, MAX_KEYS))
 
 

@@ -62,7 +62,7 @@ def _is_asked_about(execution: ExecutionState, call: Call) -> bool:
 
 
 def _list_current(state: StepState) -> list[Call]:
-    """Return one call of each item that has begun, and of as many others as may begin: its next call in this wave."""
+    """Return the next call in this wave for each item that has begun, and for as many others as may begin."""
     loop, items = state.step.loop, state.items
     assert loop is not None and items is not None
     is_stopping = state.failed_items > 0 and loop.on_item_failure == "stop"
@@ -89,7 +89,7 @@ def _find_rejections(execution: ExecutionState, state: StepState) -> Iterator[ev
 
 
 def _end(execution: ExecutionState, state: StepState) -> Action:
-    """Return how the step ends: completed, rehearsed or failed. An answer about rows approves at least one of them."""
+    """Return how the step ends: completed, rehearsed or failed. Not rejected: an approval covers at least one row."""
     step, items = state.step, state.items or ()
     if not items:
         return ev.StepCompleted(step_id=step.step_id, validation="skipped")

@@ -137,7 +137,7 @@ def _list_keys(execution: ExecutionState, action: Action) -> Iterator[Key]:
 
 
 def _list_reasons(execution: ExecutionState, event: ev.Event) -> tuple[Key, ...] | None:
-    """Return the actions of `decide` that may have led to the event: any one is enough. None if it is a fact."""
+    """Return the actions of `decide` that may have led to the event; one is enough. None for a fact from outside."""
     match event:
         case ev.PlanRevised() | ev.RevisionRefused():
             return (("revise", event.step_id),)

@@ -37,7 +37,7 @@ def take_over(
 
     Raises:
         InvalidArguments: the plan has no such step.
-        NotRetryable: a step would repeat, unasked, something that was done or may have been done.
+        NotRetryable: a step would, without asking a person, repeat something that was or may have been done.
         LimitExceeded: the results are larger than `MAX_BYTES` together.
     """
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, inputs)
@@ -122,7 +122,7 @@ def find_steps_after(plan: Plan, from_step: str | None) -> frozenset[str]:
 
 
 def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Collection[str], *, is_again: bool) -> None:
-    """Raise `NotRetryable` if the step would repeat, unasked, something that was done or may have been done."""
+    """Raise `NotRetryable` if the step would, without asking, repeat something that was or may have been done."""
     earlier = source.steps.get(step.step_id)
     if earlier is None:
         return
@@ -223,7 +223,7 @@ def _take_step(
 def _take_calls(
     source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
-    """Yield calls of a step that is not kept: planned calls have the ids of the plan, and the model's the next ids."""
+    """Yield calls of a step that is not kept; planned calls have the plan's ids, a model's calls have the next ids."""
     number = len(step.tool_calls)
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)
@@ -251,7 +251,7 @@ def _take_calls(
 
 
 def _find_unchanged_calls(step: PlanStep, changed: Collection[str]) -> list[bool]:
-    """Return, for each call of an item, whether all inputs that reach it, directly or through calls, are unchanged."""
+    """Return, for each call of an item, whether all inputs that reach it, directly or via other calls, are the same."""
     unchanged: list[bool] = []
     for planned, sources in zip(step.tool_calls, find_item_order(step.tool_calls).takes, strict=True):
         takes_changed = _take_changed(find_bindings(planned.arguments), changed)

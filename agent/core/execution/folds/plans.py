@@ -1,4 +1,4 @@
-"""Applies events about a plan: it was accepted, refused or revised, or takes steps over from an earlier execution."""
+"""Apply events about a plan: it is accepted, refused or revised, or takes over steps of an earlier execution."""
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def apply_revision_refused(execution: ExecutionState, event: ev.RevisionRefused,
 
 
 def _find_waits(steps: Mapping[str, StepState]) -> Mapping[str, StepState]:
-    """Return the steps; a pending step after taken-over ones also waits for the unfinished steps before those."""
+    """Return the steps. A pending step also waits for unfinished steps that it depends on through taken-over steps."""
     if not any(state.taken_from for state in steps.values()):
         return steps
     open_before: dict[str, dict[str, None]] = {}
@@ -176,9 +176,9 @@ def begin_loop(state: StepState, items: tuple[JsonValue, ...]) -> StepState:
 
 
 def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.TakenStep) -> dict[int, int]:
-    """Map the place of each item that the loop had before to its place there: the same one if a call takes it.
+    """Return, by new place, the earlier place of each item that the loop had before.
 
-    If an item was there several times, the places with the most calls to take over come first.
+    If a call takes the index, only the same place counts. Equal items with the most calls to take over come first.
     """
     takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 

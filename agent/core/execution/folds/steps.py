@@ -1,4 +1,4 @@
-"""Applies the events of a step and its calls: the step and its loop begin, calls get results, the step ends."""
+"""Apply the events of a step and its calls: the step and its loop begin, calls get results, the step ends."""
 
 from bisect import bisect_left
 
@@ -67,7 +67,7 @@ def apply_rejected(execution: ExecutionState, event: ev.StepRejected, at: float)
 
 
 def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None) -> Call:
-    """Return the call after its step was rejected: changed only if the question was about the call or had its row."""
+    """Return the call after its step was rejected: changed only if the question was about it or had a row for it."""
     if call.status == "proposed" and row is not None:
         call = replace(call, suspension_id=event.suspension_id, arguments=row.arguments)
     if call.suspension_id != event.suspension_id or call.status in CALL_SETTLED:

@@ -1,4 +1,4 @@
-"""Applies events about a question to the suspension, and to the step and the call that the question is about."""
+"""Apply events about a question to the suspension, and to the step and the call that the question is about."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def apply_revised(execution: ExecutionState, event: ev.SuspensionRevised, at: fl
 def apply_decided(execution: ExecutionState, event: ev.SuspensionDecided, at: float) -> FieldChanges:
     current, decision, claim = _find_open(execution, event.suspension_id), event.decision, ""
     if event.assurance == "claimed" and not decision.approved:
-        # If it were kept as the decision's reason, a reason that only a model claims would pass for a person's.
+        # A reason that only a model claims would pass for a person's if it were kept as the decision's reason.
         decision, claim = replace(decision, reason=None), decision.reason or ""
     answered = replace(
         current,
@@ -112,7 +112,7 @@ def apply_withdrawn(execution: ExecutionState, event: ev.SuspensionWithdrawn, at
 
 
 def _record(execution: ExecutionState, event: ev.Event, changed: SuspensionState, **fields: Any) -> FieldChanges:
-    """Return the changed suspension, and its call (without a call, its step) moved by the event, with `fields` set."""
+    """Return the changes: the suspension, and its call or else its step, moved by the event and with `fields` set."""
     question = changed.question
     changes: FieldChanges = {"suspensions": {**execution.suspensions, question.suspension_id: changed}}
     if question.call_id is not None:

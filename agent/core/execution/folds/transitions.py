@@ -1,4 +1,4 @@
-"""Moves steps and calls through the tables of transitions, for the other modules of this package.
+"""Move steps and calls through the tables of transitions, for the other modules of this package.
 
 The functions only return the changes. They raise `IllegalTransition` for an event that cannot follow.
 """
