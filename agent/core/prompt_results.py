@@ -64,7 +64,7 @@ def _write_result(state: StepState, limit: int) -> str | None:
 
 
 def _write_reference(state: StepState) -> str:
-    """Return how a call takes a result that the prompt shows only in part."""
+    """Return a sentence that says how a call can take a result that the prompt shows only in part."""
     if isinstance(state.result, str):
         return f'Shown in part; {{"$from": "{state.step.step_id}"}} as an argument takes the whole.'
     reference = f'{{"$from": "{state.step.step_id}", "pointer": "/..."}}'
@@ -72,7 +72,7 @@ def _write_reference(state: StepState) -> str:
 
 
 def write_missing_results(execution: ExecutionState, state: StepState) -> list[str]:
-    """Return a block about the steps that the step depends on, directly or not, and that were not completed."""
+    """Return a list with a block about uncompleted steps on which the step depends, even indirectly, if any."""
     before = find_steps_before((other.step for other in execution.steps.values()), state.step.step_id)
     others = [other for step_id, other in execution.steps.items() if step_id in before and other.status != "completed"]
     lines = [cut(describe_end(execution, other), MAX_ARGUMENT_CHARS) for other in others]
@@ -80,7 +80,7 @@ def write_missing_results(execution: ExecutionState, state: StepState) -> list[s
 
 
 def describe_end(execution: ExecutionState, state: StepState, proof: str = "") -> str:
-    """Return how the step ended: id, status, who rejected it or after which step it was skipped, `proof`, and why."""
+    """Return the step's id, its status with a detail such as who rejected it, `proof`, and why it ended like this."""
     rejection = execution.suspensions.get(state.rejected_by or "")
     how = describe_rejecter(rejection.assurance) if rejection is not None else ""
     if state.status == "skipped" and state.skipped_by in execution.steps:
@@ -92,7 +92,7 @@ def describe_end(execution: ExecutionState, state: StepState, proof: str = "") -
 
 
 def write_conversation(state: StepState) -> list[str]:
-    """Return a block with what the model wrote in this step and what the calls returned; empty if there is none."""
+    """Return a list with a block of what the model wrote in this step and what the calls returned, if anything."""
     by_id = {call.call_id: call for call in state.calls}
     planned = [call for call in state.calls if (call.origin or not call.by_model) and call.status != "proposed"]
     lines = [_write_call(call) for call in planned]

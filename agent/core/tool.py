@@ -19,7 +19,7 @@ HOST_SEPARATOR = "/"
 MAX_WAIT_S = 366 * 24 * 3600.0
 """The longest time limit that can be set; None means no limit at all."""
 MAX_LISTED_ARGUMENTS, MAX_ARGUMENT_CHARS = 12, 40
-"""The most arguments that a prompt lists of a tool, and the most characters of each argument's name."""
+"""The most arguments of a tool that a prompt lists, and the most characters of each argument's name."""
 
 Risk = Literal["read", "confirm", "dangerous", "critical"]
 """How much approval a call needs before it runs, lowest first."""
@@ -56,7 +56,7 @@ def highest_risk(*risks: Risk) -> Risk:
 
 
 def _find_fault(words: dict[str, tuple[str | None, ...]], limits: tuple[str, ...], struct: object) -> str | None:
-    """Describe the first field whose value is not one of the allowed words, or the first limit that is out of range."""
+    """Return what is wrong with the first field without an allowed word, or the first limit out of range; else None."""
     for field, possible in words.items():
         if (value := getattr(struct, field)) not in possible:
             meant = did_you_mean(value, filter(None, possible)) if isinstance(value, str) else ""
@@ -153,7 +153,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds for the answer; by default the tool's own limit. If a value here extends that limit
     or is the only limit, a question without an answer is rejected, because the value may come from a model."""
     on_timeout: OnTimeout | None = None
-    """What follows without an answer; by default, as for the tool. `approve` counts only if the tool has it too."""
+    """What happens without an answer; by default, as for the tool. `approve` counts only if the tool has it too."""
     addressee: Answerer = "human"
     """Who answers; `clock` means nobody: the call continues by itself after `timeout_s`."""
     asker: str = ""
@@ -167,7 +167,7 @@ class Suspend(msgspec.Struct, frozen=True, kw_only=True):
     undecidable: str = ""
     """Why the question cannot be approved here, and where it can be; empty when it can be approved here."""
     found: tuple[str, ...] = ()
-    """Sentences about the question that the tool itself wrote, never the agent that asks."""
+    """Sentences about the question, written by the tool itself and never by the agent that asks."""
 
     def __post_init__(self) -> None:
         """Raise `ToolError` for a word that its field does not allow, for a limit that is out of range, and for a

@@ -67,7 +67,7 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path) -> "ScriptedModel":
-        """Return the model of a script. Raises `InvalidArguments` if the file cannot be read or is not a script."""
+        """Return a model for a script file. Raises `InvalidArguments` if it cannot be read or is not a script."""
         try:
             return cls(read_json(path.read_bytes()))
         except OSError as error:

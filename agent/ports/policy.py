@@ -89,8 +89,8 @@ class Policy(Protocol):
         ...
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """Return the assurance of an approval by `principal` for an execution of `owner`; None if that is less than
-        `needs`."""
+        """Return the assurance that counts if `principal` approves with `assurance` in an execution of `owner`; None if
+        it is less than `needs`."""
         ...
 
     def person(self, principal: str) -> str:

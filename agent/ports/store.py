@@ -196,7 +196,7 @@ class Lookups(Protocol):
         ...
 
     async def log(self, execution_id: str) -> Log | None:
-        """Return the execution's row and all of its events, as of one moment."""
+        """Return the execution's header and all of its events, as of one moment; None for an unknown execution."""
         ...
 
     async def read(self, execution_id: str, after: int = 0) -> tuple[ev.Recorded, ...]:
@@ -204,7 +204,7 @@ class Lookups(Protocol):
         ...
 
     async def artifact(self, thread_id: str, artifact_id: str) -> Artifact | None:
-        """Return an artifact of any execution of the thread. Raises `StoreError` when it is not what was written."""
+        """Return an artifact of any execution of the thread, or None. Raises `StoreError` if that is damaged."""
         ...
 
     async def thread(self, thread_id: str) -> tuple[Header, ...]:
@@ -292,8 +292,8 @@ class Store(Lookups, Protocol):
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
     * A `ToolCallIntended` with shares of budgets is stored only while the budgets have that much left (`BudgetSpent`),
       one with a business key only while nothing else holds the key (`KeyHeld`). From then on, the call's idempotency
-      key holds the shares and the key, until they expire or an event of the call says that nothing happened. Setting
-      the clock back does not make them expire earlier.
+      key holds the shares and the business key, until they expire or an event of the call says that nothing happened.
+      Setting the clock back does not make them expire earlier.
     * Notifications are stored in the transaction of the events that they report.
     * Audit rows (`core.execution.audit`, chained by hash) are stored in the transaction of the events that they report.
     * Cancelling a method's call never leaves its transaction open; the transaction may or may not have been committed.
@@ -379,11 +379,11 @@ class Store(Lookups, Protocol):
         ...
 
     async def forget_once(self, key: str, entry: AuditEntry) -> bool:
-        """Free a key now, and store the audit row with it; False when there is no such key."""
+        """Free a key now, and store the audit row with it; return False when there is no such key."""
         ...
 
     async def audit(self, entries: Sequence[AuditEntry]) -> None:
-        """Append rows to the audit: those that belong to no execution's log."""
+        """Append audit rows that belong to no execution's log."""
 
     async def audit_rows(
         self, *, after: int = 0, execution_id: str | None = None, limit: int = 100

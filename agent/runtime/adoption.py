@@ -54,7 +54,7 @@ class Peers(Protocol):
 
     @property
     def knows_tools(self) -> bool:
-        """Whether to leave an execution to others, which may have its tools, if this process lacks one of them."""
+        """Whether this process knows the others' tools; if so, it leaves an execution to them when it lacks a tool."""
         ...
 
     async def look_for(self, context: str | None) -> None:
@@ -62,7 +62,7 @@ class Peers(Protocol):
 
     def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
         """Return False when another process must make the calls of the tool `name`, because that process has another
-        definition of the tool, or state that this one lacks. `context` is that of the execution."""
+        definition of the tool, or holds state that this one lacks. `context` is that of the execution."""
         ...
 
 
@@ -90,7 +90,7 @@ class Adoption:
     """Takes over executions as long as the process runs fewer than `concurrency`.
 
     With `peers`, it leaves to them each execution whose remaining steps name a tool that this process lacks, or has in
-    another version than the process that started last. While the latter has another policy, nothing is taken over.
+    another version than the process that started last. If that process has another policy, nothing is taken over.
     """
 
     store: Store
@@ -201,7 +201,7 @@ class Adoption:
         return min([looked_at + LOOK_S, *(at for at in due if at > looked_at)])
 
     def _is_still_late(self, header: Header) -> bool:
-        """Look at a late lease. Return whether it was already late `RENEW_S` ago, and was not renewed since.
+        """Look at a late lease. Return whether it was already late `RENEW_S` ago and has not been renewed since.
 
         Only then is a silent owner replaced: after a sleep of the machine, all leases may have ended. The first look
         comes before a late lease ends, so that the second one need not come long after the end.

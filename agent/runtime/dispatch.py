@@ -106,7 +106,7 @@ def recover_call(context: ApprovalContext, execution: ExecutionState, call: Call
 
 
 def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, prepared: PreparedCall) -> PreparedCall:
-    """Add the business key to the intent that was prepared; return a refusal if another call holds the key.
+    """Return `prepared` with the business key, if any, in its intent, or a refusal if another call holds the key.
 
     Every path to an intent ends here. Raise `OnceNeeded` until the holder of the key has been looked up.
     """
@@ -189,7 +189,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
 
 
 def _judge(request: CallRequest, arguments: dict[str, JsonValue], permit: Permit | None = None) -> PreparedCall:
-    """Act on what `authorize` says about the call that `permit` released or, without a permit, about a new call."""
+    """Return what follows once `authorize` has judged the call that `permit` released or, without one, a new call."""
     permits = list_confirmations(request, arguments) if permit is None else (permit,)
     return _act_on(request, arguments, authorize(request, arguments, permits))
 

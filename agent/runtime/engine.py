@@ -85,9 +85,9 @@ class Engine:
         observer: Observer | None = None,
     ) -> None:
         """Without `adopts`, the engine continues only executions that a caller named: a process that ends soon must not
-        begin what it cannot finish. It takes over others only while it runs fewer than `concurrency`. Without
-        `follows`, it records commands, owns nothing, and starts no call and no prompt; the same holds for executions
-        that `peers` must continue, see `Adoption`.
+        begin what it cannot finish. Otherwise, it takes over others only while it runs fewer than `concurrency`.
+        Without `follows`, it records commands, owns nothing, and starts no call and no prompt; the same holds for
+        executions that `peers` must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called before and after
         jobs, and after commits.
@@ -191,9 +191,9 @@ class Engine:
             self._tasks.cancel_scope.cancel()
 
     async def _host_jobs(self, *, task_status: TaskStatus[TaskGroup]) -> None:
-        """Host the tasks of the runs, shielded: cancelling the engine's user does not cancel them, so calls can finish.
+        """Host the runs, shielded: cancelling the task that entered the engine does not stop them, so calls can finish.
 
-        An error that no run handles ends the engine, and is raised in the task that entered the engine.
+        An error that no run handles ends the engine, and is raised in that task.
         """
         async with anyio.create_task_group() as jobs:
             jobs.cancel_scope.shield = True
@@ -201,7 +201,7 @@ class Engine:
             await anyio.sleep_forever()
 
     async def create(self, new: NewExecution) -> ExecutionState:
-        """Create an execution and return it, durable and running, with a warning if one of the same plan is unfinished.
+        """Return a new execution, durable and running, with a warning if another one of the same plan is unfinished.
 
         Raises:
             KeyUsed: the principal has used the key before.
@@ -339,7 +339,7 @@ class Engine:
 
         Raises:
             UnknownThread: there is no such execution.
-            LogUnreadable: as `load_execution`.
+            LogUnreadable: as `load_execution` raises it.
         """
         log = None
         if execution_id in self._cache.runs or execution_id in self._cache.idle:
@@ -492,7 +492,7 @@ class Engine:
     async def _command(
         self, execution: ExecutionState, build: BuildEvents, then: Callable[[], Awaitable[None]] | None = None
     ) -> ExecutionState:
-        """Have the execution's run settle a command. If it refuses on a stale state, try once more on a fresh one."""
+        """Return the state once the run has settled a command; if it refuses on a stale state, retry on a fresh one."""
         run = self._run(execution)
         try:
             await settle(run, Command(build, then))

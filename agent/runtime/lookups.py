@@ -54,7 +54,7 @@ class LookedUp:
         """The context, with what was read of artifacts, paths and business keys."""
         self.earlier: Mapping[Reference, EarlierResult | str] = {}
         self.spent: Mapping[str, BudgetSpent] = {}
-        """What the store refused, by budget."""
+        """For each budget that the store found used up: its refusal."""
         self._parsed: list[tuple[object, Parsed | Exception]] = []
 
     def build_plan_intake(self, execution: ExecutionState, facts: Mapping[str, ToolFacts] | None = None) -> PlanIntake:
@@ -131,7 +131,7 @@ class LookupReader:
         )
 
     async def _find_thread_results(self, asking: ExecutionState, references: frozenset[Reference]) -> Earlier:
-        """Return each reference's result from the asking execution's thread and owner, or why there is none.
+        """Return each reference's result from other executions of the same thread and owner, or why there is none.
 
         The newest completed step with the id counts. The asking execution need not exist yet. The event that accepts
         the plan stores the results, so later changes of the earlier execution do not affect them.

@@ -1,6 +1,6 @@
 """What a caller specifies in order to start an execution, and what the execution then begins with.
 
-An execution that continues an older one stores copies of its artifacts, because the older one may be pruned first.
+An execution that continues an older one copies the older one's artifacts, because that one may be pruned first.
 """
 
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     saved_plan: ev.PlanVersion | None = None
     """The saved plan that it runs."""
     start: StartRequest | None = None
-    """What the store keeps of the request, and the state of the thread that it requires."""
+    """What the store keeps of the request, and the state in which the thread must be."""
     retry: Retry | None = None
     """The earlier execution that the new one continues; None if the new one begins anew."""
 

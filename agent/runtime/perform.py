@@ -233,7 +233,7 @@ class Performer:
 def _make_storable(reply: object) -> Reply:
     """Return the reply as plain JSON values. Raise `ModelError`, with the token counts, if a value has another type.
 
-    Values of the right type that are refused anyway, such as NaN or deep nesting, are left to later checks.
+    Later checks refuse bad values of the right type, such as NaN or deep nesting.
     """
     try:
         return msgspec.convert(msgspec.to_builtins(reply, enc_hook=plain_value, str_keys=True), Reply)

@@ -24,7 +24,7 @@ MAX_ROWS = 100
 HINTS_S = 0.01
 """Seconds for which hints are collected before the next look."""
 CLAIMED_AT_ONCE = 16
-"""The most executions that one look takes over, so that others get their share; the next look follows at once."""
+"""The most executions that one look claims, so that other processes get some; the next look follows at once."""
 AT_ONCE = 16
 """The most due questions that are handled at the same time, so that their commits share one wait for the disk."""
 

@@ -329,8 +329,8 @@ class Transaction:
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
-    """Return the tools to show in a prompt: all available ones, or, if there are more than `PLANNING_TOOLS`, that many:
-    the best matches first, then others by name."""
+    """Return the available tools to show in a prompt: all or, if they are more than `PLANNING_TOOLS`, that many. In the
+    latter case, the best matches for `query` come first, and others follow in the order of their names."""
     available = list(filter(_is_offered, tools.definitions()))
     if len(available) <= PLANNING_TOOLS:
         return available

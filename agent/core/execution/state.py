@@ -4,7 +4,7 @@ Rules:
 * For each status of an execution, a step and a call, the three tables below list the events that may follow. A
   terminal status has an empty row. Nothing else changes a status.
 * `fold.apply` handles every event: for a legal one it returns a new `ExecutionState`, for any other it raises
-  `IllegalTransition` and changes nothing. It uses no clock, ids or I/O: the time is part of the event.
+  `IllegalTransition` and changes nothing. It reads no clock, makes no ids and does no I/O; the caller gives the time.
 
     execution   running <-> suspended        step   pending -> in_progress <-> suspended
                 running  -> planned -> running       |            |-> completed | failed | rejected
@@ -173,7 +173,7 @@ class Call(ev.CallFacts, array_like=False):
     shares: tuple[ev.BudgetShare, ...] = ()
     """What the call took from budgets."""
     last_failure: str | None = None
-    """Why the last attempt failed, while the call waits for the next one."""
+    """Why the last attempt failed; None again once the next attempt begins."""
     late_report: str | None = None
     """What a process that no longer owns the execution has reported about this call since its last dispatch."""
     rehearsed: ev.CallRehearsed | None = None
@@ -219,13 +219,13 @@ class StepState(FrozenStruct):
     enforcing: bool = False
     """Whether the next prompt is an enforcement prompt."""
     revision_refused: str | None = None
-    """Why the last revision of the plan that the step's model sent was refused; None if it was not."""
+    """Why the last plan revision from the step's model was refused; None if it was accepted or none was sent."""
     warned: bool = False
     """Whether the step is advisory and its missing tools have been recorded as a warning."""
     validation: ev.ValidationStatus | None = None
     error_code: str | None = None
     error_message: str | None = None
-    """Why the step failed, was rejected, or was skipped because of its own condition."""
+    """Why the step failed or was rejected, or which of its own conditions did not hold, so that it was skipped."""
     rejected_by: str | None = None
     """The suspension whose answer rejected the step."""
     outage: ModelOutage | None = None
@@ -240,10 +240,10 @@ class StepState(FrozenStruct):
     wave: int = 0
     """How many waves of `item_order` are over."""
     items_over: int = 0
-    """How many items, counted from the first without a gap, have no call left to make in this wave."""
+    """How many of the first items, without a gap, have no call left to make in this wave."""
     failed_items: int = 0
     taken_from: str | None = None
-    """The earlier execution whose log proves the step, if the step was taken over as completed; None otherwise."""
+    """If the step was taken over as completed: the earlier execution whose log proves it; None otherwise."""
     waits_for: tuple[str, ...] = ()
     """Unfinished steps on which this step depends only indirectly, through steps that were taken over: if a
     confirmation is asked again, everything after it has to wait."""
@@ -417,10 +417,10 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
     """Number of events folded."""
     plan: Plan | None = None
     agreed_plan: Plan | None = None
-    """The plan as it was accepted or as a person last approved it in a review, whatever a model revised since."""
+    """The plan as it was accepted, or as a person last approved it in a review, without a model's later revisions."""
     warnings: tuple[str, ...] = ()
     pins: Mapping[str, str] = {}
-    """For each tool that the plan names or once named: the beginning of its digest then; empty if it did not exist."""
+    """For each tool that the plan ever named: the beginning of its first known digest; empty if there is none."""
     earlier: Mapping[Reference, EarlierResult] = {}
     """What the plan takes from earlier executions of the thread."""
     inputs: Mapping[str, JsonValue] = {}
@@ -516,7 +516,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
 
     @property
     def wakes_at(self) -> float | None:
-        """When an execution that only waits for a time goes on, in Unix seconds; None for every other execution."""
+        """When the execution goes on by itself, in Unix seconds, if it waits only for the clock; None otherwise."""
         questions = [suspension.question for suspension in self.open_suspensions]
         if self.status != "suspended" or any(question.addressee != "clock" for question in questions):
             return None
@@ -540,7 +540,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         return call
 
     def name_call(self, call: Call) -> str:
-        """Return the call's idempotency key, under which it holds what it takes; a retry that reuses it keeps it."""
+        """Return the call's idempotency key, which holds its shares and business key; a reused call keeps its key."""
         return call.origin or f"{self.execution_id}:{call.call_id}"
 
     @property

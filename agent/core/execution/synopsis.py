@@ -96,7 +96,7 @@ def fold_words(search: str) -> tuple[str, ...]:
 
 
 def clean_text(text: str, limit: int = NAME_CHARS) -> str:
-    """Return the text cut to the limit, with the characters replaced that a database cannot store."""
+    """Return the text cut to the limit, with a substitute for each character that a database cannot store."""
     cut = text[:limit]
     return cut if cut.isascii() and "\0" not in cut else _UNSTORABLE.sub("\ufffd", cut)
 
@@ -129,7 +129,7 @@ def describe_edits(execution: ExecutionState) -> str:
 
 
 def list_shown_steps(execution: ExecutionState) -> Iterator[StepState]:
-    """Yield the steps; those that had called nothing when the execution was cancelled or rejected are `skipped`."""
+    """Yield the steps; in a cancelled or rejected execution, open steps that called nothing are shown as `skipped`."""
     is_given_up = execution.status in ("cancelled", "rejected")
     for state in execution.steps.values():
         is_left = state.status in ("pending", "suspended") and all(call.intended_at is None for call in state.calls)
@@ -137,7 +137,7 @@ def list_shown_steps(execution: ExecutionState) -> Iterator[StepState]:
 
 
 def describe_rejecter(assurance: ev.Assurance | None) -> str:
-    """Return who rejected a step, to follow `rejected`; empty if that is not known."""
+    """Return who rejected a step, as words to write after `rejected`; empty text if that is not known."""
     if assurance in ev.MODEL_ASSURANCES:
         return " by the calling model; no person did"
     if assurance == "client":

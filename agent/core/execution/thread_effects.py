@@ -1,4 +1,4 @@
-"""The effects of a thread: calls that changed something, or may have. A question about a repeated call says so.
+"""The effects of a thread: calls that changed something, or may have. A question about a call that repeats one says so.
 
 Every execution of a thread begins with the newest effects of all earlier executions, so that these are not forgotten
 after a retry, a cancelled plan or a new plan. Two calls are the same if their tool and arguments are the same.
@@ -27,7 +27,7 @@ MAX_SHOWN_CHARS = 80
 MAX_TOLD = 5
 DIGEST_CHARS = 32
 REPEAT = "The same call"
-"""How a sentence about an effect in a question begins."""
+"""The first words of the sentence in which a question tells of an earlier effect."""
 
 
 def list_thread_effects(execution: ExecutionState) -> tuple[ev.ThreadEffect, ...]:

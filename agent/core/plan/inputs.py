@@ -72,7 +72,7 @@ def fill_inputs(schema: Mapping[str, JsonValue] | None, inputs: Mapping[str, Jso
 
 
 def _tidy(schema: Mapping[str, JsonValue], inputs: Mapping[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
-    """Yield the inputs: drop null where the input's `type` excludes it, parse text if the `type` is object or array."""
+    """Yield names and values: drop null that the `type` excludes, and parse text if the `type` is object or array."""
     properties = read_properties(schema)
     for name, value in inputs.items():
         part = properties.get(name)

@@ -71,7 +71,7 @@ from planwarden.agent.core.plan.plan_input import PLAN_KEYS, PlanInput, StepInpu
 MAX_NAMED = 100_000
 """The most steps of an unchecked plan in which to look for the names of tools."""
 MAX_CONDITION_VALUES, VALUES_PER_STEP, CHARS_PER_VALUE = 2_000, 10, 64
-"""The most values in the conditions of a plan, or for each step: judging 1,000 without a break takes up to 50 ms."""
+"""The most values in all conditions, or per step if that is more, and characters per value; 1,000 take up to 50 ms."""
 MAX_VALUES, MAX_CHARS = 1_000, 100_000
 """The largest plan, in values and characters, that is parsed without a thread; parsing it takes about 10 ms."""
 
@@ -92,8 +92,8 @@ def parse_plan(
     """Return the checked plan, and warnings: what was dropped from a model's plan, and what looks like a mistake.
 
     `core.plan.inputs` checks the inputs of a run. `earlier` has the values of bindings to other executions of the
-    thread; None if there are no others. The arguments of steps that are the same in `earlier_plan` are not checked.
-    A model may repeat placeholders that `goal_and_inputs` have. With `tools` None, nothing that depends on tools
+    thread; None without a thread. If a step is the same in `earlier_plan`, its arguments are not checked again.
+    A model may repeat placeholders that occur in `goal_and_inputs`. With `tools` None, nothing that depends on tools
     or on the thread is checked.
 
     Raises:
@@ -300,7 +300,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
 
     tools: Mapping[str, ToolFacts]
     unavailable: Mapping[str, str] = {}
-    """By name, why tools that are missing in `tools` cannot be called now."""
+    """By name: why a tool that is missing from `tools` cannot be called now."""
     max_steps: int
     earlier: Earlier | None = None
     """Results of earlier executions, as far as they were looked up."""

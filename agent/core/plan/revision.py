@@ -1,12 +1,12 @@
 """Revises a plan while it runs: a patch changes steps that have not begun, and the result is checked like any plan.
 
 A model may add, change, remove and move pending steps. It cannot touch a step that has begun or a confirmation step
-(one that asks a person or confirms others). A step that waits, directly or not, for a confirmation step, or for one
-whose calls may need approval, goes on waiting for it. A new call that does more than read waits for every confirmation
-that is not over as it was agreed, and for every such step that an effect awaits because its calls may need approval.
-Such a step may get other calls only if they certainly ask, and what its calls take may only change then, too.
-All of this is compared with the plan before the first patch, too, so no series of patches frees an effect.
-Once a confirmation has begun, a model cannot touch the steps that it covers either, nor any step that these depend on.
+(one that asks a person or confirms others). An asking step is a confirmation step, or one whose calls may need
+approval. A step that waits for an asking step, directly or not, goes on waiting for it. A new effect (a call that does
+more than read) waits for all confirmation steps, and for asking steps before effects that may run without their own
+question, but not for finished steps that asked as agreed. An asking step before an effect may get other calls or
+arguments only if they certainly ask. The same holds against the plan as last agreed, so that no series of patches frees
+an effect. Once a confirmation has begun, a model can touch neither the steps that it covers nor the steps before them.
 """
 
 from collections import Counter
@@ -31,10 +31,10 @@ from planwarden.agent.core.plan.plan_parser import PlanIntake
 MAX_OPERATIONS = 50
 MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
-"""The keys that decide, beside the calls, whether a step asks a person and what a rejection stops."""
+"""The keys that decide, together with the calls, whether a step asks a person and what a rejection stops."""
 AskCheck = Callable[[PlanStep, str, dict[str, JsonValue] | None], bool | None]
-"""Returns whether the step's call of this tool asks a person; None if only the run can say. A model writes the
-arguments if they are None."""
+"""Returns whether the step's call of this tool asks a person; None if only the run can say. The arguments are None
+if a model will write them."""
 _PlannedCall = tuple[str, str, bool | None]
 """The tool of a call, its arguments with the conditions and the loop of its step, and whether it asks."""
 _UNKNOWN = ToolFacts(is_blocking=False)
@@ -75,7 +75,7 @@ def revise(
     `{"op": "change", "id": ID, "set": {...}}`, `{"op": "remove", "id": ID}`, `{"op": "move", "id": ID, "after": ID?}`.
     Without `after` a step goes to the end. `reused_ids` are steps of earlier executions from which the plan takes
     values: a new step must not have such an id, because the plan would then take the new step's value. `agreed` is the
-    plan before all revisions, and `finished` has the ids of the steps that are done.
+    plan as it was accepted or last approved in a review, and `finished` has the ids of the steps that are done.
 
     Raises:
         InvalidPlan, LimitExceeded: an operation is malformed or not allowed, or the result is not a plan.
@@ -209,7 +209,7 @@ class _Gates:
         self.firm = set[str]()
         """The steps that cannot be completed without asking, whatever their calls take."""
         self.effects: dict[str, Counter[_PlannedCall]] = {}
-        """The calls of each step that do more than read."""
+        """For each step: those of its calls that do more than read."""
         for name, step in self.steps.items():
             calls = _list_calls(step, asks)
             self.effects[name] = Counter(call for call in calls if not tools.get(call[0], _UNKNOWN).only_reads)
@@ -220,7 +220,7 @@ class _Gates:
         unasked = (self.waits[name] for name, effects in self.effects.items() if not _all_ask(effects))
         self.holding = self.confirmations | self.asking & set[str]().union(*unasked)
         """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
-        A silent effect may ask nobody itself, and relies on the question about an earlier call."""
+        A silent effect may run without a question of its own, and relies on the question about an earlier call."""
 
     def has_same(self, step_id: str, before: "_Gates") -> bool:
         """Return whether the step holds back what it held back before: it asks whenever it asked before."""
@@ -247,7 +247,7 @@ def _find_confirmed_steps(gates: _Gates, pending: Collection[str]) -> dict[str, 
 def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]) -> None:
     """Raise `InvalidPlan` if a step or a new effect fails to wait for a step that may ask a person."""
     same = {name for name in after.steps if after.has_same(name, before)}
-    # A finished step that no longer asked as before has let nothing pass.
+    # A finished step need not be awaited any more if it asked as before.
     holding = before.holding - same.intersection(finished)
     for name, step in after.steps.items():
         earlier, calls = before.steps.get(name), after.effects[name]

@@ -72,7 +72,7 @@ class Shapes:
         results = [_describe_form_result(call) or self._find_returned(call.tool_name) for call in step.tool_calls]
         if not results or not {*step.required_tools} <= {call.tool_name for call in step.tool_calls}:
             return None
-        # Each item of a loop that failed or was rejected leaves null, so nothing is known about the entries.
+        # In a loop, each item that failed or was rejected leaves null, so nothing is known about the entries.
         if step.loop is not None or len(results) > 1:
             return {"type": "array"}
         return results[0] if step.tool_validation_mode == "strict" else None
@@ -105,7 +105,7 @@ def _follow(schema: JsonSchema | None, reference: Reference) -> Shape:
 
 
 def _list_names(schema: JsonSchema, token: str) -> str:
-    """Return the names in the schema and, if one of these properties has a property `token`, the pointer to that."""
+    """Return the names in the schema and, if `token` is a property of one of these properties, the pointer to it."""
     properties = read_properties(schema)
     parts = ((name, part) for name, part in properties.items() if isinstance(part, dict))
     deeper = next((f"; write '/{name}/{token}'" for name, part in parts if token in read_properties(part)), "")
@@ -113,7 +113,7 @@ def _list_names(schema: JsonSchema, token: str) -> str:
 
 
 def _describe_form_result(call: PlannedCall) -> JsonSchema | None:
-    """Return the schema of the answer to a form that is in the plan; None for any other call."""
+    """Return the schema of a `requestInput` call's result, if the call's form is in the plan; otherwise None."""
     form = call.arguments.get("form") if call.tool_name == "requestInput" else None
     if not isinstance(form, dict) or not read_properties(form) or has_bindings(form):
         return None

@@ -22,7 +22,7 @@ from planwarden.agent.core.replies import CALLS_KEY, MARKER_START, MAX_CONTENT_C
 from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
-"""What happened to a response that is not whole, by its finish reason."""
+"""For each finish reason of a response that is not whole: what happened to the response."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):

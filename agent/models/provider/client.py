@@ -8,8 +8,8 @@ each request and closes it after the answer. Between two prompts no socket is op
 another event loop. An ordinary HTTP client opens each connection, with the proxies and certificates of the environment.
 That client does not follow redirects, which would send the key elsewhere.
 
-`close_connections` closes what a client leaves open when it is cancelled during a stream. The limit of an answer counts
-bytes after decompression, so that a small body cannot expand into a large one.
+`close_connections` closes what a client leaves open when it is cancelled during a stream. The size limit counts bytes
+after decompression, so that a small body cannot expand into a large one.
 
 Source: https://pydantic.dev/docs/ai/models/openai/#openai-compatible-models.
 """

@@ -47,7 +47,7 @@ _PERMANENT: tuple[tuple[type[Exception], str], ...] = (
 
 
 class CannotForce(Exception):
-    """The provider refuses to force the model to call a tool, and may accept the request without that. Internal."""
+    """The provider refuses to force the model to call a tool, but may accept the same request unforced. Internal."""
 
 
 def is_refusal_to_force(error: Exception) -> bool:

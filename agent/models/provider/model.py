@@ -43,7 +43,7 @@ class ProviderModel:
         self._client: Client = build_client(endpoint)
         self._retries = retries or Retries()
         self._can_force = True
-        """Whether requests may force the model to call a tool; False once it refused this but answered unforced."""
+        """Whether requests may force a tool call; False once the model refused this but answered unforced."""
 
     def __repr__(self) -> str:
         return f"ProviderModel({self._endpoint.name!r})"
@@ -90,7 +90,7 @@ class ProviderModel:
     async def _attempt(
         self, request: ProviderRequest, on_text: OnText, timeout_s: float, *, force: bool
     ) -> ModelAnswer:
-        """Send one request. Raises `AttemptFailed`, or `CannotForce` if a request without force may succeed."""
+        """Return the answer to one request. Raises `AttemptFailed`, or `CannotForce` if an unforced one may succeed."""
         messages, parameters = request.build_messages(), request.build_parameters(force=force)
         settings = request.build_settings(self._endpoint, force=force, timeout_s=timeout_s)
         try:

@@ -62,7 +62,7 @@ class ProviderRequest(msgspec.Struct, frozen=True, kw_only=True):
     forced: tuple[str, ...] = ()
     """The sent names of the tools from which the model must call one; empty if it need not call any."""
     names: Mapping[str, str]
-    """The tools' own names, by the names that are sent."""
+    """For each name that is sent: the tool's own name."""
     can_revise: bool = False
     """Whether `REVISE_TOOL` is among the tools."""
 

@@ -43,7 +43,7 @@ class AttemptFailed(Exception):
         self.is_outage = is_transient if is_outage is None else is_outage
         """Whether the same request may succeed in minutes or hours."""
         self.retry_after_s = bound_asked_s(retry_after_s)
-        """Seconds that the provider asks to wait, within limits."""
+        """Seconds for which the provider asks its clients to wait, within limits."""
 
 
 @dataclass(frozen=True, kw_only=True)

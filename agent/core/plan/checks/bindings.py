@@ -157,7 +157,7 @@ def _read_foreign(value: dict[str, JsonValue], names: Collection[str]) -> str | 
 
 
 def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str | None:
-    """Return the binding for a path such as `steps.find.result.id`, if `find` is `item` or one of `names`; else None.
+    """Return the binding for a path such as `steps.find.result.id`; None if `find` is neither `item` nor in `names`.
 
     If `names` has no `item`, the text also says where `item` has a value.
     """

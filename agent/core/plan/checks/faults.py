@@ -36,7 +36,7 @@ def join_faults(problems: list[str]) -> str:
 
 
 def quote_some(names: Iterable[str]) -> str:
-    """Return the first `MAX_QUOTED` names, quoted and cut, because there may be many names, and long names."""
+    """Return the first `MAX_QUOTED` names, quoted and cut, because the names may be many and long."""
     return ", ".join(repr(name[:MAX_ID_CHARS]) for name in islice(names, MAX_QUOTED))
 
 

@@ -71,7 +71,7 @@ def find_graph_faults(
 
 
 def find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
-    """Return a sentence about steps that wait for each other in a circle; none if there is no circle."""
+    """Return a list with one sentence about steps that wait for each other in a circle; empty if there is no circle."""
     try:
         TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()
     except CycleError as error:
@@ -91,10 +91,10 @@ def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
 
 
 def _advise(reference: Reference, names: Collection[str]) -> str | None:
-    """Return what to write instead of a binding to something outside the plan, or None."""
+    """Return what to write instead of a binding to something outside the plan; None if there is no suggestion."""
     if reference.step_id == INPUTS:
         return "to take a value that a run is given, declare it in plan.inputs, the JSON Schema of an object"
-    # Another step's loop may have `item` in the names, but this reference lies outside of it.
+    # The loop of another step may have put `item` into `names`, but this reference is outside that loop.
     right = suggest_binding(reference.step_id, {*names} - {ITEM}, reference.pointer)
     return None if right is None else f"write {right}"
 

@@ -1,4 +1,4 @@
-"""Warns of a plan that promises more than it does: a confirmation of unknown calls, or a step without a tool to act.
+"""Warns about plans that promise too much: a confirmation of unknown calls, or a step that has no tool for its task.
 
 Such a plan is accepted, because its writer may mean it that way. The writer gets a warning for each such step.
 """
@@ -44,7 +44,7 @@ _INTENTION = r"(?i)\bto\s+\w+(?:(?:\s*,\s*(?:and\s+|or\s+)?|\s+(?:and|or)\s+)\w+
 _TOOL_NAME = rf"[a-z0-9][\w./-]{{0,{MAX_NAME_CHARS}}}"
 _TOOL = rf"(?i)(?:{_CLAUSE}|\b(?:call|use|run|with|via|using|through)\s+)[`'\"]?(?=({_TOOL_NAME}))"
 _NAME = r"[_./-]|[a-z][A-Z]"
-"""Only a tool's name that contains this can be told from a common word."""
+"""What the name of a tool must contain, to be told apart from a common word."""
 MAX_WARNINGS = 10
 
 
