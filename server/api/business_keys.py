@@ -52,8 +52,8 @@ class OnceService:
         return tuple(_view(key) for key in await self._store.list_once(tool_name, MAX_LISTED))
 
     async def find(self, tool_name: str, readings: Mapping[str, Sequence[JsonValue]]) -> OnceKeyView:
-        """Return the call whose key is a combination of values from `readings`, which lists possible values by pointer,
-        likeliest first. If several of these combinations are keys of calls, the first counts.
+        """Return the call whose key combines values from `readings`, which lists the possible values for each pointer,
+        likeliest first. If several combinations are keys of calls, the first one counts.
 
         Raises:
             InvalidArguments: no call has one of the first `MAX_READINGS` combinations of values as its key.
@@ -69,7 +69,7 @@ class OnceService:
         )
 
     async def forget(self, view: OnceKeyView, authority: Authority) -> None:
-        """Free the key now. Raises `InvalidArguments` if no person or embedding program decides, or the key is free."""
+        """Free the key. Raises `InvalidArguments` if neither a person nor a program decides, or if the key is free."""
         if authority.assurance not in MAKERS:
             raise InvalidArguments("only a person can let a call happen again, with `planwarden once forget`")
         facts: dict[str, JsonValue] = {

@@ -1,6 +1,6 @@
 """Makes, lists and revokes standing grants; `planwarden.agent.approval.grants` says what a grant allows.
 
-Only a person or an embedding program makes a grant: no MCP tool leads here. A person who can see a grant may revoke it.
+Only a person or a program makes a grant, so no MCP tool uses this module. A person who sees a grant may revoke it.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     opens_others: bool = False
     """Whether the other arguments that the tool's schema names are `free` too."""
     step: GrantedStep | None = None
-    """Where the calls must come from, as `GrantService.find_step` returned it; None for calls of any plan."""
+    """The step that must make the calls, as `GrantService.find_step` found it; None if any plan may make them."""
     uses: int
     """How many calls the grant allows: in total, or on each day if it is for a step."""
     expires_in_s: float
@@ -71,7 +71,7 @@ class GrantedStepView(msgspec.Struct, frozen=True, kw_only=True):
     """The version of the plan, as its runs record it."""
     step_id: str
     has_changed: bool
-    """Whether the plan has another version now or is gone, so that a person is asked about the calls of new runs."""
+    """Whether the plan has another version now or is gone; calls of new runs then ask a person."""
 
 
 class GrantView(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class GrantView(msgspec.Struct, frozen=True, kw_only=True):
     free: tuple[str, ...]
     """Arguments that may be absent or have any value; all others must be absent."""
     step: GrantedStepView | None
-    """Where calls must come from; None for calls of any plan."""
+    """The step that must make the calls; None if any plan may make them."""
     uses: int
     """The calls that the grant allows: in total, or on each calendar day in UTC if it is for a step."""
     uses_left: int
@@ -108,7 +108,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
 
     arguments: dict[str, JsonValue]
     takes: dict[str, tuple[str, ...]]
-    """By argument, the sources of its value: `inputs`, a loop's `item`, or the ids of steps."""
+    """For each argument with a value from elsewhere, the sources: `inputs`, a loop's `item`, or ids of steps."""
 
 
 class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ class FoundStep(msgspec.Struct, frozen=True, kw_only=True):
     """The calls of that tool; a loop makes each of them once for every item."""
     is_loop: bool
     attempts: int
-    """The most times that each call is made, as far as the plan says."""
+    """The most attempts that the plan allows for each call."""
 
 
 class GrantService:
@@ -146,7 +146,7 @@ class GrantService:
         return tuple(self._view(grant, versions) for grant in grants)
 
     async def find_step(self, plan_name: str, step_id: str, tool_name: str) -> FoundStep:
-        """Return the step of the saved plan that calls the tool, for a person to look at before it is allowed.
+        """Return the step of the saved plan, with its calls of the tool, so that a person can see what to allow.
 
         Raises:
             UnknownPlan, InvalidPlan, LimitExceeded: there is no such saved plan, or it cannot run.
@@ -171,7 +171,7 @@ class GrantService:
         return self._view(grant, None)
 
     async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Return the grant for `add`; store nothing. `question` is its id if the answer to a question makes the grant.
+        """Return the grant for `add`; store nothing. A grant made in answer to a `question` has that question's id.
 
         Raises:
             InvalidArguments: neither a person nor a program makes the grant, or a number, name or value is unusable.
@@ -227,10 +227,10 @@ class GrantService:
         return AuditEntry(kind=kind, facts={**facts, "policy": self._engine.grants.policy.policy_digest[:POLICY_CHARS]})
 
     async def complete(self, request: GrantRequest) -> GrantRequest:
-        """Return the request as its grant will be, for the person who decides: bound to the tool as it is now, with
-        defaults filled in and all names written out.
+        """Return the request with what its grant will say, for the person who decides: the digest of the current tool,
+        the defaults, and the names of all arguments that are free.
 
-        Raises what `make` raises, but does not check who makes the grant; stores nothing.
+        Stores nothing, and does not check who makes the grant. Otherwise raises what `make` raises.
         """
         # This comes first, because reading the plan waits for the tools of its servers.
         names = () if request.step is None else await self._check_step(request, request.step)
@@ -291,7 +291,7 @@ class GrantService:
         return tuple(name for call in plan_step.calls for name in call.arguments)
 
     def _view(self, grant: Grant, versions: Mapping[str, str] | None) -> GrantView:
-        """Build the view. `versions` maps saved plans to their versions; None if no plan can have changed."""
+        """Return the view of the grant. `versions` maps plan names to versions; None if no plan can have changed."""
         definition = self._engine.tools.get(grant.tool_name)
         now = self._engine.store.clock.now()
         return copy_fields(
@@ -336,7 +336,7 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
 
 
 def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -> None:
-    """Raise `InvalidArguments` when one of the wanted values can never occur in any call of the step."""
+    """Raise `InvalidArguments` if a wanted value cannot occur in any call of the step."""
     for name, value in terms.items():
         values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
         if len(values) == len(calls) and not any(is_same_json(other, value) for other in values):

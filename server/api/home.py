@@ -1,8 +1,8 @@
 """What one home holds, and the two ways to its store.
 
-`read` starts no engine: it takes no lease, acts on no deadline and creates no file. `run` opens a runtime: its engine
-runs the executions that the command starts or decides on, and leaves all others to the processes that own them. The
-runtime is imported when it is first opened, because a command that only reads needs none of it.
+`read` starts no engine: it takes no lease, acts on no deadline and creates no file. `run` opens a runtime. By default,
+its engine runs the executions that the command starts or decides on, and leaves the others to their owners. The module
+of the runtime is imported when a runtime is first opened, because a command that only reads does not need it.
 """
 
 import asyncio
@@ -64,9 +64,9 @@ class Duties(NamedTuple):
     serves: ProcessRole | None = None
     """The role that others see. A process with a role keeps running, sends notifications and starts scheduled runs."""
     adopts: bool = False
-    """Whether the process continues what other processes left."""
+    """Whether the process continues executions that other processes left behind."""
     follows: bool = False
-    """Whether the process continues the executions that it starts, or that a command to it concerns."""
+    """Whether the process itself continues the executions that its callers start or name."""
     has_engine: bool = True
     has_servers: bool = True
 
@@ -99,7 +99,7 @@ class Home:
         model: Model | None = None,
         program: Program = name_program,
     ) -> None:
-        """Add `tools` to those of the settings and let `model` replace theirs; `program` begins commands for people."""
+        """Add `tools` to those of the settings; use `model` instead of theirs. `program` returns how commands begin."""
         self.settings = settings
         self.program = program
         self._given_tools = tools
@@ -114,7 +114,7 @@ class Home:
 
     @cached_property
     def tools(self) -> "Registry":
-        """All tools that are known without starting a server, which includes those that servers listed before."""
+        """All tools that are known without starting a server, including those that servers listed earlier."""
         tools = self._registry
         if self.settings.servers.configs:
             _ = self.downstream
@@ -164,13 +164,13 @@ class Home:
 
     def command(self, *words: str) -> str:
         """Return a command line that works on this home, for people to copy; ids in it are short."""
-        # The value of an option, such as a cursor, may look like an id and has to be whole.
+        # The value of an option, such as a cursor, may look like an id but must not be shortened.
         pairs = zip(("", *words), words, strict=False)
         short = [word if before.startswith("--") else shorten_id(word) for before, word in pairs]
         return f"{self.program()} {shlex.join(short)}"
 
     def read(self, work: Callable[[Lookups], Coroutine[Any, Any, Result]]) -> Result:
-        """Return what `work` finds in the store. An event loop is made only if the whole store has to be opened."""
+        """Return what `work` returns for the store. Start an event loop only if the store needs one."""
         lookups = None
         if self._held is None:
             lookups = open_at_once(self.settings.store) if self.settings.store.is_made else MemoryStore()
@@ -195,8 +195,8 @@ class Home:
     def stay_open(self) -> "Generator[_HeldOpen]":
         """Keep the store and the downstream servers open, with their state, for all that is read and run in the block.
 
-        All of it shares one event loop, which does nothing in between: while a person thinks, no engine runs here, and
-        no lease or transaction is held.
+        All reads and runs share one event loop, which is idle between them: while a person thinks, this process runs no
+        engine and holds no lease or transaction.
         """
         if self._held is not None:
             yield self._held
@@ -253,7 +253,7 @@ class Home:
         """Return the executions of the thread whose id has this beginning, oldest first.
 
         Raises:
-            UnknownThread: no thread has such an id; `advice` replaces the command that lists threads in the message.
+            UnknownThread: no thread has such an id; in the message, `advice` replaces the hint to use `list`.
             UsageError: as for `find_id`.
         """
         thread_id = await self.find_id(store, "thread", beginning)
@@ -285,7 +285,7 @@ class DefinitionsOnDemand(msgspec.Struct, frozen=True):
     home: Home
 
     def get(self, name: str) -> ToolDefinition | None:
-        # Most questions come from the asking tools, and no other tool may have their names.
+        # Most questions come from the asking tools. No other tool may have their names, so this loads nothing.
         if name in ASKING_TOOLS and name not in self.home.settings.tools:
             return ASKING_TOOLS[name].definition
         return self.home.tools.get(name)
@@ -309,7 +309,7 @@ class _HeldOpen:
         self._requests.put_nowait((context, entered))
         await asyncio.wait((entered, self._task), return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():
-            # The task has failed, and raises the reason.
+            # The task has failed; awaiting it raises its error.
             await self._task
         return entered.result()
 
@@ -323,14 +323,14 @@ class _HeldOpen:
                     entered.set_exception(error)
 
     async def close(self) -> None:
-        """Close what was entered, in the reverse order."""
+        """Close what was entered, in reverse order."""
         if self._task is not None:
             self._requests.put_nowait(None)
             await self._task
 
 
 def _finish(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of a coroutine that waits for nothing."""
+    """Run a coroutine that never waits, and return its result."""
     try:
         work.send(None)
     except StopIteration as done:
@@ -346,7 +346,7 @@ def build_observer(
     meter_provider: "MeterProvider | None" = None,
     whole_process: bool = False,
 ) -> "Telemetry | None":
-    """Return an observer, which the caller closes; None without telemetry. Given providers win over settings.
+    """Return an observer, which the caller must close; None without telemetry. Given providers override settings.
 
     Raises:
         InvalidArguments: planwarden.toml names an endpoint, but a package is missing or a setting is not supported.
@@ -369,7 +369,7 @@ def build_observer(
         return build_exporting_telemetry(observation, model, whole_process=whole_process)
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
-        # A missing module of planwarden is a fault: no extra provides one.
+        # A missing module of planwarden itself is a bug: no extra would help.
         if is_given or package == "planwarden":
             raise
         targets = (observation.traces, observation.metrics)

@@ -19,14 +19,14 @@ MAX_QUERY_CHARS = 1_000
 MAX_PAGE = 100
 MAX_WAIT_S = 300.0
 AttemptKind = Literal["approval", "question", "answer"]
-"""What a caller tries: to decide for a person, to have a person asked, or to ask a person, who does not decide."""
+"""What a caller tried: to decide for a person, to have a person asked, or to get an answer from one, who gave none."""
 _WHAT: Mapping[AttemptKind, str] = {
     "approval": "decided without a person",
     "question": "put to a person in vain",
     "answer": "put to a person in vain",
 }
 ATTEMPTS, ATTEMPTS_S = 5, 600.0
-"""The most attempts of a kind that a suspension allows without authority, and the seconds for which they count."""
+"""The most attempts of one kind without authority at one suspension, and the seconds for which an attempt counts."""
 
 
 class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class DecisionAttempts(ExpiringRecord, frozen=True, kw_only=True):
     attempts_id: str
     times: tuple[float, ...] = ()
     is_limit_told: bool = False
-    """Whether the audit says that these were too many."""
+    """Whether a row of the audit already says that there were too many."""
 
 
 class AttemptLimiter:
@@ -51,13 +51,13 @@ class AttemptLimiter:
         self._store = store
         self._program = program
         self._here: dict[str, DecisionAttempts] = {}
-        """The attempts in this process, by id, where a program's own store keeps no records."""
+        """The attempts by id, for a store that keeps no records, such as one that an embedding program passes."""
 
     async def count(
         self, suspension_id: str, kind: AttemptKind = "approval", *, entry: AuditEntry | None = None
     ) -> None:
-        """Count one attempt, and audit `entry`; of the attempts that are too many, only the first has a row, which says
-        so. Count each kind apart, because asking a person once can use up attempts of two kinds.
+        """Count one attempt, and audit `entry`. The first attempt over the limit gets a row that says so; later ones
+        get none. Kinds count separately, because asking a person once can use up attempts of two kinds.
 
         Raises:
             RateLimited: there were `ATTEMPTS` attempts of this kind within `ATTEMPTS_S` seconds.
@@ -65,8 +65,8 @@ class AttemptLimiter:
         now, attempts_id = self._store.clock.now(), f"{kind} {suspension_id}"
 
         def add(transaction: RecordTransaction | None) -> tuple[float | None, tuple[AuditEntry, ...]]:
-            """Return the time of the attempt that has to expire before another one, None if this one counts; and the
-            attempt's row in the audit, if it gets one. A transaction stores the row too."""
+            """Return None or, if the limit is reached, the time of the oldest attempt that counts; and this attempt's
+            audit rows. A transaction also stores those rows."""
             here = self._here.get(attempts_id)
             stored = here if transaction is None else transaction.find(DecisionAttempts, attempts_id)
             record = stored or DecisionAttempts(attempts_id=attempts_id, expires_at=now)

@@ -37,7 +37,7 @@ GATE_REFRESH_S = 1.0
 
 
 class StorePeers:
-    """Implements `Peers` with what processes publish in the store. Before `refresh` it knows of none."""
+    """Implements `Peers` with what processes publish in the store. Before the first `refresh`, it knows no process."""
 
     def __init__(self, registry: ProcessRegistry, clock: Clock, tools: Toolbox, policy: str) -> None:
         """`policy` is the digest of the policy of this process."""
@@ -46,7 +46,7 @@ class StorePeers:
         self._tools = tools
         self._policy = policy
         self._current: dict[str, str] = {}
-        """Digests of tool definitions by tool name; each is that of the last-started process with the tool."""
+        """By tool name, the digest of the definition that the last-started process with that tool has."""
         self.generation = 0
         self.is_outdated = False
         self.knows_tools = True
@@ -81,7 +81,7 @@ class StorePeers:
 
     @asynccontextmanager
     async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
-        """Publish what this process can do, and read what the others can, while the block runs. Raises `StoreError`.
+        """Publish what this process can do, and read what others can do, while the block runs. Raises `StoreError`.
 
         A process without a role publishes nothing and reads once.
         """
@@ -128,7 +128,7 @@ async def _look_again(
 
 
 async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | None:
-    """Return, in a sentence, which process the execution waits for; None if it waits for none, or on a local store."""
+    """Return a sentence on which process the execution waits for; None if it waits for none, or the store is local."""
     registry = registry_of(store)
     if registry is None or execution.status != "running":
         return None
@@ -139,9 +139,9 @@ async def describe_waiting(store: Lookups, execution: ExecutionState) -> str | N
 
 
 def describe_missing(execution: ExecutionState, living: tuple[ProcessFacts, ...]) -> str:
-    """Return, in a sentence, what the living processes lack to continue an execution that none of them runs.
+    """Return a sentence on what the living processes lack to continue an execution that none of them runs.
 
-    The policy must be that of the newest process. The definition of a tool must be that of the newest process with it.
+    One process must have the policy of the newest process, and each tool as the newest process with that tool has it.
     """
     runners = [process for process in living if process.role != "front"]
     if not runners:
@@ -175,7 +175,7 @@ def _name(process: ProcessFacts) -> str:
 
 
 class GatePeers:
-    """Implements `Peers` for a store of one machine. Before `refresh` it knows of no gate."""
+    """Implements `Peers` for a store of one machine. Before the first `refresh`, it knows no gate."""
 
     def __init__(self, store: object, home: Path, read_tools: Callable[[Collection[str]], Awaitable[None]]) -> None:
         """`read_tools` takes the slugs of gated servers and reads their tools from the home again."""
@@ -203,7 +203,7 @@ class GatePeers:
         return not gates or (self._owner in gates and (context == self._owner or context not in gates))
 
     async def refresh(self, owner: str | None = None) -> None:
-        """Read which gates live; `owner` is this process. Raises `StoreError`."""
+        """Read which gates are alive; `owner` is this process. Raises `StoreError`."""
         self._owner = owner
         async with self._lock:
             # If the home never had a gate, the store is not asked.
@@ -215,7 +215,7 @@ class GatePeers:
 
     @asynccontextmanager
     async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
-        """Read which gates live, again and again while the block runs. Each gate records itself in the store."""
+        """Keep reading which gates are alive while the block runs. Each gate records itself in the store."""
         await self.refresh(owner)
         # Errors of the store are not reported here, because the engine's scheduler reports them.
         async with run_beside(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):

@@ -24,8 +24,8 @@ async def start_retry(
 ) -> ExecutionState:
     """Start an execution that continues the last one of the thread that `start` names, and return it.
 
-    Without inputs in `start`, the last execution's inputs are used again. Otherwise, inputs missing from `start` keep
-    their old values if the plan takes the same inputs, unless `start.has_all_inputs`. Without `plan`, the old one runs.
+    Without inputs in `start`, the old inputs apply. Otherwise, an input that `start` omits keeps its old value if the
+    plan declares the same inputs as before, unless `start.has_all_inputs`. Without `plan`, the old plan runs.
 
     Raises:
         NotRetryable: a completed execution needs a `from_step`, something would be done twice, or the thread moved on.
@@ -62,7 +62,7 @@ async def start_retry(
 
 
 def build_moved_error(execution: ExecutionState) -> NotRetryable:
-    """Return the error for continuing an execution that another one already follows in its thread."""
+    """Return the error for an execution that cannot be continued, because its thread already has a later one."""
     return NotRetryable(
         f"execution {execution.execution_id!r} is no longer the last one of thread {execution.thread_id!r}, or "
         "was continued in the meantime; look at the thread with get_execution before anything is retried",
@@ -138,9 +138,9 @@ def choose_inputs(source: ExecutionState, plan: Plan, start: StartOptions) -> Ma
 
 
 def find_requester(source: ExecutionState, requester: Requester, *, is_same_plan: bool) -> Requester:
-    """Return `requester`; if it names no starter, add that of `source`. For the same plan, `source` sets `is_operator`.
+    """Return `requester`, with the starter of `source` if it names none.
 
-    A plan that a model revised is no longer the operator's.
+    If the plan is the same, `source` decides `is_operator`: a plan that a model revised is no longer the operator's.
     """
     is_own = source.is_operators and not source.is_revised if is_same_plan else requester.is_operator
     requester = replace(requester, is_operator=is_own)

@@ -1,10 +1,10 @@
 """What the operator's rules say about an imagined call or the calls in the log, and what looks wrong in the rules.
 
-`explain_rules` looks at each condition by itself, so that a person sees why a rule decides or does not. What decides in
-the end is the policy, as for every real call.
+`explain_rules` looks at each condition by itself, so that a person sees why a rule decides or does not. In the end the
+policy decides, as for every real call.
 
-`replay_rules` judges each call once, if its arguments are in the log, in the order in which the calls were made, so
-that budgets fill up as they would have. Nothing is changed. The risk of a tool is that of the current catalogue.
+`replay_rules` judges each call once, in the order in which the calls were made, so that budgets fill up as they would
+have. It skips calls whose arguments the log lacks, and changes nothing. A tool's risk is that of the current catalogue.
 """
 
 from collections import deque
@@ -43,25 +43,25 @@ _ASKED = ("approved", "rejected", "asked")
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one condition of a rule."""
+    """The verdict on one condition of a rule."""
 
     words: str
     """What the condition wants."""
     verdict: str
-    """`yes`, `no`, `missing` for a value that is not there, or `unknown` when it cannot be evaluated."""
+    """`yes`, `no`, `missing` if there is no value, or `unknown` if the condition cannot be evaluated."""
     value: str | None
     """The value that the condition looked at, as JSON, cut if it is long; null when there is none."""
 
 
 class RuleVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one rule whose name or glob fits the tool."""
+    """The verdict on one rule whose tool name or glob fits the tool."""
 
     number: int
     """The place of the rule in the file, from 1."""
     words: str
     """What the rule says, in one line."""
     verdict: str
-    """`yes`, `no`, or `unknown` when it cannot be evaluated, so that a person is asked."""
+    """`yes`, `no`, or `unknown` if the rule cannot be evaluated; then a person is asked."""
     conditions: tuple[ConditionVerdict, ...]
     """The verdicts on the conditions of the rule, in the order of the file."""
 
@@ -170,7 +170,7 @@ class RuleCount(msgspec.Struct, kw_only=True):
     deny: int = 0
     """Calls that would be refused."""
     spent: int = 0
-    """The calls in `ask` that the rule allows, but for which its budget would have been spent."""
+    """The calls in `ask` that the rule would allow if its budget had not been used up."""
 
 
 class RuleReplay(msgspec.Struct, kw_only=True):
@@ -268,7 +268,7 @@ def _add(count: RuleCount, requirement: Requirement, *, has_room: bool) -> str:
 
 
 def _compare(report: RuleReplay, past_call: _Made, would: str, number: int | None) -> ReplayedCall | None:
-    """Count and return a call that would end differently; None for every other call."""
+    """Return the call, and count it, if it would end differently; otherwise return None."""
     before = "deny" if past_call.was == "denied" else "ask" if past_call.was in _ASKED else "allow"
     if would == before:
         return None

@@ -93,7 +93,7 @@ async def open_runtime(
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:
-    """Return the watcher of other processes: of all on a shared store, else of gates; None if none is needed."""
+    """Return what watches other processes: all on a shared store, otherwise only gates; None if not needed."""
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)

@@ -69,7 +69,7 @@ from planwarden.tools.delegate.child import MAX_DEPTH
 from planwarden.tools.downstream.servers import DownstreamServers
 
 ASKED_WITHIN_S = 5.0
-"""Seconds for which `ask_person` waits until its question is asked; nobody can answer before that."""
+"""The most seconds that `ask_person` waits for its question to be asked, because nobody can answer sooner."""
 LOOK_AGAIN_S = 3.0
 """Seconds after which `wait_until_finished` checks again whether another process recorded an answer."""
 
@@ -133,7 +133,7 @@ class Service:
         """Opens an inbox when an execution first waits for a person."""
 
     async def run_goal(self, goal: str, start: StartOptions, *, plan_only: bool = False) -> ExecutionState:
-        """Plan for the goal and run the plan; with `plan_only` stop at `planned`."""
+        """Plan for the goal, run the plan and return its execution; with `plan_only`, stop at `planned`."""
         check_text(goal, "goal", MAX_GOAL_CHARS)
         call = read_options(start.options)
         if plan_only:
@@ -153,8 +153,8 @@ class Service:
     ) -> ExecutionState:
         """Run the plan; without one, run the thread's planned or rehearsed plan, or continue its incomplete execution.
 
-        `saved_plan` is the saved version that is to be recorded as the plan's source. Without a key, the execution
-        warns of an unfinished execution of the same plan.
+        Return the execution, which records `saved_plan` as the plan's source. Without a key, the execution warns of an
+        unfinished execution of the same plan.
         """
         try:
             call = read_options(start.options)
@@ -166,7 +166,7 @@ class Service:
             return await self._run_planned(start, call)
         if start.goal is not None:
             check_text(start.goal, "goal", MAX_GOAL_CHARS)
-        # Look the key up before checking the plan: the plan's tools may have gone since it ran.
+        # Look up the key before checking the plan, whose tools may be gone since the key started it.
         request = build_plan_request(start, plan, call)
         return await self._start(start, request, lambda new: self._create_from_plan(plan, start, call, new, saved_plan))
 
@@ -198,7 +198,7 @@ class Service:
     async def retry(
         self, thread_id: str, start: StartOptions, *, from_step: str | None = None, plan: JsonValue = None
     ) -> ExecutionState:
-        """Continue the thread's last execution; repeat completed steps only from `from_step` on, if it is given."""
+        """Continue the thread's last execution; of completed steps, repeat only `from_step` and what depends on it."""
         if from_step is not None:
             check_text(from_step, "fromStep", MAX_ID_CHARS)
         inputs: JsonValue = None if start.inputs is None else dict(start.inputs)
@@ -218,7 +218,7 @@ class Service:
         form: JsonValue = None,
         addressee: str | None = None,
     ) -> ExecutionState:
-        """Ask a person for a confirmation, or to fill in the form; return when the question is asked."""
+        """Ask a person to confirm or to fill in the form; return the execution when the question is asked."""
         plan = build_question_plan(message, details, form, addressee)
         return await self.wait(await self.execute_plan(plan, start), ASKED_WITHIN_S)
 
@@ -254,7 +254,7 @@ class Service:
         request: StartRequest | None,
         saved_plan: ev.PlanVersion | None = None,
     ) -> ExecutionState:
-        """Check a plan and its inputs, and create its execution; every caller's plan passes here, except in a retry."""
+        """Check a plan and its inputs, and create its execution. All plans of callers pass here, except in a retry."""
         parsed = await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         inputs = fill_inputs(parsed.plan.inputs, start.inputs)
         return await self.create(
@@ -270,7 +270,7 @@ class Service:
         )
 
     async def _add_plan_faults(self, error: InvalidArguments, plan: JsonValue, start: StartOptions) -> None:
-        """Raise the faults of the plan together with those in `error`, so that the caller learns of all at once."""
+        """Raise the plan's faults, if any, together with those in `error`, so that the caller learns of all at once."""
         try:
             await self._starts.check(plan, thread_id=start.thread_id, principal=start.requester.principal)
         except InvalidPlan as other:
@@ -310,7 +310,7 @@ class Service:
     async def _run_rehearsed(
         self, rehearsal: ExecutionState, start: StartOptions, call: Mapping[str, object], request: StartRequest | None
     ) -> ExecutionState:
-        """Run the plan of the thread's rehearsal, with the same inputs where no others are given."""
+        """Run the rehearsal's plan as a new execution, and return that. Inputs that are not given keep their values."""
         plan = rehearsal.plan
         assert plan is not None
         requester = find_requester(rehearsal, start.requester, is_same_plan=True)
@@ -333,8 +333,8 @@ class Service:
     ) -> Forecast:
         """Return what can be said of a plan before it runs. Nothing runs, and nothing is stored.
 
-        `name` and `version` are those of a saved plan. If the plan needs inputs and there are none, what depends on
-        them is not known.
+        `name` and `version` are those of a saved plan. If the plan requires inputs and none are given, what
+        depends on them is unknown.
 
         Raises:
             InvalidPlan, LimitExceeded, InvalidArguments: as for `execute_plan`.
@@ -362,9 +362,9 @@ class Service:
         items_limit: int = PAGE_ITEMS,
         principal: str,
     ) -> Execution:
-        """Return the thread's newest execution; with `observations_after`, also the later observations.
+        """Return the thread's newest execution; with `observations_after`, also the observations after that number.
 
-        With `step_id` the view has only that step, and for a loop, results of `items_limit` items from `items_from` on.
+        With `step_id`, the view has only that step and, if it is a loop, `items_limit` results from `items_from` on.
         """
         if step_id is None and items_from is not None:
             raise InvalidArguments("itemsFrom needs the stepId of the loop")
@@ -422,7 +422,7 @@ class Service:
     ) -> Execution:
         """Return the execution; while the suspension is open, its `next_action` says how to ask the person.
 
-        `attempt` counts against the limit for its kind. Raises as `find_question`.
+        An `attempt` counts against the limit for attempts of that kind. Raises as `find_question`.
 
         Raises:
             RateLimited: the caller tried too often.
@@ -513,7 +513,7 @@ class Service:
         return await self._engine.answer(execution, suspension_id, decision, authority, then=then)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str) -> ExecutionState:
-        """Stop the thread's execution; return a finished one unchanged."""
+        """Stop the thread's execution and return it; a finished one does not change."""
         if reason is not None:
             check_text(reason, "reason", MAX_REASON_CHARS)
         execution = await self.cancel(await self.load_newest(thread_id, principal), reason)
@@ -522,7 +522,7 @@ class Service:
     async def get_tool_schemas(self, names: Sequence[str], *, principal: str) -> ToolSchemas:
         """Return full definitions of the named tools, and the names that no tool has.
 
-        A tool that does not say what it returns gets the shape of its last result in the principal's executions.
+        For a tool without an output schema, show the shape of its last result in the principal's executions.
         """
         if not names:
             raise InvalidArguments("'names' is empty; search_tools lists names")
@@ -556,7 +556,7 @@ class Service:
         return replace(view, forecast=build_forecast(foreseen, self._engine.forecast(foreseen), is_whole=False))
 
     def open_inbox(self) -> str | None:
-        """Return the address of the inbox; open one if there is none and an opener is set."""
+        """Return the address of the inbox, or None; open an inbox if there is none and an opener is set."""
         if self.inbox_url is None and self.inbox_opener is not None:
             self.inbox_url = self.inbox_opener.address()
         return self.inbox_url

@@ -1,8 +1,8 @@
-"""Notices when one piece of code blocks the event loop, so that no lease is renewed and no request is answered.
+"""Notices when a piece of code blocks the event loop, which then renews no lease and answers no request.
 
 A task asks to be woken at short intervals and measures how late it wakes up. Long delays go to the log and to a file
-of limited size in the home, which `doctor` reads. The task is late too if the process was stopped or got no processor,
-but then the process used little processor time.
+of limited size in the home; `doctor` reads that file. The task is also late if the process was stopped or got no
+processor, but then the process used little processor time.
 """
 
 import json
@@ -23,7 +23,7 @@ FILE = "stalls.jsonl"
 LIMIT_S = 0.1
 INTERVAL_S = 0.05
 WARNING_S = 1.0
-"""The seconds from which a stall is logged as a warning; a shorter stall is logged as information."""
+"""The seconds that a stall must last to be logged as a warning; a shorter one is logged as information."""
 REPORT_S = 10.0
 """The shortest time between two log lines; each has the number of stalls since the last line, and the longest."""
 MAX_FILE_BYTES = 64 * 1024

@@ -1,6 +1,6 @@
-"""Starts executions in threads, once for each key that a caller sends, and checks the plans that they run.
+"""Starts executions in threads, once for each key that a caller sends, and checks their plans.
 
-A question asked without a plan becomes a plan.
+A question that a caller asks without a plan becomes a plan of one step.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -43,13 +43,13 @@ from planwarden.tools.downstream.servers import DownstreamServers
 PLAN_DIGITS = 16
 
 Create = Callable[[StartRequest | None], Awaitable[ExecutionState]]
-"""Starts or continues an execution for the request, which may be None without a key, or if its key is stored."""
+"""Starts or continues an execution, and returns it; takes the request that the store has to keep, if any."""
 
 STEP_ID = "ask"
 MAX_MESSAGE_CHARS = 4_000
 MAX_VALUES = 5_000
 MAX_BYTES = 64 * 1024
-"""The most bytes that the details may have, and that the form may have."""
+"""The most bytes in the details, and also in the form."""
 
 
 def build_request(
@@ -73,7 +73,7 @@ def build_request(
 
 
 def build_plan_request(start: StartOptions, plan: JsonValue, call: Mapping[str, object]) -> StartRequest | None:
-    """Return what the store keeps of a plan and its inputs as the caller wrote them. Raises as `build_request`."""
+    """Return what the store keeps of a caller's plan and inputs; None without a key. Raises as `build_request`."""
     if start.key is None:
         # Without a key nothing is stored, and parsing checks the depth.
         return None
@@ -97,12 +97,12 @@ def add_plan(
 
 
 def _is_to_run(execution: ExecutionState, thread_id: str | None) -> bool:
-    """Return True when the key made a plan that has not begun, and the request is to run it."""
+    """Return whether the key made a plan that has not begun, and the request asks to run that plan."""
     return thread_id is not None and execution.status == "planned"
 
 
 def _runs_as(execution: ExecutionState, start: StartOptions) -> bool:
-    """Return whether the execution has this request's inputs, and is a rehearsal if, and only if, the request is."""
+    """Return whether the execution has this request's inputs, and both or neither are rehearsals."""
     schema, is_rehearsal = execution.plan and execution.plan.inputs, bool((start.options or {}).get("rehearse"))
     try:
         is_same = is_same_json(fill_inputs(schema, start.inputs), execution.inputs)
@@ -188,7 +188,7 @@ class Starts:
     ) -> ExecutionState:
         """Return the execution that the key started before, as it is now; if none, what `create` returns.
 
-        A request to run what a thread has planned sets `thread_id`; its key may be the one that made the plan.
+        Only a request to run a thread's planned execution sets `thread_id`; it may repeat the key that made the plan.
 
         Raises:
             KeyConflict: the key belongs to another goal, plan or inputs.
@@ -290,9 +290,9 @@ class Starts:
         tools: Mapping[str, ToolFacts] | None = None,
         earlier_plan: Plan | None = None,
     ) -> ParsedPlan:
-        """Return the plan, and the results that it takes from the thread of `asking`, the execution that will run it.
+        """Return the plan and the results that it takes from its thread. `asking` is the execution that will run it.
 
-        The plan may name these `tools`; with None, the tools that exist now.
+        The plan may name these `tools`; None means the tools that exist now.
         """
 
         def read(lookups: LookedUp) -> ParsedPlan:
@@ -303,7 +303,7 @@ class Starts:
         return await self.engine.lookups.resolve(asking, read)
 
     async def read_saved(self, name: str) -> tuple[ev.PlanVersion, Plan]:
-        """Return the saved plan as a run that begins now would use it. Raises as `check`, and `UnknownPlan`."""
+        """Return the saved plan as a run that begins now would use it. Raises `UnknownPlan`, or as `check` does."""
         saved = await self.library.find(name)
         checked_plan = await self.check(saved.document, principal="")
         return ev.PlanVersion(name=saved.name, digest=saved.digest), checked_plan.plan

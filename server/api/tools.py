@@ -40,7 +40,7 @@ MAX_TEXT_CHARS = 100_000
 
 logger = logging.getLogger(__name__)
 MAX_DEFINITIONS = 200
-"""The most definitions of tools that changed or are gone that a store keeps."""
+"""The most definitions that a store keeps of tools that have changed or are gone."""
 MAX_DEFINITION_BYTES = 32 * 1024
 
 
@@ -56,12 +56,12 @@ class KnownDefinition(Record, frozen=True, kw_only=True):
 async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool) -> None:
     """Read which definitions of tools earlier processes had; if `adds`, also store the definitions of `tools`.
 
-    A failure is only logged: the sentences on how a tool changed then say less.
+    A failure is only logged: messages about how a tool changed then say less.
     """
     records = RecordStore(store, KnownDefinition)
     own = {tool.digest: tool for tool in tools.definitions() if tool.source != "builtin"}
     try:
-        # By its digest, a row that was edited does not pass for what somebody relied on.
+        # Skip a row whose definition does not have its digest: it was edited, and is not what somebody relied on.
         rows = [(record.digest, define(record.definition)) for record in await records.intact()]
         stored = {digest: tool for digest, tool in rows if tool.digest == digest}
         new = [
@@ -70,7 +70,7 @@ async def exchange_definitions(store: HasRecords, tools: Registry, *, adds: bool
             if digest not in stored and measure_encoded(msgspec.to_builtins(tool)) <= MAX_DEFINITION_BYTES
         ]
         names = {tool.name for tool in new}
-        # The first are forgotten first, so those that are replaced only now come last.
+        # The store forgets the first ones first, so definitions that are only now being replaced come last.
         former = sorted((digest for digest in stored if digest not in own), key=lambda name: stored[name].name in names)
         tools.keep_former(map(stored.__getitem__, former))
 

@@ -71,7 +71,7 @@ class Warden:
 
         Spans and metrics go to the given providers; without any, `[otel]` and OpenTelemetry's variables decide. With
         `whole_process` they become the providers of the process, which suits a process that only serves. With the role
-        `front` the warden runs nothing: other processes that share the store do. `concurrency` limits how many
+        `front`, the warden leaves all executions to other processes that share the store. `concurrency` limits how many
         executions of other processes the warden takes over at a time.
 
         Raises:
@@ -114,7 +114,7 @@ class Warden:
         return self._home.downstream
 
     async def __aenter__(self) -> Self:
-        """Open the store and take over what a dead process left running. Raises `StoreError`."""
+        """Open the store, take over what a dead process left running, and return the warden. Raises `StoreError`."""
         async with AsyncExitStack() as stack:
             observer = self._observer or self._build_observer()
             if observer is not None:
@@ -181,7 +181,7 @@ class Warden:
     ) -> Execution:
         """Plan for a goal and stop at `planned`. To run the plan, call `execute_plan` with the `thread_id` and no plan.
 
-        A `key` works as in `run_goal`. Raises what `run_goal` raises.
+        Return the execution as `run_goal` does, and raise what it raises. A `key` works as there.
         """
         check_wait(wait_seconds)
         start = StartOptions(requester=Requester(principal), thread_id=thread_id, key=key, options=options)
@@ -305,12 +305,12 @@ class Warden:
         """Continue the thread's last execution, which is over, in a new one; return the new one as `run_goal` does.
 
         Completed steps and calls that succeeded are taken over from the log that proves them. If nobody knows whether a
-        call happened, a person is asked first; confirmations and approvals for the remaining steps are asked again.
+        call happened, a person is asked first. The remaining steps ask again for confirmations and approvals.
         `from_step` runs that step again and everything that depends on it, perhaps with another `plan` or other
         `inputs`; inputs that are not named keep their values. A `key` works as in `run_goal`.
 
         Raises:
-            NotRetryable: it is completed and `from_step` is None, a step would be done twice, or the thread moved on.
+            NotRetryable: a completed execution needs a `from_step`, a step would run twice, or the thread moved on.
             InvalidPlan: the plan cannot run as written.
             InvalidArguments: the inputs, the step or the key are not usable.
             LimitExceeded: what would be taken over is too large.
@@ -333,10 +333,10 @@ class Warden:
         items_limit: int = 100,
         principal: str = LOCAL,
     ) -> Execution:
-        """Return the thread's newest execution; with `observations_after`, also the later observations.
+        """Return the thread's newest execution; with `observations_after`, also the observations after that number.
 
-        With `step_id` it shows only that step. A loop then has `item_results`: at most `items_limit` (1 to 1,000) items
-        from `items_from` (0) on; `items.next` is where the next page begins, None after the last one.
+        With `step_id`, it has only that step. A loop then has `item_results`: at most `items_limit` (1 to 1,000) items
+        from `items_from` (0) on. `items.next` is where the next page begins; None after the last page.
 
         Raises:
             UnknownThread: the principal has no such thread.
@@ -379,7 +379,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Answer a question to the caller with `content` that fits its `answer_schema`; the execution continues.
+        """Answer a question to the caller with `content` that fits its `answer_schema`; return the execution.
 
         Raises:
             UnknownSuspension: the thread has no such question.
@@ -398,7 +398,7 @@ class Warden:
         wait_seconds: float | None = None,
         principal: str = LOCAL,
     ) -> Execution:
-        """Decide a suspension; the execution continues. The program is the operator, so its authority always suffices.
+        """Decide a suspension and return the execution. The program is the operator, so its authority always suffices.
 
         Raises:
             UnknownSuspension: the thread has no such question.
@@ -436,7 +436,7 @@ class Warden:
         return self.service.build_view(await self.service.wait(execution, seconds) if seconds else execution)
 
     async def cancel_execution(self, thread_id: str, *, reason: str | None = None, principal: str = LOCAL) -> Execution:
-        """Stop the thread's execution; what was done stays done. Return a finished execution unchanged.
+        """Stop the thread's execution and return it. What was done stays done; a finished execution does not change.
 
         Raises:
             UnknownThread: the principal has no such thread.

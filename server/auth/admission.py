@@ -34,14 +34,14 @@ FAILURES, WINDOW_S = 20, 60.0
 MAX_ADDRESSES = 4_096
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 METADATA = "/.well-known/"
-"""Below it are public, read-only documents, which web pages of any origin may read."""
+"""The path below which public, read-only documents are; web pages of any origin may read them."""
 
 
 class AdmissionMiddleware:
     """ASGI middleware for `path`; other paths pass unchanged. The SDK's middleware refuses requests without a token.
 
     If a token ends during an answer, such as an open stream, the answer ends, but what the request started goes on.
-    While the store fails, no token can be checked, and the answer is 503 with an error of the protocol, without an id.
+    While the store fails, no token can be checked: the answer is 503, with a JSON-RPC error that has no id.
     """
 
     def __init__(self, app: ASGIApp, check: TokenCheck, path: str) -> None:
@@ -108,7 +108,7 @@ class _Answer:
 
 
 class FailedTokenLimiter:
-    """ASGI middleware for `path`, which needs a bearer token; other paths pass unchanged."""
+    """ASGI middleware that slows down token guessing at `path`; other paths pass unchanged."""
 
     def __init__(self, app: ASGIApp, clock: Clock, path: str) -> None:
         self._app = app

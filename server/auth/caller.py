@@ -68,7 +68,7 @@ Identify = Callable[[], Caller]
 
 
 def identify_operator() -> Caller:
-    """Return the operator, who is every caller of a server without authentication."""
+    """Return the operator: without authentication, every caller is the operator."""
     return Caller(LOCAL)
 
 

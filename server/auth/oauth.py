@@ -55,10 +55,10 @@ class IssuerKeys:
         self._lock = anyio.Lock()
 
     async def find(self, key_id: str | None, algorithm: str) -> PyJWK | None:
-        """Return the only key that fits the algorithm and, if given, has the id; None if no key fits, or several do."""
+        """Return the only key that fits the algorithm and the id, if given; None if no key fits, or several do."""
         key = self._choose(key_id, algorithm, FRESH_S)
         if key is None:
-            # While one token waits for new keys, another token with a fresh key must not wait.
+            # The lock is taken only here: while one token waits for new keys, a token with a fresh key must not wait.
             async with self._lock:
                 now = self._clock.steady()
                 may_fetch = self._tried_at is None or now - self._tried_at >= COOL_DOWN_S
@@ -190,7 +190,7 @@ class IssuerCheck(TokenVerifier):
 
 
 def _read_scopes(claims: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    """Return the scopes: `scope` is one string (RFC 8693); some issuers send `scp` instead, a list."""
+    """Return the scopes. `scope` is one string (RFC 8693); some issuers send a list, `scp`, instead."""
     scopes = claims.get("scope", claims.get("scp", ""))
     listed = scopes.split(" ") if isinstance(scopes, str) else scopes
     if not isinstance(listed, list):

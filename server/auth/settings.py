@@ -68,7 +68,7 @@ class HttpSettings(BaseModel):
     public_url: Annotated[str, AfterValidator(_check_public_url)] | None = None
     """Address in links and metadata behind a proxy; `X-Forwarded-*` headers are never read."""
     issuer: Annotated[str, AfterValidator(_check_url)] | None = None
-    """OAuth authorization server whose JWT access tokens are accepted, written exactly as in `iss`."""
+    """URL of the OAuth authorization server whose JWT access tokens are accepted, exactly as in their `iss`."""
     audience: Annotated[str, Field(min_length=1, max_length=2_000)] | None = None
     """Required value of `aud`; default: the address of `/mcp` under `public_url`."""
     jwks_url: Annotated[str, AfterValidator(_check_url)] | None = None

@@ -50,7 +50,7 @@ def check_home(arguments: Namespace) -> None:
 
 
 def read_settings(arguments: Namespace, *, has_servers: bool = True) -> Settings:
-    """Return the settings of the command line, as `load_settings` does."""
+    """Return the settings that `load_settings` loads for these arguments."""
     return load_settings(
         home=arguments.home,
         model=arguments.model,
@@ -78,7 +78,7 @@ def split_pairs(pairs: Sequence[str], option: str = "--arg", *, is_unique: bool 
 
 
 def read_value(text: str) -> JsonValue:
-    """Return the text read as JSON, or unchanged if it is not JSON. Raises `LimitExceeded` if nested too deeply."""
+    """Return the JSON value of the text, or the text if it is not JSON. Raises `LimitExceeded` if nested too deeply."""
     try:
         return read_json(text)
     except InvalidArguments:
@@ -86,7 +86,7 @@ def read_value(text: str) -> JsonValue:
 
 
 def add_plan_arguments(parser: CommandParser) -> None:
-    """Add the plan and its inputs."""
+    """Add the arguments that name a plan and its inputs."""
     text = "name of a saved plan, or the file of any plan, or - for JSON on standard input"
     parser.add_argument("plan", metavar="PLAN", help=text)
     add_inputs(parser, "an input; the value is JSON, or text where the plan takes text")

@@ -24,7 +24,7 @@ _MISSING = re.compile(r"the following arguments are required: (.*)", re.DOTALL)
 
 
 def read_path(text: str) -> Path:
-    """Return the path. Raises `ArgumentTypeError` if it is empty, as it is for a shell variable that was not set."""
+    """Return the path. Raises `ArgumentTypeError` if the text is empty, as from an unset shell variable."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
@@ -90,7 +90,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
-        """Add the common options. A command passes `SUPPRESS`: a default would overwrite an option given before it."""
+        """Add the common options. A command passes `SUPPRESS`: a default would overwrite an option before its name."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
         self.add_argument("--home", type=read_path, default=default, metavar="DIR", help=text)
         text = (

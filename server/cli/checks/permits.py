@@ -24,7 +24,7 @@ from planwarden.tools.guarded.hosts import GUARDED_HOSTS
 
 
 def check_grants(settings: Settings) -> HealthCheck | None:
-    """Report the open grants, and which of them no longer fit their plan; None if there are none."""
+    """Report the open grants, and which of them no longer fit their plan; return None if no grant is open."""
     grants = use_store(settings, lambda store: store.grants(only_open=True)) if settings.store.is_made else ()
     if not grants:
         return None
@@ -64,7 +64,7 @@ def list_notes(home: Home, book: RuleBook) -> list[str]:
 
 
 def check_rules(settings: Settings) -> HealthCheck:
-    """Report usable rules that may not say what was meant; with an unusable rule, the settings cannot be read."""
+    """Report rules that may not say what was meant. With an unusable rule, not even the settings can be read."""
     book = settings.policy.rules
     if book is None:
         return HealthCheck("rules", "off", f"none; [[rules]] in {FILE} adds them")

@@ -91,7 +91,7 @@ def check_hooks(settings: Settings) -> HealthCheck | None:
 
 
 def _find_fault_for_hooks(plan: SavedPlan | None) -> str | None:
-    """Return why no message to a hook can start the plan, or None; a hook gives only the input `event`."""
+    """Return why a hook cannot start the plan; None if it can. A hook gives only the input `event`."""
     if plan is None:
         return "is not there"
     inputs = close_schema(plan.inputs or {})
@@ -105,11 +105,11 @@ def _find_fault_for_hooks(plan: SavedPlan | None) -> str | None:
 
 
 def check_plans(settings: Settings) -> HealthCheck:
-    """Report every file of the folders that is not a usable plan: a warning, because planwarden works without it."""
+    """Report every file in the plan folders that cannot be used; only a warning, as planwarden works without it."""
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
     plans = library.look_now()
     folders: list[JsonValue] = [*map(str, library.folders)]
-    # The report has a line for each file.
+    # At most one problem for each file, because the report has one line for each.
     problems: dict[str, JsonValue] = dict(_list_problems(plans, settings))
     facts: dict[str, JsonValue] = {"folders": folders, "plans": list[JsonValue](plans.names), "unavailable": problems}
     if not plans.plans and not problems:

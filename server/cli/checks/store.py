@@ -88,7 +88,7 @@ class ReplayReport(msgspec.Struct, kw_only=True):
 
 
 async def replay_logs(store: Store, *, has_finished: bool) -> ReplayReport:
-    """Replay the log of every execution that can go on; with `has_finished`, also the logs of all other executions.
+    """Return a report on replaying the log of every execution that can go on or, with `has_finished`, of all of them.
 
     Raises:
         StoreError: the store cannot be read; a single damaged log is a fault in the report instead.
@@ -152,7 +152,7 @@ def check_replay(settings: Settings, replay: Replay) -> HealthCheck:
 
 
 def check_secrets(settings: Settings) -> HealthCheck | None:
-    """Say whether the secrets are sealed; None for a store that only one machine uses."""
+    """Say whether the store has a key for its secrets; return None for a store that only one machine uses."""
     if settings.store.path is not None:
         return None
     key = settings.environment.get(SECRET_KEY_VARIABLE, "")
@@ -204,7 +204,7 @@ def check_processes(settings: Settings) -> HealthCheck | None:
 
 
 async def _find_waiting(store: Store, living: tuple[ProcessFacts, ...]) -> dict[str, str]:
-    """Map the id of each running execution without an owner to what that execution waits for."""
+    """Return what each running execution without an owner waits for, by the id of the execution."""
     reasons: dict[str, str] = {}
     for execution_id in await store.orphans(MAX_WAITING):
         header = await store.header(execution_id)

@@ -86,7 +86,7 @@ async def _find_unfinished(store: Lookups) -> list[ExecutionState]:
 
 
 def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
-    """Return the steps whose calls may have changed something; a call of a tool that is unknown here is one."""
+    """Return the ids of the steps whose calls may have changed something; any call of an unknown tool may have."""
     return [
         state.step.step_id
         for state in execution.steps.values()

@@ -161,9 +161,9 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
 
 
 def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionResult:
-    """Reject one question, which every operator may do, and continue its execution.
+    """Reject one question and continue its execution. Every operator may reject.
 
-    Where the execution's tools are not known, the rejection is recorded and a process that has the tools continues.
+    If this process lacks the execution's tools, it only records the rejection; a process that has them continues.
 
     Raises:
         AlreadyDecided: the question was decided differently before.
@@ -184,7 +184,7 @@ def reject(session: CliSession, beginning: str, reason: str | None) -> DecisionR
 
 
 def _build_result(execution: ExecutionState, before: SuspensionState, person: str = "") -> DecisionResult:
-    """Return the result of a decision by the operator, or the person; only the last of several closes a question."""
+    """Return the result of a decision by `person`, else the operator. A vote counts even if more votes are needed."""
     after, voter = execution.suspensions[before.question.suspension_id], person or find_operator()
     has_voted = after.is_open and any(vote.principal == voter for vote in after.endorsements)
     return execution, has_voted or after.status == "decided"
@@ -232,7 +232,7 @@ def _hide_settled_steps(terminal: Terminal, execution: ExecutionState) -> None:
 
 
 def _approve_with_code(session: CliSession, beginning: str, code: str, digest: str) -> DecisionResult:
-    """Approve exactly the question that the digest names, as the person whom the code names, and continue."""
+    """Approve exactly the revision with this digest, as the person whom the code names; continue the execution."""
     home, person = session.home, ""
 
     settings = home.settings

@@ -116,7 +116,7 @@ def _fill_home(home: Path, *, is_attended: bool) -> str:
 
 
 def _watch_worker(home: Home, terminal: Terminal, process: subprocess.Popen[str]) -> ExecutionState:
-    """Draw what the other process does, which this process reads from the shared database."""
+    """Draw what the other process does, as the shared database shows it, and return the execution."""
     assert process.stdout is not None
     execution_id = process.stdout.readline().strip()
     if not execution_id:

@@ -140,7 +140,7 @@ def _check_home(folder: Path, settings: Settings, *, is_named: bool) -> HealthCh
 
 
 def _read_settings(arguments: Namespace, folder: Path) -> tuple[Settings, *tuple[HealthCheck, ...]]:
-    """Return the usable settings, the check of their file and, if the servers' file is broken, a check of that file."""
+    """Return settings (defaults if broken), a check of their file and, if the servers' file is broken, one of that."""
     try:
         settings = read_settings(arguments, has_servers=False)
     except PlanwardenError as error:

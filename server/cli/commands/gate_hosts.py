@@ -89,7 +89,7 @@ def _change(arguments: Namespace, program: Sequence[str] | None) -> int:
 def _change_entry(file: ServerFile, text: str, server: HostServer, program: Sequence[str] | None) -> str:
     """Return the text with the server behind the program's gate, or without a gate if there is no program.
 
-    Raises `InvalidArguments`: it says why the entry is left as it is.
+    Raises `InvalidArguments`, whose message says why the entry stays as it is.
     """
     if program is None:
         return file.remove(text, server) if server.own_words else text

@@ -91,7 +91,7 @@ def handle_revoke(arguments: Namespace) -> int:
 
 
 def _read_request(arguments: Namespace) -> GrantRequest:
-    """Return the grant that the options ask for, without its step. Raises `UsageError` if they do not fit together."""
+    """Return the request that the options describe, without a step. Raises `UsageError` if they do not fit together."""
     is_for_step = arguments.plan is not None
     uses: int | None = arguments.uses_per_day if is_for_step else arguments.uses
     if is_for_step != (arguments.step is not None):
@@ -124,7 +124,7 @@ def _build_authority() -> Authority:
 
 
 def list_terms(request: GrantRequest, target: FoundStep | None) -> Iterator[TerminalLine | str]:
-    """Yield lines that tell the person what the grant allows. `target` is the plan's step that it is for, or None."""
+    """Yield lines that tell the person what the grant allows. `target` is the step that the grant is for, or None."""
     yield f"Tool: {escape_text(request.tool_name)}"
     if target is None:
         yield from (f"  {escape_text(name)} = {format_value(value, None)}" for name, value in request.arguments.items())

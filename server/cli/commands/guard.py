@@ -178,7 +178,7 @@ def answer_done(arguments: Namespace, host: str, text: bytes) -> CommandAnswer:
 
 
 def _says_closed(file: Path) -> bool:
-    """Return whether the file, even if faulty, has the line `stop = "closed"`, for which the hook's shell looks too."""
+    """Return whether the file, faulty or not, has the line `stop = "closed"`. The hook's shell looks for it too."""
     with suppress(OSError):
         return re.search(CLOSED_LINE, file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
     return False

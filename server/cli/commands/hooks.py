@@ -65,7 +65,7 @@ def handle_send(arguments: Namespace) -> int:
 
 def _read_server(url: str) -> str:
     """Return the URL without a slash at its end. Raises `InvalidArguments` if it is not the address of a server."""
-    # `urlsplit` and `port` check the host and the port.
+    # `urlsplit` and `parts.port` raise `ValueError` if the host or the port is not usable.
     with suppress(ValueError):
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and url.isprintable():
@@ -85,7 +85,7 @@ def _find_hook(hooks: tuple[Hook, ...], name: str) -> Hook:
 
 
 async def _send(hook: Hook, url: str, body: bytes) -> DeliveryReceipt:
-    """Sign the body with a new id, and send it. Never raise for an error of the network or the server."""
+    """Sign the body with a new id, send it, and return the receipt, even if the network or the server fails."""
     now = SystemClock().now()
     message_id, timestamp = f"test_{secrets.token_hex(16)}", str(int(now))
     headers = {

@@ -65,10 +65,10 @@ def _list_commands(home: Path) -> list[tuple[str, str]]:
 
 
 def create_home(home: Path) -> list[Path]:
-    """Make the folder, and the files in it, which must not exist yet. Return the files.
+    """Make the folder, if it is missing, and new files in it. Return the files.
 
     Raises:
-        StoreError: the folder or a file cannot be made.
+        StoreError: the folder or a file cannot be made, or a file exists already.
     """
     created: list[Path] = []
     try:

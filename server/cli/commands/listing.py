@@ -1,6 +1,6 @@
 """The command `list`, which shows open questions, or executions with the newest activity first, and changes nothing.
 
-It lists the entries of all principals. It reads the logs of executions only if `--calls` is given.
+It lists the entries of all principals. A list of executions reads their logs only if `--calls` is given.
 """
 
 from argparse import Namespace
@@ -164,7 +164,7 @@ async def _read_lines(
 
 
 def _add_calls(line: ExecutionLine, state: ExecutionState | None) -> ExecutionLine:
-    """Return the line with the calls of its execution, but without the field `beside`, which `show` prints."""
+    """Return the line with its execution's calls, but without their field `beside`, which `show` prints."""
     if state is None:
         return line
     calls = (call for step in state.steps.values() for call in step.list_known_calls())

@@ -193,9 +193,9 @@ async def _listen_for_redirect(listener: socket.socket, open_url: OpenUrl) -> As
 
 
 def _create_listener(configured: int | None, registered: int | None) -> socket.socket:
-    """Listen at the configured port. If none is configured, listen at the port that the client registered, if free,
-    otherwise at any free port. Raise `ToolError` if the configured port cannot be used: the browser returns only there.
-    """
+    """Return a socket that listens at the configured port or, if none is configured, at the port that the client
+    registered, or at any free port if that one is taken. Raise `ToolError` if a configured port cannot be used: the
+    browser returns only there."""
     try:
         return socket.create_server((HOST, configured or registered or 0))
     except OSError as error:
