@@ -157,6 +157,10 @@ async def test_the_list_of_steps_says_how_many_it_leaves_out(monkeypatch: pytest
 @requirement("console:steer")
 async def test_a_retry_that_is_sent_twice_or_from_a_page_of_before_goes_on_once() -> None:
     async with _visit_run(NOTE, {**ERASE, "dependencies": ["note"]}) as (found, browser, asked):
+        page = await _open(browser, asked.execution_id)
+        for step in ("", None):
+            refused = await browser.submit(page.form("/fork"), **{"from": step})
+            assert refused.status == 422 and "'fromStep' is empty" in refused.words, "no fork turns into a retry"
         form, other = [(await _open(browser, asked.execution_id)).form("/retry") for _ in range(2)]
         first, second = (await browser.submit(form)).run_id, (await browser.submit(form)).run_id
         assert first == second != asked.execution_id
