@@ -265,7 +265,10 @@ async def _approve_rows(
     decision = Decision(approved=True, content=content, modified_args=edited or None)
     # If somebody else must approve too, the next revision of the question already includes the edits.
     unedited_choice = replace(choice, edits={})
-    return await record_answer(request, record, decision, unedited_choice)
+    try:
+        return await record_answer(request, record, decision, unedited_choice)
+    except InvalidArguments as error:
+        return await render_question(request, record, describe_refusal(error), choice=choice)
 
 
 def _turn(request: InboxRequest, choice: RowChoice, pages: Sequence[range]) -> RowChoice | None:

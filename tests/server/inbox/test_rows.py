@@ -1,5 +1,6 @@
 """The page of one question about many calls: rows are left out and edited, and nothing is decided by accident."""
 
+import json
 import re
 from itertools import product
 from urllib.parse import urljoin
@@ -8,7 +9,8 @@ from pydantic import JsonValue
 
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.inbox.row_choice import ROWS_PER_PAGE
-from tests.kit import ITEM, Ledger, Suspension, Tool, define, requirement, tool_step
+from planwarden.server.settings.rules import build_rule_book
+from tests.kit import ITEM, Ledger, Suspension, Tool, define, governed, requirement, tool_step
 from tests.server.inbox.support import Browser, Inbox, Page, inbox
 
 pytestmark = requirement("inbox:rows")
@@ -143,6 +145,18 @@ async def test_edits_that_the_summary_did_not_show_are_not_approved() -> None:
         long = '{"1": {"ids": [%s1]}}' % ("1000000, " * 40_000)
         refused = await browser.submit(seen.form("/decision"), press="approve", edited=long)
         assert refused.status == 422 and "approve some of them first" in refused.words and found.ledger.lines == []
+
+
+async def test_a_row_that_a_rule_refuses_shows_why_with_what_was_chosen_and_nothing_is_decided() -> None:
+    rules = build_rule_book([{"tool": "erase", "when": {"ids/0": {"in": [80]}}, "then": "deny"}])
+    async with inbox(settings=governed(rules=rules)) as found:
+        _, browser, page = await _open(found, _loop([7, 8, 9]))
+        typed = {_find_input(page, 1, "ids"): "[80]"}
+        seen = await browser.submit(page.form("/decision"), press="approve", row=["1", "2"], **typed)
+        refused = await browser.submit(seen.form("/decision"), press="approve")
+        assert refused.status == 422 and "refused for erase at index 1" in refused.words and found.ledger.lines == []
+        again = refused.form("/decision").fields
+        assert again["row"] == ["1", "2"] and json.loads(again[_find_input(refused, 1, "ids")][0]) == [80]
 
 
 async def test_rows_of_a_tool_with_many_arguments_are_edited_as_one_value_each() -> None:
