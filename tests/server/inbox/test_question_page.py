@@ -162,7 +162,8 @@ async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_a
     async with visit(ledger, tools=[wipe], settings=settings) as (found, ann):
         loop: Json = {name: step[name] for name in step if name == "forEach"}
         asked = await found.ask(kit.tool_step("a", "wipe", {"n": step["n"]}, **loop))
-        page = await ann.open_question(asked)
+        page, bob = await ann.open_question(asked), await found.log_in("bob")
+        old = (await bob.open_question(asked)).form("/decision")
         names = {name: name if name == "row" else _key(page.text, "n", name[:-1]) for name in typed}
         shown = await ann.submit(
             page.form("/decision"), press="approve", **{names[name]: value for name, value in typed.items()}
@@ -172,9 +173,9 @@ async def test_a_second_click_of_the_first_of_two_approvers_is_the_same_answer_a
         edited = form.fields["edited"][0].replace("2", "3")
         other = await ann.submit(form, press="approve", edited=edited)
         assert [click.status for click in (*clicks, other)] == [303, 303, 409] and "was revised" in other.words
-        bob = await found.log_in("bob")
-        [csrf] = (await bob.open_question(asked)).form("/decision").fields["csrf"]
-        assert (await bob.submit(form, press="approve", csrf=csrf)).status == 409 and ledger.lines == []
+        assert (await bob.submit(form, press="approve", csrf=old.fields["csrf"][0])).status == 409
+        late = await bob.submit(old, press="approve", **{name: "x" for name in names.values() if name != "row"})
+        assert late.status == 409 and "was revised" in late.words and ledger.lines == []
         rows = {"row": typed["row"]} if "row" in typed else {}
         assert (await bob.decide(asked.suspension_id, "approve", **rows)).status == 303
     assert ledger.lines == ran
