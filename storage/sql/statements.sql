@@ -203,6 +203,7 @@ FROM (
         SELECT x.number, x.ended_at
         FROM executions AS x INDEXED BY finished_executions CROSS JOIN synopses AS s ON s.execution = x.number
         WHERE x.ended_at IS NOT NULL AND (x.ended_at, x.number) < ($1::float8, $2::bigint)
+          AND ($3::text IS NULL OR $3 NOT IN ('planned', 'running', 'suspended'))
           AND ($3::text IS NULL OR x.status = $3) AND ($4::text IS NULL OR s.host = $4)
           AND ($5::text IS NULL OR s.saved_plan = $5) AND ($6::text IS NULL OR strpos(s.tools, $6) > 0)
           AND ($7::text IS NULL OR x.principal = $7)

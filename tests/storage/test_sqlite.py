@@ -17,8 +17,10 @@ import pytest
 from filelock import lock_descriptor
 
 from planwarden.agent.common.errors import StoreError, StoreReplaced
+from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.cli.checks.store import replay_logs
 from planwarden.storage.locks import LivenessFile, WriteLock
+from planwarden.storage.sql.lookups import list_parameters
 from planwarden.storage.sqlite import database
 from planwarden.storage.sqlite.writer import Writer
 from tests.harness.process import Worker
@@ -225,6 +227,17 @@ async def test_a_log_that_was_edited_cut_or_replaced_is_not_believed(path: Path,
         for execution_id in ("e0", "e1"):
             await store.read(execution_id)
     await store.close()
+
+
+async def test_a_list_of_unfinished_executions_reads_no_finished_one(path: Path) -> None:
+    await written(path)
+    edit(path, "UPDATE executions SET status = 'completed', ended_at = updated_at")
+    with closing(database.connect(path)) as connection:
+        ticks = list[None]()
+        connection.set_progress_handler(lambda: ticks.append(None), 1)
+        parameters = list_parameters(ExecutionFilter(status="running", principal="ann"), 25, None)
+        assert connection.execute(database.SQL["list_executions"], parameters).fetchall() == []
+        assert len(ticks) < 150, "how many operations SQLite made; a row of an execution takes ten"
 
 
 async def test_the_loop_goes_on_while_another_process_writes(path: Path, store: SqliteStore) -> None:
