@@ -116,7 +116,10 @@ _SUSPENSIONS = _array(
     )
 )
 
-SUSPENSIONS_OUT = _object(suspensions=_SUSPENSIONS, total=INTEGER, nextCursor=STRING, error=OBJECT)
+_UNFINISHED = _array(_object(threadId=STRING, status=STRING, title=STRING))
+SUSPENSIONS_OUT = _object(
+    suspensions=_SUSPENSIONS, total=INTEGER, nextCursor=STRING, unfinished=_UNFINISHED, error=OBJECT
+)
 
 _ENDS = ["completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"]
 EXECUTION_OUT = _object(
