@@ -116,10 +116,7 @@ _SUSPENSIONS = _array(
     )
 )
 
-_UNFINISHED = _array(_object(threadId=STRING, status=STRING, title=STRING))
-SUSPENSIONS_OUT = _object(
-    suspensions=_SUSPENSIONS, total=INTEGER, nextCursor=STRING, unfinished=_UNFINISHED, error=OBJECT
-)
+SUSPENSIONS_OUT = _object(suspensions=_SUSPENSIONS, total=INTEGER, nextCursor=STRING, unfinished=ANY_LIST, error=OBJECT)
 
 _ENDS = ["completed", "rejected", "failed", "incomplete", "cancelled", "rehearsed"]
 EXECUTION_OUT = _object(

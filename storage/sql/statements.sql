@@ -194,9 +194,8 @@ FROM (
           AND ($7::text IS NULL OR x.principal = $7)
           AND ($8::text = '' OR strpos(s.search, $8) > 0) AND ($9::text = '' OR strpos(s.search, $9) > 0)
           AND ($10::text = '' OR strpos(s.search, $10) > 0) AND ($11::text = '' OR strpos(s.search, $11) > 0)
-          AND ($12::text = '' OR strpos(s.search, $12) > 0)
+          AND ($12::text = '' OR strpos(s.search, $12) > 0) AND ($14::text = '' OR strpos(s.tools, $14) > 0)
           AND ($13::boolean IS NULL OR (strpos(x.thread_id, 'gate-') = 1) = $13)
-          AND ($14::text = '' OR strpos(s.tools, $14) > 0)
         ORDER BY x.updated_at DESC, x.number DESC LIMIT $15) AS unfinished
     UNION ALL
     SELECT * FROM (
@@ -209,9 +208,8 @@ FROM (
           AND ($7::text IS NULL OR x.principal = $7)
           AND ($8::text = '' OR strpos(s.search, $8) > 0) AND ($9::text = '' OR strpos(s.search, $9) > 0)
           AND ($10::text = '' OR strpos(s.search, $10) > 0) AND ($11::text = '' OR strpos(s.search, $11) > 0)
-          AND ($12::text = '' OR strpos(s.search, $12) > 0)
+          AND ($12::text = '' OR strpos(s.search, $12) > 0) AND ($14::text = '' OR strpos(s.tools, $14) > 0)
           AND ($13::boolean IS NULL OR (strpos(x.thread_id, 'gate-') = 1) = $13)
-          AND ($14::text = '' OR strpos(s.tools, $14) > 0)
         ORDER BY x.ended_at DESC, x.number DESC LIMIT $15) AS finished
     ORDER BY 2 DESC, 1 DESC LIMIT $15
 ) AS p JOIN executions AS x ON x.number = p.number JOIN synopses AS s ON s.execution = p.number

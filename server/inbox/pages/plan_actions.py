@@ -101,8 +101,7 @@ def _build_requester(request: InboxRequest, execution: ExecutionState) -> Reques
 
 @ROUTES.page("/executions/{execution_id}/inputs")
 async def show_inputs(request: InboxRequest) -> Response:
-    execution = await find_execution(request)
-    return await _render_inputs(request, execution)
+    return await _render_inputs(request, await find_execution(request))
 
 
 @ROUTES.form("/executions/{execution_id}/inputs/run")
@@ -113,16 +112,15 @@ async def run_with_inputs(request: InboxRequest) -> Response:
     schema = None if execution.plan is None else execution.plan.inputs
     form_inputs = fill_inputs_form(schema, request.form_values(), execution.inputs)
     if not form_inputs.is_usable:
-        remark = build_fault_remark(form_inputs)
-        return await _render_inputs(request, execution, remark, filled=form_inputs)
+        return await _render_inputs(request, execution, build_fault_remark(form_inputs), filled=form_inputs)
     if verdict == "check":
         remark = Remark("These inputs fit the plan; nothing was started.", tone="plain")
         return await _render_inputs(request, execution, remark, filled=form_inputs)
     try:
         return await _go_on(request, request.form_value("from") or None, form_inputs.values)
     except UsageError as error:
-        refusal = describe_refusal(error, "Nothing was started.")
-        return await _render_inputs(request, execution, refusal, filled=form_inputs)
+        remark = describe_refusal(error, "Nothing was started.")
+        return await _render_inputs(request, execution, remark, filled=form_inputs)
 
 
 async def _render_inputs(

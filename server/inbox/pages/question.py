@@ -66,9 +66,8 @@ async def decide(request: InboxRequest) -> Response:
     """Approve, reject, or show the difference first."""
     record = await find_question_of(request)
     verdict, digest = request.form_value("decision"), request.form_value("digest")
-    has_rows = bool(record.question.rows)
     # The buttons that turn the pages of rows, and those that tick all rows or none, decide nothing.
-    turns = has_rows and (request.form_value("page") or request.form_value("tick"))
+    turns = record.question.rows and (request.form_value("page") or request.form_value("tick"))
     if (verdict not in VERDICTS and not turns) or len(digest) != 64:
         raise BadForm
     if not record.card.is_open and verdict not in ("approve", "reject", "sign"):
@@ -264,10 +263,9 @@ async def _approve_rows(
 ) -> Response:
     content: JsonValue = {"items": list[JsonValue](picks)} if choice.left_out else None
     decision = Decision(approved=True, content=content, modified_args=edited or None)
-    # If somebody else must approve too, the next revision of the question already includes the edits.
-    unedited_choice = replace(choice, edits={})
     try:
-        return await record_answer(request, record, decision, unedited_choice)
+        # If somebody else must approve too, the next revision of the question already includes the edits.
+        return await record_answer(request, record, decision, replace(choice, edits={}))
     except InvalidArguments as error:
         return await render_question(request, record, describe_refusal(error), choice=choice)
 

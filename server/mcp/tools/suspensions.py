@@ -1,7 +1,6 @@
 """The tools of the MCP surface that list suspensions and take answers from models, hosts' forms and the MCP App."""
 
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 from mcp.types import CallToolResult, InputRequiredResult
@@ -64,7 +63,7 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
         pages = [await request.service.store.list_executions(only, limit=MAX_PAGE) for only in filters]
         document["unfinished"] = [
             {"threadId": row.thread_id, "status": row.status, "title": row.title}
-            for row in chain.from_iterable(page.rows for page in pages)
+            for row in (row for page in pages for row in page.rows)
             if row.waits_for not in ("human", "caller")
         ]
     return build_result(document, format_suspensions)
