@@ -76,7 +76,7 @@ def _decode(text: str) -> Transaction:
 def count_readable(text: str) -> int:
     """Return how many events of a stored transaction come before the first that cannot be decoded."""
     count = 0
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError, TypeError, RecursionError):
         for stored in json.loads(text):
             msgspec.convert((stored,), _STORED)
             count += 1
