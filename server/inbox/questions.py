@@ -75,10 +75,10 @@ async def find_question(service: Service, suspension_id: str) -> QuestionRecord:
         UnknownSuspension: no question to a person has this id.
     """
     row = await service.store.find_suspension(suspension_id)
-    if row is None or row.addressee != "human":
+    execution = await service.find(row.execution_id) if row is not None and row.addressee == "human" else None
+    suspension = None if execution is None else execution.suspensions.get(suspension_id)
+    if row is None or execution is None or suspension is None:
         raise UnknownSuspension("no question has this id, or the question is not for a person")
-    execution = await service.find(row.execution_id)
-    suspension = execution.suspensions[suspension_id]
     card = build_card(execution, suspension, service.tools, service.store.clock.now())
     return QuestionRecord(row=row, execution=execution, suspension=suspension, card=card)
 
@@ -104,7 +104,8 @@ async def find_page(service: Service, page: SuspensionRowPage) -> QuestionPage:
         # One damaged execution must not hide the questions of the others.
         with suppress(StoreError):
             execution = await service.find(row.execution_id)
-            questions.append((execution, execution.suspensions[row.suspension_id]))
+            if suspension := execution.suspensions.get(row.suspension_id):
+                questions.append((execution, suspension))
     return QuestionPage(questions=tuple(questions), total=page.total, next_cursor=page.next_cursor)
 
 

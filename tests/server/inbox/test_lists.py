@@ -8,12 +8,14 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.inbox.pages.plan_list import PAGE_SIZE as RUNS_PER_PAGE
 from planwarden.server.inbox.questions import PAGE_SIZE
+from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, ev, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, CountingStore, Page, visit
 from tests.server.inbox.test_saved_plans import NOTE
 from tests.server.inbox.test_saved_plans import write as write_plan
 from tests.server.schedules.support import add_schedule
 from tests.storage.suite import Scribe
+from tests.storage.test_sqlite import edit
 from tests.support.scene import call_through_gate
 
 FIND = tool_step("look", "find", {"topic": "x"})
@@ -73,9 +75,16 @@ async def test_hostile_text_can_start_no_line_no_element_and_no_field() -> None:
 
 
 @requirement("inbox:unknown")
-async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_missing_pages_an_error_page() -> None:
-    async with visit() as (found, browser):
+async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_missing_pages_an_error_page(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "planwarden.db"
+    async with visit(store=SqliteStore.open(path)) as (found, browser):
         asked = await found.warden.run_goal("think", wait_seconds=60)
+        other, shown = await found.ask(), await found.ask()
+        # A row whose question no log has hides no other question.
+        edit(path, "UPDATE suspensions SET suspension_id = 'x' WHERE suspension_id = ?", other.suspension_id)
+        assert _questions(await browser.open("/inbox")) == [shown.suspension_id]
         csrf = (await browser.open("/inbox")).forms[0].fields["csrf"]
         fields = {"csrf": csrf, "decision": ["approve"], "digest": ["0" * 64]}
         for path in ("", "/grant", "/decision"):
