@@ -16,7 +16,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 import sysconfig
 from argparse import Namespace
@@ -207,14 +206,10 @@ def _check_owner(path: Path, *, is_project: bool) -> None:
     if not hasattr(os, "getuid"):
         return
     real = path.resolve()
-    for checked in (real, real.parent):
-        try:
-            status = checked.stat()
-        except FileNotFoundError:
-            continue
-        if status.st_uid != os.getuid():
+    for checked in filter(Path.exists, (real, real.parent)):
+        if checked.stat().st_uid != os.getuid():
             raise UsageError(f"{str(checked)!r} belongs to another user; nothing was written")
-        if checked == real and not stat.S_ISREG(status.st_mode):
+        if checked == real and not real.is_file():
             raise UsageError(f"{str(checked)!r} is not a file; nothing was written")
 
 

@@ -47,9 +47,8 @@ async def continue_execution(request: InboxRequest) -> Response:
 
     If that is refused and a later run exists, return the page of this run as it is now.
     """
-    is_fork = request.http.url.path.endswith("/fork")
     try:
-        return await _go_on(request, request.form_value("from") if is_fork else None)
+        return await _go_on(request, request.form_value("from") if request.http.url.path.endswith("/fork") else None)
     except UsageError as error:
         execution = await find_execution(request)
         later = await find_later(request, execution)
