@@ -1,8 +1,8 @@
 """Results as text: everything that a client needs to continue if it shows its model only text.
 
 The most important lines come first: status, ids, what to do next, and open questions with all that an answer needs.
-Output, steps and observations follow. Values from outside are JSON on one line, or have `|` before each line or markers
-around them, so none can pass for our lines. Long values are cut; structured content and the resource have them whole.
+Output, steps and observations follow. A value from outside is JSON on one line, has `|` before each line, or is between
+markers, so it cannot pass for a line of ours. Long values are cut; structured content and the resource have them whole.
 """
 
 import json

@@ -53,7 +53,7 @@ class DeliveryReceipt(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None
     """The wait that the receiver asked for, at most six hours."""
     answer: tuple[int, bytes] | None = None
-    """The response's status and the beginning of its body; None if they were not asked for, or no response came."""
+    """The response's status and the beginning of its body; None if the caller did not ask, or no response came."""
 
 
 class Outbox:
@@ -100,7 +100,7 @@ def _find_speaker(question: ev.Question) -> str:
 
 
 def build_facts(event: ev.Event | None, execution: ExecutionState, suspension: SuspensionState) -> dict[str, JsonValue]:
-    """Return what a notification may tell about a question, and about its event if there is one."""
+    """Return what a notification may say about a question, and about the event that caused the notification, if any."""
     question = suspension.question
     facts: dict[str, JsonValue] = {
         "threadId": execution.thread_id[:MAX_NAME_CHARS],

@@ -84,7 +84,7 @@ class NotificationSender:
         return bool(claimed)
 
     async def sweep(self) -> bool:
-        """Give up notifications that have waited a day for a channel that this process does not have or cannot use."""
+        """Give up notifications that waited a day for a channel that this process lacks or cannot use; return False."""
         names = [channel.name for channel in self._channels]
         if not names:
             return False
@@ -127,7 +127,7 @@ class NotificationSender:
             await self._notifications.postpone(notification, now + wait_s)
 
     async def _is_still_relevant(self, notification: Notification) -> bool:
-        """Return False if the question has closed, because a phone must not ring for it; outcomes stay relevant."""
+        """Return whether to send: no phone should ring for a closed question, but an outcome is always relevant."""
         if notification.kind not in ("asked", "reminded", "escalated"):
             return True
         row = await self._store.find_suspension(notification.suspension_id)

@@ -135,7 +135,7 @@ def _build_channel(settings: NotifySettings, environment: Mapping[str, str]) -> 
 
 
 def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
-    """Return the key in the variable's Standard Webhooks secret, and None; or an empty key, and what is wrong."""
+    """Return a pair: the key in the variable's Standard Webhooks secret and None, or an empty key and what is wrong."""
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

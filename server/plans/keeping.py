@@ -129,7 +129,7 @@ def build_document(
 
 
 def describe_open_steps(plan: Plan) -> str:
-    """Return a sentence about the steps whose calls a model chose, with a space before it; empty if there are none."""
+    """Return a sentence, with a space before it, about the steps whose calls a model chose; empty if there are none."""
     ids = [escape_text(step.step_id) for step in plan.steps if step.required_tools and not step.tool_calls]
     text = " A model chooses the calls of {} in each run, as in this one; write toolCalls into the file to fix them."
     return text.format(", ".join(ids)) if ids else ""
@@ -163,7 +163,7 @@ def write_plan(folder: Path, name: str, document: dict[str, JsonValue], comment:
                 file.flush()
                 os.fsync(file.fileno())
             _check_written(Path(beside), path, document)
-            # A link makes only a complete file visible, and fails if the name is taken: one of two writers is refused.
+            # A link makes only a complete file visible. It fails if the name is taken, so one of two writers succeeds.
             os.link(beside, path)
         finally:
             os.unlink(beside)

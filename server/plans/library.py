@@ -1,7 +1,7 @@
 """The saved plans of a process: what the folders hold, and which plan each name means.
 
 The home's folder comes first, then `[plans] folders` in their order. If several folders have a plan of the same name,
-the first folder's plan is used, and the hidden plans are listed. Even an unusable file hides plans of the same name in
+the first folder's plan is used; the others are listed as hidden. Even an unusable file hides plans of the same name in
 later folders: after a slip in the operator's own plan, a repository's plan must not run instead.
 
 A list of the plans may be up to `FRESH_S` seconds old; a single plan is always looked up anew. Files are read on
@@ -78,7 +78,7 @@ class PlanCatalogue(msgspec.Struct, frozen=True):
         return next((plan for plan in self.plans if plan.name == name), None)
 
     def get_fault(self, name: str) -> PlanFault | None:
-        """Return why the name has no plan, if a file of that name cannot be used."""
+        """Return why the file of this name cannot be used; None if it can, or if the file does not exist."""
         return next((fault for fault in self.faults if fault.name == name), None)
 
     def find(self, name: str) -> SavedPlan:

@@ -1,7 +1,7 @@
 """One file with a saved plan: what it holds, how it is read, and everything that makes it unusable.
 
-A file is one flat object: `title`, `description`, `inputs` (a JSON Schema) and `todoList`, in YAML or JSON. The writer
-of a file may be hostile, such as the author of a repository: files are limited in size, and devices and pipes are not
+A file is one flat object: `title`, `description`, `inputs` (a JSON Schema) and `todoList`, in YAML or JSON. A file may
+come from a hostile author, such as that of a repository: files are limited in size, and devices and pipes are not
 read. Error messages may quote the file, so only the operator sees them: a model learns only that the plan is unusable.
 """
 
@@ -49,7 +49,7 @@ class SavedPlan(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, JsonValue] | None
     """JSON Schema of the inputs of a run; None if the plan takes no inputs."""
     document: dict[str, JsonValue]
-    """The plan as `execute_plan` takes it: all but title and description."""
+    """The plan as `execute_plan` takes it: the file's content without title and description."""
     digest: str
     """The version: SHA-256 of the whole content, whatever its layout, and the same in YAML and JSON."""
     path: Path
@@ -127,7 +127,7 @@ def build_saved_plan(name: str, document: JsonValue, *, path: Path, source: str)
         path=path,
         source=source,
     )
-    # The operator may raise the limit of steps while the file stays as it is, so a run checks that limit.
+    # The operator may change the limit on steps while the file stays the same, so each run checks that limit.
     parse_plan(saved.document, author="caller", tools=None, max_steps=len(steps))
     return saved
 

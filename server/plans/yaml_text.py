@@ -3,7 +3,7 @@
 Plain words mean what the core schema of YAML 1.2 says (https://yaml.org/spec/1.2.2/#103-core-schema): `yes`, `on` and
 dates are text. Anchors and aliases, with which a few lines can mean gigabytes, are refused; so are tags, merge
 keys, duplicate keys, several documents, NaN and infinity. The values are built from the parser's events, so that
-depth is limited by counting, before a loader's recursion could fail.
+the depth can be counted, and deep text refused before the recursion of a loader would fail.
 """
 
 import math
@@ -32,7 +32,7 @@ _HINTS = {
     "cannot start any token": "; indent with spaces, not tabs, and put a text that begins with @ or ` into quotes",
     "did not find expected": "; compare how far this line and those before it are indented, and close each bracket",
 }
-"""For a part of the library's message, what people probably have to change."""
+"""For each part that a message of the library may have: what the person who wrote the text should probably change."""
 _UNTYPED: Any = yaml
 """The library without its types, which are partly unknown."""
 
@@ -165,7 +165,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # The library would write odd line ends as they are, and read them as spaces.
+    # The library would write unusual line separators as they are, and read them back as spaces.
     is_plain = text.replace("\n", "").isprintable() and not _means_something(text)
     style = '"' if not is_plain else "|" if "\n" in text else None
     return yaml.ScalarNode("tag:yaml.org,2002:str", text, style=style)

@@ -52,7 +52,7 @@ class CronTimes:
         overlap_s = moment - start.replace(fold=0).timestamp()
         earlier = self._walk(start + timedelta(seconds=overlap_s + 1), is_reverse=True)
         newest = next(tick for tick in earlier if tick <= at)
-        # When it goes backwards, cronsim leaves out an hour that comes twice at the end of a day.
+        # When cronsim goes backwards, it leaves out an hour that comes twice at the end of a day.
         while (following := self.find_next(newest)) <= at:
             newest = following
         return newest
@@ -67,7 +67,7 @@ class CronTimes:
     def _walk(self, start: datetime, *, is_reverse: bool) -> Iterator[int]:
         if self._is_elapsed:
             times = CronSim(self._cron, start, reverse=is_reverse)
-            # With only one minute, cronsim jumps over clock changes; a minute 60, which never comes, prevents that.
+            # If `minutes` has one entry, cronsim jumps over clock changes; an entry 60, never reached, prevents that.
             times.minutes = {*times.minutes, 60}
             yield from (int(time.timestamp()) for time in times)
         else:

@@ -7,7 +7,7 @@ killed in between, another process continues from the row.
 
 Pure functions compute the next state of a schedule and of its ticks. `decide` lets a tick start (`starting_at`), wait
 (`queued`), or end without a run; `settle` records what the start led to. Each state is stored
-before anybody acts on it. If the record of a start was lost, the key of the tick finds the run.
+before any process acts on it. If the record of a start was lost, the run is found by the key of the tick.
 """
 
 import logging
@@ -47,10 +47,10 @@ MAX_QUEUED = 100
 
 
 class PlanRunner(Protocol):
-    """Starts saved plans; `Service` is one."""
+    """Starts saved plans; `Service` implements this protocol."""
 
     async def run_plan(self, name: str, start: StartOptions) -> ExecutionState | StartedExecution:
-        """Start the plan once for each key of the principal. Raises `PlanwardenError` when it cannot start."""
+        """Start the plan once for each of the principal's keys; return the run. Raises `PlanwardenError` if refused."""
         ...
 
 
@@ -60,7 +60,7 @@ class ScheduleTicker:
     def __init__(
         self, store: Store, schedules: ScheduleStore, runner: PlanRunner, *, patience_s: float = PATIENCE_S
     ) -> None:
-        """A start that was refused is recorded as failed after `patience_s` seconds."""
+        """Record a start as failed when it has been refused for `patience_s` seconds."""
         self._store = store
         self._schedules = schedules
         self._runner = runner
@@ -211,7 +211,7 @@ def build_key(schedule: PlanSchedule, tick_at: int) -> SystemKey:
 def decide(
     schedule: PlanSchedule, now: float, *, present_since: float, running_thread: str | None
 ) -> PlanSchedule | None:
-    """Return the state after the ticks up to `now` were decided; None when there is nothing to decide yet.
+    """Return the schedule with all ticks up to `now` decided; None when there is nothing to decide yet.
 
     `present_since` is when the deciding process began to look at schedules, and `running_thread` is the thread of the
     last run while that run is unfinished.

@@ -218,7 +218,7 @@ def _build_policy(tables: SettingsTables, facts: dict[str, JsonValue]) -> Operat
 def _read_all_servers(
     home: Path, path: Path, env: Mapping[str, str], settings: Mapping[str, ServerSettings], *, must_exist: bool
 ) -> ServerList:
-    """Return the servers in the file and those that gates have wrapped, with notes about settings without a server."""
+    """Return the servers in the file and those that gates have wrapped, with notes on settings for unknown servers."""
     servers = read_servers(path, env, settings, must_exist=must_exist)
     configs = (*servers.configs, *read_gated_servers(home, env, settings, servers.configs))
     unused = [name for name in settings if name not in {config.name for config in configs}]

@@ -132,7 +132,7 @@ def _find_part(schema: JsonSchema, location: Location) -> JsonSchema:
 
 
 def _resolve(part: JsonSchema, schema: JsonSchema) -> JsonSchema:
-    """Return the schema that the part refers to, or the schema of its value if the part is optional."""
+    """Return the schema that the part refers to, its alternatives other than null, or else the part itself."""
     if "anyOf" in part:
         others = [_resolve(other, schema) for other in part["anyOf"] if other.get("type") != "null"]
         return others[0] if len(others) == 1 else {"anyOf": others}

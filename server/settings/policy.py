@@ -85,7 +85,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def requirement(
         self, definition: ToolDefinition, arguments: Mapping[str, JsonValue], paths: RealPaths | None = None
     ) -> Requirement:
-        """See the port. `Settings.apply_to` has already given the definition the operator's risk."""
+        """Return what the call needs, as the port says. `Settings.apply_to` has already set the operator's risk."""
         if is_of_host(definition.name):
             return _limit_host_call(self, definition, arguments, paths)
         judgement = self.judge(definition, arguments, paths)
@@ -135,7 +135,7 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return Requirement(risk, _NEEDS[risk])
 
     def worth(self, assurance: ev.Assurance, principal: str, owner: str, needs: ev.Needs | None) -> ev.Assurance | None:
-        """See the port. If a signature or second person is needed, count a person other than the owner as `second`."""
+        """Return what counts, or None. For `signed` and `second`, a person other than the owner counts as `second`."""
         if needs is None or assurance == "embedder" or (self.trust_caller and assurance == "claimed"):
             return assurance
         if needs in ("signed", "second"):
@@ -198,7 +198,7 @@ def _limit_host_call(
         return firmest
     if not spelled or not inner.is_whole:
         return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
-    # A rule that asks applies to what a wrapper runs only if it comes before the rule that allows the wrapper.
+    # A rule that asks applies to a wrapped command only if the rule comes before the one that allows the wrapper.
     last = max(each.rule.number if each.rule is not None else 0 for each in spelled)
     behind = (each for each in loose if each.needs is not None and each.rule is not None and each.rule.number < last)
     asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)
@@ -257,7 +257,7 @@ def _read_commands(shell: ShellTool, arguments: Mapping[str, JsonValue]) -> list
 
 
 def _is_plain(value: JsonValue) -> bool:
-    """Return whether the value is a path that means what it says: no `~` at the start, and no part `..`."""
+    """Return whether the value is a path to take literally: without `~` at the start, and without `..` as a part."""
     return isinstance(value, str) and not value.startswith("~") and ".." not in value.split("/")
 
 

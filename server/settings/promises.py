@@ -25,7 +25,7 @@ class CallSettings(Table):
     tool: Glob | Annotated[list[Glob], Field(min_length=1, max_length=20)]
     """Tools, or globs, with the host (`claude-code/Bash`) or without it (`Bash`)."""
     matches: Annotated[dict[str, Any], Field(max_length=20)] = Field(default_factory=dict[str, Any])
-    """What arguments must be like, written as `when` of [rules](../rules.md#when)."""
+    """Conditions on arguments, written like `when` of [rules](../rules.md#when)."""
 
     def build(self) -> CallPattern:
         """Return the pattern of the calls. Raises `RuleFault` if it cannot be used."""
@@ -38,13 +38,13 @@ class PromiseSettings(Table):
     """One `[[promises]]` table."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-    """The name by which people are told what is missing. Promises of one file have different names."""
+    """The promise's name in messages to people. Promises of one file have different names."""
     when: CallSettings
     """Once such a call has succeeded in a session, the promise is owed."""
     requires: CallSettings
     """The call that keeps the promise."""
     after: Literal["last", "first"] = "last"
-    """Whether the call that keeps it must come after the `last` or after the `first` call that made it owed."""
+    """Whether the call that keeps the promise must come after the `last` or the `first` call that made it owed."""
     mode: Literal["strict", "advisory"] = "strict"
     """`strict` sends the agent back, `advisory` only tells the person."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
@@ -68,7 +68,7 @@ class PromiseSettings(Table):
 
 
 def _check_names(promises: list[PromiseSettings]) -> list[PromiseSettings]:
-    """Raise `ValueError` for a name that two promises have, because people waive a promise by its name."""
+    """Return the promises. Raises `ValueError` if two share a name, because people waive a promise by its name."""
     names = Counter(promise.name for promise in promises)
     if twice := [name for name, count in names.items() if count > 1]:
         raise ValueError(f"two promises have the name {twice[0]!r}")

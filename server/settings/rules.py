@@ -80,13 +80,13 @@ class RuleSettings(Table):
     tool: Annotated[str, Field(min_length=1, max_length=200)]
     """The name of a tool, or a glob: `*` matches any characters, `?` matches one."""
     when: Annotated[dict[str, Any], Field(max_length=MAX_CONDITIONS)] = Field(default_factory=dict[str, Any])
-    """What arguments must be like, see [Rules on arguments](../rules.md#when); without it every call matches."""
+    """Conditions on arguments, see [Rules on arguments](../rules.md#when); without this key, every call matches."""
     then: Literal["allow", "ask", "deny"] | None = None
     """`allow` asks nobody, `ask` asks a person at least as `dangerous` does, `deny` refuses."""
     risk: Risk | None = None
     """The risk of a matching call, instead of `then`. Neither lowers what a `critical` tool needs."""
     budget: Annotated[list[BudgetSettings], Field(max_length=MAX_BUDGETS)] = Field(default_factory=list[BudgetSettings])
-    """Limits on what the calls that `allow` lets pass add up to; once a limit is spent, a person is asked."""
+    """Limits on the number of calls that `allow` lets pass, or on a sum; once one is spent, a person is asked."""
     because: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Why, in one line; a model reads it when its call is denied."""
 

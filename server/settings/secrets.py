@@ -22,7 +22,7 @@ PASSPHRASE = "inbox.passphrase"
 """The name under which the hash of the inbox's passphrase is stored."""
 STATE_KEY = "request-state.key"
 """The secret that seals what a client carries between two calls. All present and later processes of a home share it:
-otherwise a client could not answer its question after a restart, or in a call that reaches another process."""
+otherwise a client could not answer a question after a restart, or in a call that reaches another process."""
 KEY_BYTES = 32
 
 

@@ -78,8 +78,8 @@ class ToolSettings(ReminderSettings):
     timeout_s: Seconds | None = None
     """Time limit of a call in seconds; for a blocking tool, of the answer."""
     answer_within_s: Seconds | None = None
-    """Seconds for the answer to any question about the tool; without it such a question has no deadline. A plan can
-    only lengthen it; if it does, silence rejects."""
+    """Seconds for the answer to any question about the tool; without this key, such a question has no deadline. A plan
+    can only lengthen the time, and silence then rejects."""
     on_timeout: OnTimeout | None = None
     """The decision when nobody answers in time; risks above `confirm` are always rejected. A question about calls of
     several tools is approved only if all of them say so, and only after the longest of their limits."""
@@ -121,7 +121,7 @@ class ToolsTable(Table):
 
     @property
     def by_name(self) -> dict[str, ToolSettings]:
-        """The settings of single tools."""
+        """The settings of each tool, by its name."""
         return self.__pydantic_extra__
 
 

@@ -45,7 +45,7 @@ class _SignatureFacts(_KeyFacts):
 
 
 class SignatureCheck:
-    """Checks first the rows of an audit, in order, then the stored keys."""
+    """Checks the rows of an audit, in order, and then the stored keys."""
 
     def __init__(self) -> None:
         self.verified = 0

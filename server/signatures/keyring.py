@@ -68,7 +68,7 @@ class Keyring:
     async def request_signature(
         self, session: InboxSession, relying_party: RelyingParty, statement: SignedStatement
     ) -> BrowserOptions:
-        """Return a challenge for one signature over the statement.
+        """Return the options with which the browser asks for one signature over the statement.
 
         Raises:
             UsageError: this person has no key for this host.
@@ -125,7 +125,7 @@ class Keyring:
             raise SignatureRefused("this key was removed or used elsewhere in the meantime; sign again")
 
     async def request_key(self, session: InboxSession, relying_party: RelyingParty) -> BrowserOptions:
-        """Return a challenge for a new key, and a challenge for a known key if this person has a key.
+        """Return the browser's options for a new key and, if this person has a key, for a signature by a known one.
 
         Raises:
             UsageError: this person has too many keys, or has keys for other hosts only.
@@ -209,7 +209,7 @@ class Keyring:
             )
 
     async def revoke_key(self, beginning: str, principal: str) -> SigningKey:
-        """Revoke any key, by its id or at least the first 4 characters of it; only for the operator's terminal.
+        """Revoke any key by its id or the first 4 or more characters; return it. Only for the operator's terminal.
 
         Raises:
             UsageError: the text is too short, no key or several keys begin with it, or the key was revoked before.

@@ -43,7 +43,7 @@ TAKEOVER_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.
 WAKEUP_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 """Bucket boundaries for wake-ups: the lowest suit a hint from the database, the highest a process that got none."""
 MCP_SCOPE, SENDING = "mcp-python-sdk", "MCP send "
-"""The scope of the MCP SDK's spans, and the prefix that it gives spans for sent requests."""
+"""The scope of the MCP SDK's spans, and the prefix of the names of its spans for sent requests."""
 MAX_CHARS = 128
 """The most characters in the name of a span of the MCP SDK, and in each text attribute of such a span."""
 EXCEPTION_TYPE = "exception.type"
@@ -122,7 +122,7 @@ class Telemetry:
             with log_failures("%s of execution %s was not observed", key, execution.execution_id):
                 describe_outcome(span, events)
 
-        # `trace.use_span` would call the span if the block raises, and a span's code may be broken.
+        # If the block raises, `trace.use_span` would call methods of the span, and these may be broken.
         token, is_done = context.attach(trace.set_span_in_context(span)), False
         try:
             yield report

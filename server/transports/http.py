@@ -88,7 +88,7 @@ async def serve_http(
     accepts = accepts_trust or settings.tables.approvals.trust_caller_over_network
     check_network(settings.http, host, trusts_caller=settings.policy.trust_caller, accepts_trust=accepts)
     if not settings.store.is_made:
-        # Refuse an address that needs tokens before the store creates a database.
+        # Before the store creates a database, refuse an address that needs tokens.
         needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
     logging.getLogger("uvicorn.error").addFilter(_is_ours)
@@ -193,7 +193,7 @@ async def _announce_inbox(service: Service, url: str) -> AsyncGenerator[None]:
         yield
     finally:
         service.inbox_url = None
-        # If the store is closed, this raises, but the store's liveness file has ended the entry already.
+        # This raises if the store is closed; in that case, the store's liveness file has ended the entry already.
         with anyio.CancelScope(shield=True), suppress(PlanwardenError):
             await inboxes.close(owner)
 

@@ -72,7 +72,7 @@ _EXPLAINS = re.compile(
 )
 """The beginnings of sentences that say how a question works; all other sentences are warnings."""
 AnswerKind = Literal["yes", "rows", "form", "plan", "reconcile"]
-"""What a person sends with yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
+"""What a person sends in addition to yes or no: nothing, rows, a filled-in form, an edited plan, or what happened."""
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):

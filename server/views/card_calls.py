@@ -50,7 +50,7 @@ class ToolNote(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     """The server that has the tool, in words; empty for a tool from elsewhere."""
     claim: str = ""
-    """A sentence that quotes the tool's description and says who wrote it; empty for built-in tools, or without one."""
+    """A quotation of the tool's description that says who wrote it; empty for built-in tools and empty descriptions."""
     titles: Mapping[str, str] = MappingProxyType({})
     """The titles of the arguments in the tool's schema, by the arguments' names; not for display."""
 
@@ -162,7 +162,7 @@ def build_own_call(
 def list_covered(execution: ExecutionState, question: Question, note: Callable[[str], ToolNote]) -> Iterator[CardCall]:
     """Yield the later calls that the answer also decides, with the origins of their arguments as far as the plan says.
 
-    Only the rows of a loop name their calls by id, and the calls may not exist yet: compare rows with planned calls.
+    Only calls of a loop have an id here, and a call may not exist yet, so find each among its step's planned calls.
     """
     for row in question.covers:
         state = execution.steps.get(row.step_id)

@@ -1,4 +1,4 @@
-"""Watches the topics of one listener, and yields those that have changed since the last look.
+"""Watches the topics of one listener, and yields those that have changed since they were last read.
 
 A change puts the topic into a queue. A topic is in the queue only once however often it changes, so the queue is never
 longer than the subscription, and a slow listener misses only intermediate states. A topic is yielded only if its reader
@@ -58,7 +58,7 @@ class TopicWatcher:
         self._bus = bus
         self._accepts_event = accepts_event
         self._fingerprints: dict[Topic, object] = {}
-        """The last fingerprint of each watched topic; after None, any other fingerprint counts as a change."""
+        """The last fingerprint of each watched topic; None makes the next fingerprint count as a change."""
         self._executions_with_questions: frozenset[str] = frozenset()
         """The ids of executions with open questions at the last look."""
         self._changed: dict[Change, None] = {}
@@ -66,7 +66,7 @@ class TopicWatcher:
         self._is_closed = False
 
     async def add(self, topic: Topic) -> bool:
-        """Watch the topic from now on. Return False if there are too many topics. Raises `StoreError`."""
+        """Watch the topic from now on and return True, or return False if there are too many. Raises `StoreError`."""
         if topic not in self._fingerprints:
             if len(self._fingerprints) >= MAX_TOPICS:
                 return False
@@ -91,7 +91,7 @@ class TopicWatcher:
         self._wake()
 
     async def changes(self) -> AsyncGenerator[Change]:
-        """Yield changes from the first `__anext__` until `close`. Raises `StoreError`, and keeps the change queued."""
+        """Yield changes from the first `__anext__` until `close`. Raises `StoreError`; the change then stays queued."""
         stop = self._service.listen(self._on_commit)
         stop_tools = self._service.tools.listen(
             partial(self._mark_changed_where, lambda topic: topic.kind in ("tool", "tools"))
@@ -115,7 +115,7 @@ class TopicWatcher:
             stop()
 
     async def _take_if_changed(self, change: Change) -> bool:
-        """Take the change off the queue; return whether it is new. A change during the look is queued again."""
+        """Take the change off the queue; return whether to yield it. A change during the read is queued again."""
         self._changed.pop(change, None)
         if not isinstance(change, Topic):
             return True
@@ -169,7 +169,7 @@ class TopicWatcher:
                 header = await self._service.store.header(topic.name)
                 if header is None or header.principal != self._principal:
                     return None
-                # An answer can change the task without a commit of its execution.
+                # An answer can change the task although nothing is committed to the execution.
                 notes = await read_notes(self._service.store, topic.name)
                 return header.version, len(notes.answered), len(notes.opened)
             case "suspension":
@@ -199,7 +199,7 @@ class TopicWatcher:
 
 
 def check_uri(uri: str) -> None:
-    """Raise `MCPError` if the address is too long, because subscriptions keep even unserved addresses."""
+    """Raise `MCPError` if the address is too long, because a subscription keeps even an address that leads nowhere."""
     if len(uri) > MAX_URI_CHARS:
         raise MCPError(code=INVALID_PARAMS, message=f"a subscribed URI has at most {MAX_URI_CHARS} characters")
 

@@ -3,7 +3,7 @@
 Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get tasks; nothing changes for others. The
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
 clients can read and cancel it. A task never asks the caller's own model, because the protocol has no request for such
-a prompt: if that model has to think, the call returns its ordinary result with the prompt. The same is true if the
+a prompt. The call returns its ordinary result instead if that model has to think (with the prompt), or if the
 execution waits for a person whom this client cannot ask; `tasks.state` says what then happens to an open task.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
@@ -89,7 +89,7 @@ class Tasks(Extension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: ServiceContext, call_next: CallNext
     ) -> HandlerResult:
-        """Replace each result that is offered as a task with the task's first state; return other results unchanged."""
+        """Return the task's first state if the result is offered as a task; return any other result unchanged."""
         result = await call_next(ctx)
         task_id = (result.meta or {}).get(_TASK_META_KEY) if isinstance(result, CallToolResult) else None
         if not isinstance(task_id, str):

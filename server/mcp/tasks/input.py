@@ -2,14 +2,14 @@
 
 If the client shows forms, a question that a form can decide becomes an input request with the key
 `SUSPENSION.REVISION`. Every other question to a person becomes a link, if the client opens links. A link's key has a
-hash of the page's address: a restart changes the address, and an old key must not fit a new one. An accepted form is
+hash of the page's address: a restart changes the address, and an old key must not fit the new page. An accepted form is
 checked like any other answer and has only the assurance `client`. A form without a decision decides nothing, because
 unattended hosts close forms by themselves. A link decides nothing, opened or not: the person decides on the page.
 The protocol allows each key only one answer, so a task never repeats a question that has been answered.
 
-The audit says which questions were answered without a decision, and for which clients a task is over. These rows are
-not events of the execution, because it continues however its task ends. In the audit, they survive restarts, and every
-process with the same store sees them.
+The audit says which questions were answered without a decision, and for which clients a task is over. These facts are
+not events of the execution, because the execution continues however its task ends. In the audit, they survive restarts,
+and every process with the same store sees them.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,11 +62,11 @@ class TaskNotes(msgspec.Struct):
     """What the audit says about the task of one execution."""
 
     answered: set[str] = msgspec.field(default_factory=set[str])
-    """Revisions of questions that a client has answered, which a task may not ask again."""
+    """The revisions of questions that a client has answered; a task may not ask them again."""
     opened: dict[str, float] = msgspec.field(default_factory=dict[str, float])
     """By revision: when a person last agreed to open the page of the question, in Unix seconds."""
     ended: set[str] = msgspec.field(default_factory=set[str])
-    """The kinds of clients, as `state.name_client_kind` names them, that were told that the task is over."""
+    """The kinds of clients that were told that the task is over; `state.name_client_kind` names the kinds."""
 
 
 async def read_notes(store: Store, execution_id: str) -> TaskNotes:
@@ -120,10 +120,10 @@ class TaskInput:
     async def apply_responses(
         self, service: Service, principal: str, questions: Mapping[str, TaskQuestion], responses: Mapping[str, Any]
     ) -> None:
-        """Apply the responses to these questions and ignore all others; repeating them changes nothing.
+        """Apply the responses to these questions and ignore all others. Applying a response again changes nothing.
 
         Raises:
-            MCPError: a response is malformed (none counts) or does not fit its question (those before it count).
+            MCPError: a response is malformed (then none counts) or does not fit its question (earlier ones count).
             StoreError: the store failed; responses that it already recorded count.
         """
         parsed = {key: _parse_response(key, responses[key]) for key in questions if key in responses}

@@ -1,9 +1,9 @@
-"""The state of a task, which depends on the client that reads it: its capabilities say which questions it can show.
+"""The state of a task. It depends on the capabilities of the client that reads it: they say what the client can ask.
 
 A task belongs to a call, and ends when its execution cannot go on. While this client can be asked a question, the
 task is `input_required`. If the client cannot be asked the question, if its user left the question undecided, or if
-the question is for the calling model, polling would be in vain. Then the task is `completed`, with the result that the
-call would have without tasks, which says who is awaited and where to answer. The execution stays suspended, and any
+the question is for the calling model, polling would be in vain. Then the task is `completed`, with the call's
+ordinary result, which says who is awaited and where to answer. The execution stays suspended, and any
 decision continues it. A task also ends when the budget runs out, although a later call may give a larger budget.
 A task that is over stays over for all clients that can be asked in the same ways, in every process and after restarts;
 `get_execution`, and the calls that continue the execution, show how the execution goes on.

@@ -117,7 +117,7 @@ async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequir
 
 
 def _describe_ignored(request: ToolRequest) -> str:
-    """Return what of the decision had no effect, because only a person decides; empty if nothing was sent."""
+    """Return a sentence about what does not count, because only a person decides; empty if nothing was ignored."""
     decision: Mapping[str, Any] = request.arguments.get("decision", {})
     if "content" in decision:
         return "Your answer does not count."
@@ -232,7 +232,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
 async def _decide_as_client(
     request: ToolRequest, decision: Decision, channel: str, digest: str, rendered: str
 ) -> CallToolResult:
-    """Record a person's decision in the client; `digest` names the shown revision, and `rendered` the shown text."""
+    """Record what a person decided in the client; `digest` names the shown revision, `rendered` the shown text."""
     authority = Authority(
         assurance="client",
         channel=channel,
@@ -311,7 +311,7 @@ async def _ask_person(request: ToolRequest, suspension: Suspension) -> CallToolR
 
 
 async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallToolResult:
-    """Record what a person decided in a form. For a page, wait for the decision there as long as the caller waits."""
+    """Record what a person decided in a form, or wait for their decision on a page; return the outcome."""
     reference, result = answer
     is_accepted = result.action == "accept"
     if reference.mode == "url" and not is_accepted:
@@ -328,7 +328,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
             return await _show_undecided(request, "did not decide in the form")
         return await _decide_as_client(request, decision, "elicitation", reference.digest, rendered)
     except InvalidArguments as error:
-        # An error would not tell the caller the thread of the question, which stays open.
+        # The question stays open, and an error would not tell the caller its thread.
         return await _show_undecided(request, f"sent an answer that cannot be recorded ({error.message})")
 
 

@@ -159,9 +159,9 @@ async def show_execution(request: ToolRequest, view: Execution, note: str = "") 
 
 
 def name_decision_ways(request: ToolRequest, view: Execution, *, calls: bool = False) -> Execution:
-    """Return the view; if only a person can go on and this client cannot ask people, the view says where to decide.
+    """Return the view; it says where to decide if it awaits only a person and this client cannot ask people.
 
-    With `calls`, call that person to the inbox too.
+    With `calls`, also call that person to the inbox.
     """
     waiting = None if find_usable_modes(request.context) else find_awaited_person(view)
     if calls and waiting is not None:
@@ -184,7 +184,7 @@ async def add_app_data(request: ToolRequest, view: Execution, result: CallToolRe
 
 
 async def describe_ids(request: ToolRequest) -> str | None:
-    """Explain what is wrong with the ids in a call's arguments; return None if no mistake is recognised."""
+    """Return an explanation of what is wrong with the ids in a call's arguments; None if no mistake is recognised."""
     for kind in ("thread", "suspension"):
         value = request.arguments.get(_ARGUMENTS[kind])
         hint = None if value is None else await _describe_id(request.service.store, kind, value, request.principal)
@@ -204,7 +204,7 @@ async def describe_ids(request: ToolRequest) -> str | None:
 
 
 async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
-    """Explain why the text is not an id of this kind; return None if it is such an id, or resembles no known id.
+    """Return why the text is not an id of this kind; None if it is such an id, or if it resembles no known id.
 
     Name only ids of the principal's own threads; treat any other id as if it did not exist.
     """
@@ -281,7 +281,7 @@ class McpTool:
         )
 
     def check_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments, without the nulls that some clients send for absent ones.
+        """Return the handler's arguments, without the nulls that some clients send for arguments that they leave out.
 
         Raises:
             InvalidArguments: a key or value is wrong, or a key is missing; the details list up to `MAX_FAULTS` faults.
