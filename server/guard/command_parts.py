@@ -46,6 +46,8 @@ KEEPING = PRINTING | {"", "cd", "mkdir", "tee", "gh", "glab"}
 """Programs that run nothing that others print or write; so do those that only read."""
 _PUSH = re.compile(r"git push(?: (?:-[fquv]+|--(?:force-with-lease|quiet|set-upstream|tags)|\w[\w/.-]*))*")
 """With other options, it may run a program."""
+_WRITES = re.compile(r">(?!&\d|[ \t]*/dev/null\b)|\btee\b")
+_HOOK = re.compile(r"\.git/|hook|husky|\b(?:pre|post|prepare)-|-msg\b")
 _TARGET = re.compile(r"\d?&?>{1,2}(?:&\d|[ \t]*[\w./~@%+:-]+)(?=[\s;&|)]|\Z)")
 """A redirection to a file, which is left out where the question is only what runs."""
 _TEXT = re.compile(
@@ -68,7 +70,7 @@ def list_parts(line: str, depth: int = 0, *, runs_text: bool = False) -> Iterato
         yield ["-delete", *(piece for piece in _SPLIT.split(line) if piece not in ("", ".", "/"))]
     operands: list[str] = []
     all_words = [inner for words in list_words(line) for inner in _read_container(words)]
-    runners = sum(not _keeps_text(words) for words in list_words(_TARGET.sub("", line)))
+    runners = sum(1 for _ in _list_runners(line))
     for words in all_words:
         is_run = runs_text or runners > (not _keeps_text(words))
         is_said = not is_run and find_name(words) in PRINTING
@@ -111,7 +113,17 @@ def leave_out_texts(line: str) -> str:
     shorter = line
     for _ in range(MAX_DEPTH):
         shorter = _TEXT.sub(r"\1\5", shorter)
-    return shorter if all(map(_keeps_text, list_words(_TARGET.sub("", shorter)))) else line
+    return line if any(_list_runners(shorter)) else shorter
+
+
+def _list_runners(line: str) -> Iterator[list[str]]:
+    """Yield the commands that may run what others print or write: git runs hooks, and these may run any file."""
+    writes = _WRITES.search(line)
+    names_hook = _HOOK.search(line)
+    for words in list_words(_TARGET.sub("", line)):
+        runs_written = writes and find_name(words) == "git" and (names_hook or "push" in words)
+        if runs_written or not _keeps_text(words):
+            yield words
 
 
 def _keeps_text(words: Sequence[str]) -> bool:
