@@ -49,7 +49,6 @@ _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
 MAX_ALTERNATIVES = 10
 """The most values that are looked up of one variable, so that two loops inside each other can be."""
 _USED = re.compile(r"(?a)\$(?:(?:env:)?(\w+)|\{(?:env:)?(\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
-
 _PRINTED = re.compile(r"\$\((?:echo|printf) ([\w./~${}@%+: -]+)\)|`(?:echo|printf) ([\w./~${}@%+: -]+)`")
 """A substitution of plain words."""
 
@@ -96,7 +95,7 @@ class _CallCheck:
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
-        line = self._expand_assigned(leave_out_texts(self._expand(_PRINTED.sub(r"\1\2", text))))
+        line = self._expand_assigned(_PRINTED.sub(r"\1\2", leave_out_texts(self._expand(text))))
         if runs_planwarden(line):
             return (
                 "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "

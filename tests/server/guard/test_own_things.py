@@ -202,6 +202,7 @@ DELETES_OR_WRITES = (
     *("echo 'rm -rf ~' | awk '{ system($0) }'", "echo 'x:; rm -rf ~' > Makefile; gmake"),
     "echo 'rm -rf ~' | $(echo sh)",
     *("cat > x.sh <<'E'\nrm -rf ~\nE\n~/x.sh", "cat '<<E'\nrm -rf ~\nE", "cat <<E-x\nE-x\nrm -rf ~\nE"),
+    "cat > x <<'E'\n$(echo E)\ncat <<'F'\nE\nrm -rf ~\nF",
     *("true '\ncat <<E\n'; rm -rf ~\n:\nE", "x=1 # cat <<E\nrm -rf ~\nE", "cat <<E \\\n; rm -rf ~\nE"),
     *("cat <<'E' | bash\nrm -rf ~\nE", "cat > x.sh <<'E' && ./x.sh\nrm -rf ~\nE", "cat > x.sh <<E\n$(rm -rf ~)\nE"),
     *("cat > x.sh <<'E'\nrm -rf ~\nE\ngit push --receive-pack=./x.sh .", "echo 'rm -rf ~' > Makefile; git push"),
