@@ -48,7 +48,7 @@ _ASSIGNED = re.compile(
 _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
 MAX_ALTERNATIVES = 10
 """The most values that are looked up of one variable, so that two loops inside each other can be."""
-_USED = re.compile(r"(?a)\$(?:(?:env:)?(\w+)|\{(?:env:)?(\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
+_USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
 _PRINTED = re.compile(r"\$\((?:echo|printf) ([\w./~${}@%+: -]+)\)|`(?:echo|printf) ([\w./~${}@%+: -]+)`")
 """A substitution of plain words."""
 
@@ -213,7 +213,8 @@ class _CallCheck:
     def _expand(self, text: str) -> str:
         """Return the text with variables that name folders, such as `$HOME`, replaced by their values."""
         values = {**self._environment, "PWD": self._call.folder}
-        return self._insert({name: values[name] for name in _FOLDER_VARIABLES & values.keys()}.get, text)
+        values = {name: values[name] for name in _FOLDER_VARIABLES & values.keys()}
+        return self._insert(lambda name: values.get(name.removeprefix("env:")), text)
 
     def _insert(self, find: Callable[[str], str | None], text: str) -> str:
         """Return the text in which each variable with a value is replaced by it. Raises `TooMuch`."""
@@ -232,7 +233,8 @@ class _CallCheck:
         values: dict[str, list[str]] = {}
 
         def find(name: str) -> str | None:
-            alternatives = values.get(name, ())[:MAX_ALTERNATIVES]
+            # In PowerShell, `env:` precedes a name. In other shells, it is a variable with a part of its value.
+            alternatives = values.get(name.partition(":")[0], ())[:MAX_ALTERNATIVES]
             return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
 
         for match in _ASSIGNED.finditer(line):

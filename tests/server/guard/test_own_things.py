@@ -108,6 +108,7 @@ TAKES_AWAY = (
     *("rm -rf ~/{own,x}", "{rm,-rf,../own}", "rm -rf $'\\x2e\\056/own'", "$'\\162m' -rf ../o$'wn'"),
     *("rm -rf ${HOME%/}/own", "rm -rf $(echo ~/own)", 'd=`printf ~/own`; rm -rf "$d"'),
     *(
+        *("env=../own; rm -rf ${env:0}", "env=../own; rm -rf $env"),
         *("d=../own; rm -rf $d", 'd=~/own && rm -rf "$d"', 'a=~; export b="$a/own"; rm -rf "${b}"'),
         "bash -c 'd=~/own; rm -rf $d'",
         *("find ~/own | while read -r f; do rm -f $f; done", "ls -d ~/own | while read d; do rm -rf $d; done"),
