@@ -49,8 +49,10 @@ _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
 MAX_ALTERNATIVES = 10
 """The most values that are looked up of one variable, so that two loops inside each other can be."""
 _USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
-_PRINTED = re.compile(r"\$\((?:echo|printf) ([\w./~${}@%+: -]+)\)|`(?:echo|printf) ([\w./~${}@%+: -]+)`")
-"""A substitution of plain words."""
+_PLAIN = r"[\w./~${}@+:-]+"
+_PRINTING = rf"(?:echo|printf(?! [^\s)`]+ )) ((?!-){_PLAIN}(?: {_PLAIN})*)"
+"""Matches a command that prints exactly its words; `printf` prints only the first."""
+_PRINTED = re.compile(rf"\$\({_PRINTING}\)|`{_PRINTING}`")
 
 
 def find_refusal(home: Path, environment: Mapping[str, str], call: GuardedCall) -> str | None:

@@ -224,6 +224,8 @@ DELETES_OR_WRITES = (
     *("jq . .mcp.json | sponge .mcp.json", "cat .claude/settings.json; rm .claude/settings.json"),
     "python x.py .mcp.json",
     *("git show HEAD:.mcp.json>.mcp.json", "git diff --output=.mcp.json", 'python -c \'open(".mcp.json", "w")\''),
+    *("git log $(printf %sut --o)put=.mcp.json", "git log --o$(printf  ut)put=.mcp.json"),
+    *("git log $(printf --o x)utput=.mcp.json", "git log --o$(echo -n ut)put=.mcp.json"),
     *("ls .claude/skills | xargs rm", "rm $(ls .mcp.json)", "for f in `ls .mcp.json`; do rm $f; done"),
     *("PAGER=rm git log .mcp.json", "node --redirect-warnings=.mcp.json x", "git diff --outpu .mcp.json"),
     *("rm -rf ~", "rm -rf ../*", "find ~ -name x -exec rm -rf {} +", "tar -C ~/.gemini -xf x", "cp -r evil .claude"),
