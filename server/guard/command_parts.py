@@ -14,12 +14,10 @@ MAX_DEPTH = 8
 """The most levels of command lines that are quoted inside one another."""
 SEARCHING = frozenset({"rg", "ag", "ack", "grep", "egrep", "fgrep", "zgrep", "ugrep", "rgrep", "--no-index"})
 """Programs and options that search the folder in which the command runs if it is given no other folder."""
-READING_FILES = frozenset(
-    {
-        *("cat", "head", "tail", "wc", "ls", "stat", "diff", "cmp", "md5sum", "sha256sum", "du", "jq", "[", "test"),
-        *("grep", "egrep", "fgrep", "rg"),
-    }
-)
+READING_FILES = {
+    *("cat", "head", "tail", "wc", "ls", "stat", "diff", "cmp", "md5sum", "sha256sum", "du", "jq", "[", "test"),
+    *("grep", "egrep", "fgrep", "rg"),
+}
 """Programs that change no file that they are given."""
 READING_OF_GIT = frozenset({"add", "blame", "check-ignore", "commit", "diff", "log", "ls-files", "show", "status"})
 GIVING = frozenset({"xargs", "parallel"})
@@ -31,8 +29,7 @@ _INTERPRETER = re.compile(r"python|perl|ruby|node|php|lua|deno|bun|tclsh|osascri
 _SCRIPT = re.compile(rf"(?:{_INTERPRETER.pattern})[\d.]*")
 _NOTES = frozenset({"git", "gh", "glab", "hg", "jj"})
 _NOTE = re.compile(r"-[a-z]*m|-[SG]|--(?:message|body|title|notes|author|format|grep|pretty|search|trailer)")
-"""Options of these programs whose value is a text for people, or to search for. Those of a shell among their words are
-none."""
+"""Options of these programs whose value is a text for people, or to search for."""
 _NOTE_OF_GH = re.compile("-[bnt]")
 CONTAINERS = frozenset({"docker", "docker-compose", "podman", "nerdctl", "kubectl", "oc"})
 """Programs whose `run` and `exec` run a command that reaches only what is mounted from this machine."""
@@ -167,8 +164,7 @@ def list_only_read(parts: Iterable[Sequence[str]]) -> frozenset[str]:
     for words in parts:
         command = [*dropwhile(RESERVED.__contains__, words)]
         program, script = find_name(command[:1]), "".join(command[1:2])
-        runs_script = _SCRIPT.fullmatch(program) is not None or _is_shell(program)
-        is_script = runs_script and not script.startswith("-")
+        is_script = (_SCRIPT.fullmatch(program) or _is_shell(program)) and not script.startswith("-")
         count = len(command) if _only_reads(command) else 2 if is_script else 0
         read.update(_list_pieces(command[:count]))
         other.update(_list_pieces(command[count:]))

@@ -13,31 +13,18 @@ from planwarden.server.guard.host_code import HOST_FOLDER_NAMES
 from planwarden.tools.guarded.programs import Program, read_options
 from planwarden.tools.guarded.wrappers import EXECUTING
 
-DELETING = frozenset(
-    {
-        *("rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete"),
-        *("--delete", "rd", "del", "erase", "remove-item", "move-item", "rename-item"),
-    }
-)
+DELETING = {
+    *("rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete"),
+    *("--delete", "rd", "del", "erase", "remove-item", "move-item", "rename-item"),
+}
 """Programs and options that delete or move what they are given, with all that is in it."""
-COPYING = frozenset({"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"})
+COPYING = {"cp", "mv", "ln", "rsync", "install", "scp", "ditto", "tar", "bsdtar", "unzip", "cpio"}
 """Programs that put files into a given folder."""
 LOCKING = frozenset({"chmod", "chown", "chgrp"})
 """Programs that can keep a host from reading its files."""
 READING_MUCH = frozenset({"grep", "egrep", "fgrep", "zgrep", "cp", "scp", "diff"})
 """Programs that read all folders below a given one if they have a recursive option."""
-READING_ALL = (SEARCHING - READING_MUCH) | {
-    "tar",
-    "bsdtar",
-    "pax",
-    "rsync",
-    "zip",
-    "7z",
-    "7za",
-    "7zr",
-    "7zz",
-    *EXECUTING,
-}
+READING_ALL = EXECUTING | SEARCHING - READING_MUCH | {"tar", "bsdtar", "pax", "rsync", "zip", "7z", "7za", "7zr", "7zz"}
 """Programs and options that do so without such an option."""
 _RECURSIVE = re.compile(r"-(?=[A-Za-z]*[arR])[A-Za-z]+|--(?:dereference-)?recu\w*|--ar\w*|(?:--dir\w*=)?recurse")
 _GLUED = re.compile(r"\A-[A-Za-z]*?(?:[txX]|(?=[^A-Za-z-]))(.+)", re.DOTALL)

@@ -12,13 +12,11 @@ from planwarden.tools.guarded.wrappers import InnerCommands
 PROGRAM = "planwarden"
 READING = frozenset({"list", "show", "tools", "check", "doctor", "rules", "--version", "--help", "-h"})
 """Commands of planwarden that a model may run: they decide nothing and write nothing."""
-DECIDING = frozenset(
-    {
-        *("serve", "worker", "plans", "init", "demo", "run", "run-goal", "call", "approve", "reject", "cancel"),
-        *("retry", "inbox", "trust", "login", "notify", "schedule", "hook", "grant", "once", "promises", "receipt"),
-        *("key", "audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
-    }
-)
+DECIDING = {
+    *("serve", "worker", "plans", "init", "demo", "run", "run-goal", "call", "approve", "reject", "cancel"),
+    *("retry", "inbox", "trust", "login", "notify", "schedule", "hook", "grant", "once", "promises", "receipt"),
+    *("key", "audit", "prune", "backup", "move", "token", "guard", "gate", "config", "service", "completion"),
+}
 """All other commands of planwarden."""
 GLOBAL_OPTIONS = Program("home= store= model= mcp-config=")
 MAX_OPTIONS = 100

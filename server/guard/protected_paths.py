@@ -28,9 +28,7 @@ MAX_WORDS = 4_000
 MAX_FOLDERS = 50
 """The most folders in which one command line works: each `cd` starts where the previous one led, so paths can grow."""
 TOO_MUCH = "it has more words or patterns than can be looked through; make it smaller"
-CONTENT = frozenset(
-    {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
-)
+CONTENT = {"content", "new_string", "old_string", "prompt", "description", "query", "text", "message", "todos"}
 """Arguments that hold prose or text, and not paths."""
 PLACES = ("path", "dir_path", "directory", "target_directory")
 """Arguments of hosts' tools that name the folder to search."""
@@ -183,8 +181,7 @@ class _CallCheck:
     @cached_property
     def _protected(self) -> Sequence[str]:
         """Return planwarden's home and existing code of hosts."""
-        code = list_code_of_hosts(self._environment, self._call.folder)
-        return [self._home, *filter(os.path.lexists, code)]
+        return [self._home, *filter(os.path.lexists, list_code_of_hosts(self._environment, self._call.folder))]
 
     @cached_property
     def _above(self) -> frozenset[str]:

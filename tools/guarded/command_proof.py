@@ -38,13 +38,11 @@ _FROM_PATH = r"(?:/(?:usr/(?:local/)?)?bin/)?[\w.-]+"
 """Matches a shell or wrapper by its bare name or in a system folder, where no model wrote it."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
-_BLIND = frozenset(
-    {
-        *("exit", "return", "exec", "trap", "alias", "source", ".", "eval", "logout", "kill", "enable", "disable"),
-        *("hash", "builtin", "shopt", "setopt", "unsetopt", "emulate", "autoload", "zmodload", "read", "mapfile"),
-        *("readarray", "getopts", "let", "{"),
-    }
-)
+_BLIND = {
+    *("exit", "return", "exec", "trap", "alias", "source", ".", "eval", "logout", "kill", "enable", "disable"),
+    *("hash", "builtin", "shopt", "setopt", "unsetopt", "emulate", "autoload", "zmodload", "read", "mapfile"),
+    *("readarray", "getopts", "let", "{"),
+}
 """Commands after which the rest of the line may not run, or may mean something else."""
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _BLINDED = "what comes before it in the line may keep it from running"
@@ -55,14 +53,12 @@ _FAILURE = r"exit [1-9][0-9]?|false"
 _PROGRAM_VARIABLE = r"(?i:(?P<tool>\w*(?:PYTEST|PYTHON|NPM|CARGO)|PY|GO|UV)|\w*(?:_CMD|COMMAND|RUNNER)|CMD)[:?+!]*"
 """The name of a variable of make that usually holds a program, or a tool that tests."""
 _SETS_SHELL = r"\.?SHELL(?:FLAGS)?|PATH|[A-Z]*MAKE[A-Z]*"
-_IDLE = frozenset(
-    {
-        *("", "true", ":", "echo", "printf", "exit", "ls", "cat", "pwd", "date", "id", "whoami", "uname", "hostname"),
-        *("touch", "stat", "file", "wc", "head", "tail", "du", "df", "sort", "find", "tree", "seq", "env", "printenv"),
-        *("basename", "dirname", "realpath", "readlink", "type", "[", "sync", "sleep", "less", "more", "help", "this"),
-        *("test", "dir", "nproc", "git", "tee", "cp", "mv", "rm", "mkdir", "md5sum", "sha256sum", "yes", "time"),
-    }
-)
+_IDLE = {
+    *("", "true", ":", "echo", "printf", "exit", "ls", "cat", "pwd", "date", "id", "whoami", "uname", "hostname"),
+    *("touch", "stat", "file", "wc", "head", "tail", "du", "df", "sort", "find", "tree", "seq", "env", "printenv"),
+    *("basename", "dirname", "realpath", "readlink", "type", "[", "sync", "sleep", "less", "more", "help", "this"),
+    *("test", "dir", "nproc", "git", "tee", "cp", "mv", "rm", "mkdir", "md5sum", "sha256sum", "yes", "time"),
+}
 """Programs that test nothing and end with 0."""
 _OTHER = Program("color no-color quiet silent verbose")
 """The options assumed for a program that `programs` does not describe."""

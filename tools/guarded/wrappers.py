@@ -18,11 +18,7 @@ MAX_DEPTH = 8
 """The most levels of wrappers inside each other."""
 MAX_READ_CHARS = 16 * MAX_CHARS
 """The most characters that are read for one line; a command inside of others is read again for each of those."""
-
-
-_NO_COMMAND = frozenset(
-    ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
-)
+_NO_COMMAND = ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
 """Options of wrappers, and of the programs that they run, whose value is not a command."""
 _HARMLESS = "=(?:true|false|cat|:)?"
 """The end of a setting whose command, if any, does nothing."""
