@@ -1,9 +1,9 @@
-"""Judges a host's call by its tool and by the operator's rules, and checks whether the call was released to pass once.
+"""Judges a host's call by its tool and by the operator's rules, and checks whether the call was released for one pass.
 
-`Judge` needs no store for calls of planwarden's own tools, calls that it refuses, calls that only read, and calls
-that a rule without a budget allows. The guard starts an execution about every other call. The host's call then passes
-if that execution made exactly this call, and a person, a grant or a rule released the call within the last hour. A
-commit marks the pass as taken before the host gets the answer, so that only one process can ever use it.
+`Judge` needs no store for calls of planwarden's own tools, calls that it refuses, calls that only read, or calls that
+a rule without a budget allows. For any other call, the guard starts an execution. The host's call then passes if that
+execution made exactly this call, and a person, a grant or a rule released the call within the last hour. A commit marks
+the pass as taken before the host gets the answer, so that only one process can ever use the pass.
 """
 
 from collections.abc import Mapping
@@ -65,8 +65,8 @@ class Judge(msgspec.Struct, frozen=True):
 
     def _is_plan(self, name: str) -> bool:
         plan = None if self.library is None else self.library.look_now().get(name)
-        # A model may write plans outside the home. In some hosts, its plan `other_run` would have the same name as the
-        # tool `run` of a server `planwarden_other`, and would let calls of that tool pass.
+        # A model may write plans outside the home. In some hosts, the tool for its plan `other_run` would have the same
+        # name as the tool `run` of a server `planwarden_other`, so calls of that server's tool would pass.
         return plan is not None and (plan.source == HOME or "_" not in name)
 
     def find_requirement(self, call: GuardedCall) -> Requirement:

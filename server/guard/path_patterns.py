@@ -1,4 +1,4 @@
-"""Finds the paths that a text may mean: it looks up on the disk what a shell would expand, within limits.
+"""Finds the paths that a text may mean: it expands the text with names on the disk, as a shell would, within limits.
 
 It finds too many paths rather than too few: a pattern also matches hidden files, brackets match any character, and the
 rest of a path after a pattern need not exist yet.
@@ -14,11 +14,11 @@ from itertools import islice
 MAX_PATH_CHARS = 4_096
 """The longest path that the system opens."""
 MAX_ENTRIES = 20_000
-"""The most entries of folders that are looked at for one call."""
+"""The most folder entries that are looked at for one call."""
 MAX_PATHS = 1_000
 """The most paths that one pattern may match."""
 MAX_PARTS = 100_000
-"""The most names that the paths of one call may have together: the system has to look up each name."""
+"""The most segments that the paths of one call may have together: the system has to look up each segment."""
 MAX_ALTERNATIVES = 100
 """The most texts to which the braces of one text may expand."""
 _PATTERN = re.compile(r"[*?\[]")
@@ -118,7 +118,7 @@ class PathPatterns:
 
 
 def _expand_braces(text: str) -> list[str]:
-    """Return what the braces expand to. Beyond the limit, return a text with quotes unchanged, else raise `TooMuch`."""
+    """Return the expansions; beyond the limit, only the text itself if it has a `"`. Raises `TooMuch` otherwise."""
     expanded: list[str] = []
     waiting = [text]
     while waiting:

@@ -42,10 +42,10 @@ _FOLDER_VARIABLES = frozenset({"HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODE
 _ASSIGNED = re.compile(
     r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
 )
-"""What gives a variable a value, or one value after the other."""
+"""Text that assigns a value to a variable, or several values in turn."""
 _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
 MAX_ALTERNATIVES = 10
-"""The most values that are looked up of one variable, so that two loops inside each other can be."""
+"""The most values of one variable that are looked up: few enough that two nested loops stay within the limits."""
 _USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
 _PLAIN = r"[\w./~${}@+:-]+"
 _PRINTING = rf"(?:echo|printf(?! [^\s)`]+ )) ((?!-){_PLAIN}(?: {_PLAIN})*)"
@@ -105,7 +105,7 @@ class _CallCheck:
             return "it names a variable that leads to planwarden's settings and database"
         parts = [*list_parts(line)]
         changes = [(None, self._call.folder), *self._list_folders(parts)]
-        # The words of a command are not all that it runs: it may read a script, or run what others print.
+        # A command may run more than its own words: a script that it reads, or what other commands print.
         if re.search(r"<<|\$\(|`", line):
             changes = [(None, folder) for _, folder in changes]
         folders = [folder for _, folder in changes]
@@ -144,7 +144,7 @@ class _CallCheck:
         return None
 
     def _refuse_act(self, act: Act, folders: Sequence[str]) -> str | None:
-        """Return why the act is refused if it acts on all of a folder with protected paths; None otherwise."""
+        """Return why the act is refused; None if it reaches nothing that is protected."""
         places = act.places
         if act.acts_here and not any(os.path.lexists(path) for each in places for path in self._resolve(each, folders)):
             places = ["."]
@@ -164,7 +164,7 @@ class _CallCheck:
         return folder in self._above if act.names is None else self._is_above_one_of(act.names, folder)
 
     def _refuse_search(self) -> str | None:
-        """Return why a search tool of the host may not search its folders; None if it may, or for other tools."""
+        """Return why the host's search tool may not search these folders; None if it may, or if it is another tool."""
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None
@@ -180,16 +180,16 @@ class _CallCheck:
 
     @cached_property
     def _protected(self) -> Sequence[str]:
-        """Return planwarden's home and existing code of hosts."""
+        """Planwarden's home, and those paths of hosts' code that exist."""
         return [self._home, *filter(os.path.lexists, list_code_of_hosts(self._environment, self._call.folder))]
 
     @cached_property
     def _above(self) -> frozenset[str]:
-        """Return what is protected, and all folders above it."""
+        """What is protected, and all folders above it."""
         return frozenset[str]().union(*map(list_around, self._protected))
 
     def _is_above_one_of(self, patterns: Sequence[str], folder: str) -> bool:
-        """Return whether a pattern fits the name of something that is protected, or above that, and in the folder."""
+        """Return whether a pattern fits a name from the folder down to a protected path, or a name below that path."""
         inside = {path for path in self._above if folder in list_around(path)}
         protected = [path for path in self._protected if path.casefold() in inside]
         names = {os.path.basename(path) for path in inside}.union(*map(self._patterns.list_names_below, protected))
@@ -201,8 +201,8 @@ class _CallCheck:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
     def _list_folders(self, parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
-        """Yield each folder that the first `MAX_FOLDERS` changes of folder may lead to, after the words of the command
-        that runs there, or after None if every later command may run there."""
+        """Yield pairs for the first `MAX_FOLDERS` changes of folder: the words of the command that runs in the folder,
+        or None if every later command may run there; and a folder that the change may lead to."""
         folder = self._call.folder
         for command, change in islice(_list_changes(parts), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
@@ -216,7 +216,7 @@ class _CallCheck:
         return self._insert(lambda name: values.get(name.removeprefix("env:")), text)
 
     def _insert(self, find: Callable[[str], str | None], text: str) -> str:
-        """Return the text in which each variable with a value is replaced by it. Raises `TooMuch`."""
+        """Return the text with each variable replaced by the value that `find` returns, if any. Raises `TooMuch`."""
 
         def replace(match: re.Match[str]) -> str:
             value = find(match[1] or match[2] or "PWD") or match[0]
@@ -244,7 +244,7 @@ class _CallCheck:
 
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
-    """Yield every text in the arguments, each with the key above it; yield a list of texts also as one text."""
+    """Yield every text in the arguments, after the key that it belongs to; yield a list of texts also as one text."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         key, node = stack.pop()
@@ -260,7 +260,7 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def _list_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
-    """Yield each folder that a line changes to, after the words of the one command that runs there, or after None."""
+    """Yield pairs: the words of the one command that runs in the folder, or None for all later ones; and the folder."""
     for words in parts:
         moves = False
         for word, following in pairwise([*words, ""]):

@@ -48,7 +48,7 @@ def build_authority(request: InboxRequest) -> Authority:
 
 
 async def find_allowable(request: InboxRequest) -> QuestionRecord:
-    """Return the question that the address names. Raises `BadForm` if this person cannot allow such calls in
+    """Return the question that the address names. Raises `BadForm` if this person cannot allow its calls in
     advance, or if this process lacks tools of the run."""
     record = await find_question_of(request)
     question, policy = record.question, request.service.policy
@@ -81,8 +81,8 @@ def find_step_tool(record: QuestionRecord) -> str | None:
 
 
 def find_trust_command(request: InboxRequest, record: QuestionRecord) -> str:
-    """Return the command that lets all calls of the question's tool run; empty unless the server of the tool says
-    that the tool only reads.
+    """Return the command that lets all calls of the question's tool run; empty if the question is closed, critical
+    or not about calls, or if the tool's server does not say that the tool only reads.
 
     The page only shows the command, because no page changes the operator's settings.
     """

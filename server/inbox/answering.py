@@ -113,7 +113,7 @@ async def record_answer(
     The page keeps the choice about rows if a signature is refused or still needed.
     """
     assurance: ev.Assurance = "human"
-    # A decided question takes no signature: the same decision again returns the recorded outcome.
+    # A decided question takes no signature: if the same decision is sent again, the page shows the recorded outcome.
     if request.form_value("decision") == "sign" and record.card.is_open:
         try:
             challenge = await take_signature(request, record, decision)

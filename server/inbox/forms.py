@@ -106,7 +106,7 @@ def build_input_fields(
 ) -> tuple[Field, ...]:
     """Return the fields of the plan's inputs, in the plan's order; none for a plan that takes no inputs.
 
-    The fields start with `values`, those of an earlier run, and otherwise with the plan's defaults.
+    The fields start with `values`, which are the inputs of an earlier run, or else with the plan's defaults.
     """
     if inputs is None:
         return ()

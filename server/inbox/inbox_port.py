@@ -7,7 +7,7 @@ both lock and port. A process that uses another store with the settings of this 
 Browsers bind signing keys to a host name on a secure page. Of this machine's names only `localhost` qualifies, and
 127.0.0.1 does not (https://www.w3.org/TR/webauthn-3/#rp-id, https://www.w3.org/TR/secure-contexts/#localhost). For
 `localhost`, a browser may connect to 127.0.0.1 or to ::1, so links use the name only if no other program can listen on
-either address: that program would receive the one-time codes in our links.
+either address; otherwise that program would receive the one-time codes in our links.
 """
 
 import errno
@@ -75,7 +75,7 @@ class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_port(port: int) -> InboxSockets | None:
-    """Listen on this port at every address of `localhost`; return None if the port is not free at one of them."""
+    """Listen on this port at every address of `localhost`; return None if the port is taken at any of them."""
     try:
         opened = pair_socket(socket.create_server(("127.0.0.1", port), backlog=BACKLOG))
     except OSError:

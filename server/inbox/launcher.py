@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 QUIET_S = 60.0
 """Seconds without another browser window after the launcher opened one, or after a person used the inbox."""
 LOOK_AGAIN_S = 1.0
-"""Seconds between two checks whether the process that serves the inbox has ended."""
+"""Seconds between two checks of whether the process that serves the inbox has ended."""
 
 Opener = Callable[[str], bool]
 

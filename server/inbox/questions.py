@@ -5,7 +5,7 @@ to the calling model raise the same error.
 
 After a decision this process usually continues the execution. If this process lacks a tool of the execution, because
 another program registered the tool, it only records the decision, and a process that has all the tools continues.
-So a decision on the page of the wrong process makes no call fail.
+So a decision on the page of a process without the tool makes no call fail.
 """
 
 from collections.abc import Awaitable, Callable
@@ -147,7 +147,7 @@ async def record_decision(
 
 
 def list_unavailable_tools(service: Service, execution: ExecutionState) -> tuple[str, ...]:
-    """Return the names of the tools of unfinished steps that this process does not have or cannot use."""
+    """Return the names of the tools that unfinished steps need, and that this process does not have or cannot use."""
     tools = service.tools
     names = dict.fromkeys(
         name

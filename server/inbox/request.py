@@ -79,7 +79,7 @@ Values = dict[str, Any]
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """A sentence above what a page shows, and the HTTP status of a page with it."""
+    """A sentence above the content of a page, and the HTTP status of that page."""
 
     text: str
     status: int = 200
@@ -126,7 +126,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wants_json(self) -> bool:
-        """Whether the script of the page sent the request; it passes the answer to the browser's key API."""
+        """Whether the page's script sent the request; the script passes the answer to the browser's key API."""
         return self.http.headers.get("accept") == "application/json"
 
     def form_value(self, name: str) -> str:
@@ -151,7 +151,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
     def render_page(
         self, template: str, /, *, remark: Remark | None = None, status: int | None = None, **values: object
     ) -> Response:
-        """Return the page with the given status, or with that of its remark if none is given."""
+        """Return the page with the given status, or else with that of its remark, or else 200."""
         csrf, principal = derive_csrf_token(self.token), self.session.principal
         text = render(template, csrf=csrf, principal=principal, remark=remark, typed=self.form_value, **values)
         return HTMLResponse(text, status_code=status or (200 if remark is None else remark.status))
@@ -168,7 +168,7 @@ class InboxRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.render_page(part, seen=token, **await build())
 
     def confirm(self, draft: JsonValue, render_draft: Callable[[str], Response]) -> Response | None:
-        """Return None if the form approves the draft that its page showed, else the page that shows this draft.
+        """Return None if the form's page showed `draft` and the form approves it, else the page that shows `draft`.
 
         Only the page that shows a draft holds its hash, in the field `seen`, so no unseen draft can be approved.
         """
@@ -279,7 +279,7 @@ def http_status(error: PlanwardenError) -> int:
 
 
 def describe_refusal(error: PlanwardenError, outcome: str = "") -> Remark:
-    """Return why a form was refused, and what became of it."""
+    """Return the remark that says why a form was refused, followed by `outcome`."""
     text = capitalize(escape_text(error.message))
     return Remark(f"{text}. {outcome}" if outcome else text, http_status(error), "bad")
 

@@ -29,7 +29,7 @@ MAX_PAGE_FIELDS = 800
 MAX_PAGE_CHARS = 96 * 1024
 """The limit for all arguments on a page as JSON; the form of the page sends all of them back."""
 MAX_EDITS_BYTES = 192 * 1024
-"""The limit for all edited rows, so that they and one page, encoded as a form, stay below the limit of a body."""
+"""The limit for all edited rows, so that they and one page, encoded as a form, stay below the limit for a body."""
 MAX_FAULTS = 5
 MAX_COLUMNS = 12
 """The most columns of a table; rows with more arguments list them one below the other."""
@@ -108,7 +108,7 @@ def list_row_fields(rows: Sequence[CoveredCall], page_rows: range, tools: Toolbo
 def read_choice(
     request: InboxRequest, rows: Sequence[CoveredCall], tools: Toolbox, pages: Sequence[range]
 ) -> RowChoice:
-    """Return what the form says, including its faults. Raises `BadForm` if it is malformed or its edits too large."""
+    """Return the form's choice, with its faults. Raises `BadForm` if the form is malformed or has too large edits."""
     page = read_page_number(request.form_value("shown"), len(pages))
     page_rows = pages[page]
     left_out, opened = _read_set(request, "out", len(rows)), _read_set(request, "opened", len(pages))

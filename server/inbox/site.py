@@ -84,7 +84,7 @@ def build_asset_url(name: str) -> str:
 
 @cache
 def load_templates() -> Environment:
-    """Return the templates of all pages; the environment caches those that were used."""
+    """Return the environment with the templates of all pages; it caches those that were used."""
     environment = Environment(
         loader=PackageLoader("planwarden.server.inbox", "templates"),
         autoescape=True,

@@ -1,4 +1,4 @@
-"""The compact message that asks a question in a small form: findings and facts on three short lines, then words.
+"""The compact message that asks a question in a small form: findings and facts on three lines, then the agent's words.
 
 Claude Code 2.1.330 shows four lines of an elicitation's message, or three lines and a count when there are more, and
 cuts each line at the terminal's width minus six columns. So the facts must fit on `MAX_FACT_LINES` lines of
@@ -33,8 +33,8 @@ def build_compact_message(card: Card) -> str | None:
     """Return facts and the agent's words on at most `MAX_LINES` lines; None when the facts do not fit.
 
     Words that repeat an argument are not written again, because the argument is a fact. When planwarden itself asks
-    whether calls may run, the decision is not about the words: they may run past the visible end of the last line,
-    and then their length precedes them. In any other question the person decides about the words, so they must fit.
+    whether calls may run, the decision is not about the words. Then the words may run past the visible end of the
+    last line, preceded by their length. In any other question the person decides about the words, so they must fit.
     """
     layouts, repeated = _find_layouts(card), card.repeated_argument
     words = card.words if repeated is None else f"the same as {format_argument_name(repeated)}"

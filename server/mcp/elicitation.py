@@ -7,11 +7,11 @@ Clients show only a few lines of a form's message (see `compact_message`); a que
 is not asked in a form. The same question always has the same form, rendered from the stored suspension. The accepted
 content of a form has the assurance `client` and no more.
 
-Since 2026-07-28 a call returns the question, and the client repeats the call with the answer. In older revisions the
-server pushes the question while the call waits. Declining or closing a question decides nothing, because unattended
-hosts do so too. Accepting a link means "agreed to open it"; the person decides on the page, outside of MCP, and we read
-the decision from the store. The sealed request state holds only ids, a digest and the mode, so repeating an answer
-changes nothing (https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr).
+From revision 2026-07-28 on, a call returns the question, and the client repeats the call with the answer. In older
+revisions the server pushes the question while the call waits. Declining or closing a question decides nothing, because
+unattended hosts do so too. Accepting a link means "agreed to open it"; the person decides on the page, outside of MCP,
+and we read the decision from the store. The sealed request state holds only ids, a digest and the mode, so repeating an
+answer changes nothing (https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr).
 """
 
 import json
@@ -154,7 +154,7 @@ def type_numbers_as_text(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def compute_form_digest(suspension: Suspension) -> str:
-    """Return the SHA-256 of the form's text; it is recorded with the decision."""
+    """Return the SHA-256 of the form's message, or of the question's text without one; the decision records it."""
     message = build_compact_message(suspension.card)
     return hash_question(suspension.card) if message is None else hash_text(message)
 
@@ -222,7 +222,7 @@ def _apply_edits(card: Card, values: dict[str, Any]) -> dict[str, JsonValue] | N
 
 
 def _build_answer_fields(schema: dict[str, JsonValue]) -> tuple[dict[str, JsonValue], list[str]] | None:
-    """Return the fields of a flat form whose fields are shown whole, labels escaped; None for any other form."""
+    """Return a flat form's fields, labels escaped, and required names; None unless all fields are shown whole."""
     fields, required = read_flat_fields(schema), schema.get("required", [])
     if fields is None or not isinstance(required, list):
         return None

@@ -1,6 +1,6 @@
 """Decides whose request runs next: a caller that sends many requests delays its own, not those of other callers.
 
-Of each caller, only a few tool calls run at a time; the caller's other calls wait in a line. Calls that become tasks,
+Only a few tool calls of each caller run at a time; the caller's other calls wait in a line. Calls that become tasks,
 and reads of resources, take no turn. A call that runs longer than `WORK_S` probably waits for a person, a tool or a
 model, so the caller's next call begins. A caller that is alone never waits.
 """

@@ -105,7 +105,7 @@ class StandardInput:
             why = f"the message is larger than {MAX_FRAME_BYTES} bytes"
             while not tail.endswith(b"\n") and (more := self._stream.readline(UNCOUNTED_BYTES)):
                 tail = tail[-EDGE_BYTES:] + more
-        # Parsing so many values would block the event loop for too long.
+        # Parsing a message with too many values would block the event loop for too long.
         elif len(line) > UNCOUNTED_BYTES and ValueCounter().feed(line):
             why = "the message has too many values"
         if not why:

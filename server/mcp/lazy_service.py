@@ -64,8 +64,8 @@ class LazyService:
                 self._wanted.set()
 
     async def _open_until_closed(self) -> None:
-        """Open the service, and close it at the end. A shield lets even a cancelled server close its store, which takes
-        only as long as the engine allows."""
+        """Open the service, and close it at the end. A shield lets even a cancelled server close its store; closing
+        takes only as long as the engine allows."""
         try:
             with anyio.move_on_after(HEADSTART_S):
                 await self._wanted.wait()

@@ -1,6 +1,6 @@
 """Lets a request wait until the execution stops or a person decides, and reports progress to clients that ask for it.
 
-The engine runs the execution. A request that is cancelled, or whose client has gone, only stops waiting.
+The engine runs the execution. If a request is cancelled or its client is gone, only the request's waiting ends.
 """
 
 from collections.abc import Callable

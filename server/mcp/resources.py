@@ -102,7 +102,7 @@ async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
     view = await service.get_execution(name, observations_after=0, principal=principal)
-    # The reader may be unable to ask a person.
+    # The client that reads this may be unable to ask a person.
     waiting = find_awaited_person(view)
     return to_short_json(view if waiting is None else ask_for_person(view, waiting), lists=True)
 

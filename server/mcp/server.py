@@ -143,7 +143,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         warden: Warden | None = None,
         auth: BearerAuth | None = None,
     ) -> None:
-        """The key seals request states and the nonces of views; without one, the server makes a key for its lifetime.
+        """`request_state_key` seals request states and views' nonces; without it, each server makes a new key.
 
         `extensions` are added to our own; a `Tasks` among them replaces ours. With a `warden`, the server lists the
         warden's saved plans and answers hosts' `guard_call`s by the warden's settings; without one, it does neither.

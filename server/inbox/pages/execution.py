@@ -84,7 +84,7 @@ def _send_file(data: bytes) -> Response:
 
 
 async def find_execution(request: InboxRequest) -> ExecutionState:
-    """Return the execution of the address. Raises `NotFound`."""
+    """Return the execution that the address names. Raises `NotFound`."""
     execution_id = request.path("execution_id")
     if await request.service.store.header(execution_id) is None:
         raise NotFound("no execution has this id")
@@ -186,7 +186,7 @@ class _ValueBudget:
         return ValueView(value)
 
     def show_text(self, text: str | None, limit: int = VALUE_CHARS) -> ValueView | None:
-        """Return what a model wrote, only its beginning if it is too large, or a mark if the page is full; None if
+        """Return what a model wrote, or only its beginning if it is too large, or a mark if the page is full; None if
         the model wrote nothing."""
         if not text:
             return None

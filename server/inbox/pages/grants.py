@@ -2,7 +2,7 @@
 
 A grant allows calls like the one in the question, or the calls of a step of a saved plan. A grant of the second kind is
 what `planwarden grant add TOOL --plan NAME --step ID --uses-per-day N --for 90d --owner WHOSE` makes, but for the plan
-as it was when this run began.
+as it was when the question's run began.
 """
 
 from collections.abc import Mapping

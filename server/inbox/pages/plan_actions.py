@@ -1,10 +1,10 @@
-"""What a person can do with an execution from its page: stop it, continue it (also with other inputs), rehearse it.
+"""What a person can do with an execution from its page: stop it, continue it (also with other inputs), or rehearse it.
 
-Each action does what the command line does, for the owner of the execution. Each page puts a
-new key into its form, so a form that is sent twice starts one run.
+Each action does what the command line does, for the owner of the execution. Each page puts a new key into its form,
+so a form that is sent twice starts only one run.
 
-An optional input that the form leaves out is no longer given. If a completed step took a value that the person changes,
-the person must run again from that step or one that it depends on; otherwise nothing starts, and the page says why.
+A new run does not get an optional input that the form leaves out. If a completed step took a value that the person
+changes, the person must run again from that step or one that it depends on; else nothing starts, and the page says why.
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ async def continue_execution(request: InboxRequest) -> Response:
 async def _go_on(
     request: InboxRequest, from_step: str | None, inputs: Mapping[str, JsonValue] | None = None
 ) -> Response:
-    """Start a run that continues the execution in the address, and redirect to that run. Raises as `Service.retry`."""
+    """Continue the execution in the address, and redirect to the new run. Raises what `Service.retry` raises."""
     execution = await find_execution(request)
     store, key = request.service.store, request.read_key("go on")
     later = await find_later(request, execution)

@@ -93,7 +93,7 @@ async def decide(request: InboxRequest) -> Response:
 
 
 def _is_current(request: InboxRequest, record: QuestionRecord) -> bool:
-    """Return whether the question is open as it was shown; if not, only the answer that closed or revised it counts."""
+    """Return whether the question is open and unchanged; if not, only the answer that closed or revised it counts."""
     return record.card.is_open and request.form_value("digest") == record.question.digest
 
 
@@ -101,7 +101,7 @@ async def _approve(request: InboxRequest, record: QuestionRecord, verdict: str) 
     """Approve the call or the plan as it was shown, or with edits that a page has shown to the person."""
     plan, edited = record.card.plan, request.form_value("edited")
     if edited and not _is_current(request, record):
-        # After a second click the question may hold these edits, so they are compared with the recorded answer.
+        # After a second click the question may already hold these edits, so compare them with the recorded answer.
         return await record_answer(request, record, _approve_edit(plan, read_json(edited)))
     edit = _read_arguments(request, record) if plan is None else _read_plan(request, plan)
     show = partial(render_question, request, record, filled=edit.filled, plan=edit.plan)
@@ -231,7 +231,7 @@ async def _decide_rows(request: InboxRequest, record: QuestionRecord, verdict: s
     unopened = (page for number, page in enumerate(pages) if number not in choice.opened)
     unseen = [row for page in unopened for row in page if row not in choice.left_out]
     edited = choice.keep(picks)
-    # The same decision again returns the recorded outcome, without a second step.
+    # If the same decision is sent again, return the recorded outcome without a second step.
     if verdict in APPROVING and not (_is_current(request, record) and (unseen or edited)):
         return await _approve_rows(request, record, choice, picks, edited)
     if verdict == "sign" and unseen:

@@ -79,7 +79,7 @@ async def _find_plan(request: InboxRequest) -> SavedPlan:
 
 
 def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:
-    """Return the next ticks in the zone of the schedule, and the faults of the two fields, escaped."""
+    """Return the next ticks in the schedule's zone, none if there is a fault; and the two fields' faults, escaped."""
     faults: dict[str, str] = {}
     try:
         timezone = find_zone(zone)

@@ -110,7 +110,7 @@ def open_book(request: InboxRequest) -> ScheduleBook:
 
 
 async def list_schedules(service: Service) -> tuple[tuple[PlanSchedule, ...], str]:
-    """Return all schedules, oldest first, and a fault if reading fails."""
+    """Return all schedules, oldest first, and an empty text; if reading fails, return none, and the escaped fault."""
     try:
         return await ScheduleStore(service.store).all(), ""
     except StoreError as error:

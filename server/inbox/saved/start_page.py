@@ -1,8 +1,8 @@
 """The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start a run.
 
 The form carries the version that the page showed and a key of its own. The version is compared again when the run is
-created, so a file that has changed since then starts nothing. The key is stored with the run, so a form that is sent
-twice starts only one run, even if two processes receive it.
+created, so a file that has changed since the page showed it starts nothing. The key is stored with the run, so a form
+that is sent twice starts only one run, even if two processes receive it.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
-"""Tells clients of older protocol revisions, over their connection, when a resource that they subscribed to changes
-and, once they have asked for a list, when a list changes.
+"""Tells clients of older protocol revisions, over their connection, what has changed: a resource that they subscribed
+to or, once they have asked for any list, the lists.
 
 Clients may also subscribe to resources that planwarden does not change, and get the SDK's events about these. Lists
 change when the file of a saved plan changes. No event announces such a change, so once a client has asked for a list
-or for changes, a task looks every few seconds. Clients of protocol 2026-07-28 are told on `subscriptions/listen`.
+or for changes, a task looks for them every few seconds. Clients of protocol 2026-07-28 use `subscriptions/listen`.
 
 Source: https://modelcontextprotocol.io/specification/2025-11-25/server/resources#subscriptions.
 """

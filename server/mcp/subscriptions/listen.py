@@ -3,7 +3,7 @@
 The response to the request is a stream. It begins with the subscriptions that the server accepts. Then it carries
 `notifications/resources/updated` for executions, open questions and tools for plans, `notifications/tasks` with the
 whole task, and other events of the SDK's bus. Each task is sent once at the beginning, so that no change is missed
-between the task's creation and the stream. There is no replay: a client that lost the stream listens again.
+between the task's creation and the stream's start. There is no replay: a client that lost its stream listens again.
 
 This handler replaces the SDK's own, which ends the stream of a slow client and knows neither owners nor tasks.
 
@@ -127,7 +127,7 @@ class _Stream:
     async def run(self, task_ids: Sequence[str]) -> None:
         """Watch the topics before the first frame acknowledges them, so that no change is missed; then send changes.
 
-        Do not watch foreign and unknown tasks.
+        Do not watch foreign or unknown tasks.
         """
         for topic in map(find_topic, self._honored.resource_subscriptions or ()):
             if topic is not None:
