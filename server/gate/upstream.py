@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.server.gate.relay import LargeResult, Relay
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import stdio
-from planwarden.tools.downstream.transports.child import READ_BYTES, Child, LineReader, ServerLog, spawn
+from planwarden.tools.downstream.transports.child import ENDLESS, READ_BYTES, Child, LineReader, ServerLog, spawn
 
 OWN_VARIABLES = "PLANWARDEN_"
 """How the names of planwarden's own variables begin."""
@@ -102,7 +102,7 @@ class ProcessUpstream:
 
     async def _read(self, child: Child) -> None:
         assert child.process.stdout is not None
-        lines = LineReader(MAX_ANSWER_BYTES)
+        lines = LineReader(MAX_ANSWER_BYTES, ENDLESS * MAX_ANSWER_BYTES)
         with suppress(OSError):
             while chunk := await child.process.stdout.read(READ_BYTES):
                 for line in lines.feed(chunk):

@@ -376,7 +376,8 @@ def main() -> None:
     if MANNER == "silent":
         time.sleep(3600)
     if MANNER == "breaks":
-        sys.stderr.write("no such key\n")
+        sys.stderr.write(f"no such key {'x' * 200_000}\n")
+        time.sleep(0.5)
         sys.exit(7)
     for line in sys.stdin:
         if MANNER == "garbage":

@@ -28,7 +28,7 @@ READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
 """Bytes kept of each end of an oversized line, because either may contain the id of the answered request."""
 ENDLESS = 16
-"""How many times the limit a line may have before it counts as one without an end."""
+"""How many times its limit a message may have before it counts as one without an end."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -74,11 +74,11 @@ def cut_line(line: bytes) -> OversizedLine:
 class LineReader:
     """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished line.
 
-    A line that is far beyond the limit and goes on yields an `OversizedLine` that names no request.
+    A line of more than `endless` bytes that goes on yields an `OversizedLine` that names no request.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, endless: float = math.inf) -> None:
+        self._limit, self._endless = limit, endless
         self._buffer = bytearray()
         self._head: bytes | None = None
         """The head of the current line, if the line is already too long."""
@@ -89,8 +89,7 @@ class LineReader:
         *ends, rest = chunk.split(b"\n")
         lines = [self._end(part) for part in ends]
         self._append(rest)
-        if self._size > ENDLESS * self._limit:
-            self._end(b"")
+        if self._size > self._endless:
             lines.append(OversizedLine(b"", b""))
         return lines
 

@@ -33,6 +33,7 @@ from planwarden.tools.downstream.bounded_streams import CANCELLED, IncomingMessa
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.transports.child import (
+    ENDLESS,
     MAX_LINE_BYTES,
     READ_BYTES,
     Child,
@@ -69,7 +70,7 @@ class _McpChild(Child, kw_only=True):
     async def read(self) -> None:
         """Pass on the server's messages until its output ends or has an oversized line that answers no request."""
         assert self.process.stdout is not None
-        lines = LineReader(MAX_LINE_BYTES)
+        lines = LineReader(MAX_LINE_BYTES, ENDLESS * MAX_LINE_BYTES)
         async with self.inbox:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
                 while chunk := await self.process.stdout.read(READ_BYTES):
