@@ -50,7 +50,11 @@ class HttpDouble:
         request_id = json.dumps(message.get("id"))
         match message.get("method"):
             case "initialize":
-                good = _reply(request_id, json.dumps(INFO))
+                good = build_reply(
+                    _message(request_id, "result", json.dumps(INFO)),
+                    content_type="application/json",
+                    mcp_session_id="1",
+                )
                 await stream.send(ANSWERS[self.handshake](request_id) if self.handshake else good)
             case "tools/list":
                 await stream.send(_reply(request_id, json.dumps(LISTING)))
@@ -95,6 +99,11 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
     "own_error": lambda request_id: build_reply(
         _message(request_id, "error", '{"code": -32603, "message": "no such account"}'),
         500,
+        content_type="application/json",
+    ),
+    "expired": lambda _: build_reply(
+        _message("null", "error", '{"code": -32001, "message": "Session not found"}'),
+        404,
         content_type="application/json",
     ),
     "refused": lambda _: build_reply('{"message": "no"}', 400, content_type="application/json"),

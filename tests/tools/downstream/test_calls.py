@@ -276,11 +276,12 @@ async def test_a_request_that_was_sent_and_has_no_answer_within_limits_is_unknow
     assert name == "packed" or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 
-REFUSED = [("denied", "Authorization header"), ("elsewhere", "Redirect"), ("own_error", "no such account")]
+REFUSED = {"denied": "Authorization header", "elsewhere": "Redirect", "own_error": "no such account"}
+REFUSED["expired"] = "ended the session before d_expired was run"
 
 
 @requirement("downstream:calls")
-@pytest.mark.parametrize(("name", "why"), REFUSED)
+@pytest.mark.parametrize(("name", "why"), REFUSED.items())
 async def test_a_request_that_was_refused_unread_is_a_plain_failure(tmp_path: Path, name: str, why: str) -> None:
     async with serve_double(tmp_path, name) as (warden, _):
         assert why in read_error(await run_call(warden, f"d_{name}"))

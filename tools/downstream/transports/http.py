@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import httpx2
-from mcp.types import JSONRPCError, jsonrpc_message_adapter
+from mcp.types import METHOD_NOT_FOUND, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from planwarden.agent.common.errors import PlanwardenError
@@ -55,12 +55,15 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         status = response.status_code
         is_json, is_events = kind.startswith("application/json"), kind.startswith("text/event-stream")
         is_usable = (is_json and status != 401) if status >= 400 else (is_json or is_events) and status != 202
-        # The SDK knows that a session has ended (404), and where a redirect leads.
-        is_left_to_sdk = (status == 404 and SESSION in request.headers) or response.has_redirect_location
+        # The SDK knows where a redirect leads.
+        is_left_to_sdk = response.has_redirect_location
         advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
         # The SDK ignores errors for notifications. Unless the status is 4xx, a request may have been carried out.
         code = NOT_SENT if 400 <= status < 500 else LOST
         refusal = _error_response(code, f"it answered with HTTP status {status}{advice}")
+        if status == 404 and SESSION in request.headers:
+            # The SDK takes this, unless an error is in the body, for the end of the session.
+            refusal = httpx2.Response(404)
         if is_post and not is_usable and not is_left_to_sdk:
             await response.aclose()
             return refusal
@@ -99,11 +102,13 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
 async def _read_failure(response: httpx2.Response, refusal: httpx2.Response) -> httpx2.Response:
     """Return an answer with a status of 400 or more: the server's own JSON-RPC error if it is one, else the refusal.
 
-    A proxy that answers for the server may write JSON too; the server may still have carried out the request.
+    A proxy that answers for the server may write JSON too; the server may still have carried out the request. Many
+    servers say with an error of their own that they do not know the session.
     """
     body = await response.aread()
     with suppress(ValidationError):
-        if isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError):
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+        if isinstance(message, JSONRPCError) and (refusal.content or message.error.code == METHOD_NOT_FOUND):
             headers = {"content-type": "application/json"}
             return httpx2.Response(response.status_code, headers=headers, content=body)
     return refusal
