@@ -50,11 +50,7 @@ class HttpDouble:
         request_id = json.dumps(message.get("id"))
         match message.get("method"):
             case "initialize":
-                good = build_reply(
-                    _message(request_id, "result", json.dumps(INFO)),
-                    content_type="application/json",
-                    mcp_session_id="1",
-                )
+                good = _reply(request_id, json.dumps(INFO), mcp_session_id="1")
                 await stream.send(ANSWERS[self.handshake](request_id) if self.handshake else good)
             case "tools/list":
                 await stream.send(_reply(request_id, json.dumps(LISTING)))
@@ -71,8 +67,8 @@ def _message(request_id: str, key: str, value: str) -> str:
     return f'{{"jsonrpc":"2.0","id":{request_id},"{key}":{value}}}'
 
 
-def _reply(request_id: str, value: str, key: str = "result") -> bytes:
-    return build_reply(_message(request_id, key, value), content_type="application/json")
+def _reply(request_id: str, value: str, key: str = "result", status: int = 200, **headers: str) -> bytes:
+    return build_reply(_message(request_id, key, value), status, content_type="application/json", **headers)
 
 
 def _pack(data: str, encoding: str) -> bytes:
@@ -96,16 +92,8 @@ ANSWERS: dict[str, Callable[[str], bytes]] = {
     "gateway_json": lambda _: build_reply('{"message": "timed out"}', 504, content_type="application/json"),
     "login_page": lambda _: build_reply("<h1>Log in</h1>", content_type="text/html"),
     "accepted": lambda _: build_reply(status=202),
-    "own_error": lambda request_id: build_reply(
-        _message(request_id, "error", '{"code": -32603, "message": "no such account"}'),
-        500,
-        content_type="application/json",
-    ),
-    "expired": lambda _: build_reply(
-        _message("null", "error", '{"code": -32001, "message": "Session not found"}'),
-        404,
-        content_type="application/json",
-    ),
+    "own_error": lambda request_id: _reply(request_id, '{"code": -32603, "message": "no such account"}', "error", 500),
+    "expired": lambda _: _reply("null", '{"code": -32001, "message": "Session not found"}', "error", 404),
     "refused": lambda _: build_reply('{"message": "no"}', 400, content_type="application/json"),
     "missing": lambda _: build_reply("no", 404, content_type="text/plain"),
     "denied": lambda _: build_reply("no", 401, content_type="text/plain"),

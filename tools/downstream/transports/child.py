@@ -87,7 +87,13 @@ class LineReader:
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ends, rest = chunk.split(b"\n")
-        lines = [self._end(part) for part in ends]
+        lines: list[bytes | OversizedLine] = []
+        for part in ends:
+            self._append(part)
+            line = bytes(self._buffer)
+            lines.append(line if self._head is None else OversizedLine(self._head, line))
+            self._buffer.clear()
+            self._head, self._size = None, 0
         self._append(rest)
         if self._size > self._endless:
             lines.append(OversizedLine(b"", b""))
@@ -100,13 +106,6 @@ class LineReader:
             self._head = bytes(self._buffer[:EDGE_BYTES])
         if self._head is not None:
             del self._buffer[:-EDGE_BYTES]
-
-    def _end(self, part: bytes) -> bytes | OversizedLine:
-        self._append(part)
-        line = bytes(self._buffer) if self._head is None else OversizedLine(self._head, bytes(self._buffer))
-        self._buffer.clear()
-        self._head, self._size = None, 0
-        return line
 
 
 def shorten_sdk_log() -> None:

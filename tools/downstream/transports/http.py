@@ -22,7 +22,6 @@ from planwarden.tools.downstream.login.issuer import AccessError
 from planwarden.tools.downstream.login.transport import LoginTransport
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-SESSION = "mcp-session-id"
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -55,22 +54,20 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         status = response.status_code
         is_json, is_events = kind.startswith("application/json"), kind.startswith("text/event-stream")
         is_usable = (is_json and status != 401) if status >= 400 else (is_json or is_events) and status != 202
-        # The SDK knows where a redirect leads.
-        is_left_to_sdk = response.has_redirect_location
         advice = "; it refuses the Authorization header under headers, or asks for one" if status == 401 else ""
         # The SDK ignores errors for notifications. Unless the status is 4xx, a request may have been carried out.
         code = NOT_SENT if 400 <= status < 500 else LOST
         refusal = _error_response(code, f"it answered with HTTP status {status}{advice}")
-        if status == 404 and SESSION in request.headers:
+        if status == 404 and "mcp-session-id" in request.headers:
             # The SDK takes this, unless an error is in the body, for the end of the session.
             refusal = httpx2.Response(404)
-        if is_post and not is_usable and not is_left_to_sdk:
+        # The SDK knows where a redirect leads.
+        if is_post and not is_usable and not response.has_redirect_location:
             await response.aclose()
             return refusal
         try:
             bound_answer(response, None if is_events else MAX_BODY_BYTES)
-            is_failure = is_post and status >= 400 and not is_left_to_sdk
-            return await _read_failure(response, refusal) if is_failure else response
+            return await _read_failure(response, refusal) if is_post and status >= 400 else response
         except (httpx2.StreamError, httpx2.TransportError) as error:
             await response.aclose()
             return _error_response(LOST, str(error))
@@ -109,8 +106,7 @@ async def _read_failure(response: httpx2.Response, refusal: httpx2.Response) -> 
     with suppress(ValidationError):
         message = jsonrpc_message_adapter.validate_json(body, by_name=False)
         if isinstance(message, JSONRPCError) and (refusal.content or message.error.code == METHOD_NOT_FOUND):
-            headers = {"content-type": "application/json"}
-            return httpx2.Response(response.status_code, headers=headers, content=body)
+            return httpx2.Response(response.status_code, headers={"content-type": "application/json"}, content=body)
     return refusal
 
 
