@@ -77,7 +77,7 @@ class StandardOutput:
         """Flush the document. Raises `OSError`, such as `BrokenPipeError` if its reader is gone."""
         self.document.flush()
         if self._kept is not None and self._kept is self._printed:
-            # A program that runs commands in its own process had replaced `sys.stdout`: restore that stream.
+            # A program that runs commands in its own process had replaced `sys.stdout`: put its replacement back.
             sys.stdout, self._kept, self._printed = self._kept, None, None
 
 

@@ -38,7 +38,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
     """Return the saved plan named `word`, or else the plan in the file `word`; for `-`, the plan on standard input.
 
     Raises:
-        UnknownPlan: the word can only name a saved plan, no usable plan has that name, and `has_key` is false.
+        UnknownPlan: the saved plan is missing or unusable, no file takes its place, and `has_key` is false.
         InvalidArguments: the file cannot be used.
     """
     if word == "-" or not is_plan_name(word):
@@ -59,7 +59,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
 
 
 def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
-    """Return the saved plan. Raises `UnknownPlan`, which says what is wrong with the plan's file if there is one."""
+    """Return the saved plan. Raises `UnknownPlan`, which says what is wrong with the plan's file, if it exists."""
     fault = catalogue.get_fault(name)
     if fault is not None and catalogue.get(name) is None:
         raise UnknownPlan(f"the saved plan {name!r} cannot be used, {str(fault.path)!r}: {fault.reason}")
@@ -67,7 +67,7 @@ def find_saved_plan(catalogue: PlanCatalogue, name: str) -> SavedPlan:
 
 
 def _read_plan(path: str) -> GivenPlan:
-    """Return the plan in a file, read as YAML or JSON as its ending says; for `-`, the JSON on standard input."""
+    """Return the plan in a file, as YAML or JSON according to its suffix; for `-`, the JSON on standard input."""
     document = _read_document(path, "the plan")
     if not isinstance(document, dict):
         return GivenPlan(document)

@@ -33,7 +33,7 @@ from planwarden.server.cli.output import (
 )
 
 _TOO_LATE = (AlreadyDecided, Expired, RateLimited, StaleDefinition, StaleRevision, ThreadBusy)
-"""Usage errors of a correct command that came at the wrong time; the exit code is `FAILED`, not `USAGE`."""
+"""Usage errors for a correct command given at the wrong time; the exit code is `FAILED`, not `USAGE`."""
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "Serve MCP over standard input and output, or over HTTP."),

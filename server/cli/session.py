@@ -90,7 +90,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return self.ask_open_questions(self.run_and_watch(start))
 
     def ask_open_questions(self, execution: ExecutionState) -> ExecutionState:
-        """Ask the person each question as it comes up, until the execution ends or a question is left open."""
+        """Ask each question as it comes up, until the execution ends or one is left open; return the execution."""
         while execution.status == "suspended":
             questions = (item for item in execution.open_suspensions if item.question.addressee == "human")
             question_state = next(questions, None)
@@ -108,7 +108,7 @@ class CliSession(msgspec.Struct, frozen=True):
         return execution
 
     def answer(self, suspension: Suspension, decision: Decision, channel: str = CHANNEL) -> ExecutionState:
-        """Record the decision and continue; if the deadline has passed, record the time-out instead."""
+        """Record the decision, or the time-out if the deadline has passed; continue, and return the execution."""
 
         async def start(service: Service) -> ExecutionState:
             try:
@@ -127,7 +127,7 @@ class CliSession(msgspec.Struct, frozen=True):
         channel: str = CHANNEL,
         person: str | None = None,
     ) -> ExecutionState:
-        """Record the decision of the operator, or of `person`, whom a code has named.
+        """Record the decision of the operator, or of the `person` whom a one-time code named; return the execution.
 
         The digest proves that the decision is about the question that was shown.
         """
@@ -276,7 +276,7 @@ async def watch_execution(
     other processes can run the execution, give up when nothing has changed for `LEFT_S` and none of them runs it.
 
     Raises:
-        StoreError: the storage fails, or has failed for a while to store what the execution does.
+        StoreError: the storage fails, or has been unable for a while to store what the execution does.
     """
     while True:
         update(execution, service.streamed_text(execution.execution_id))

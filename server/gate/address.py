@@ -1,4 +1,4 @@
-"""The connection to a wrapped server behind an address: Streamable HTTP of the SDK, with planwarden's limits.
+"""The connection to a wrapped server behind an address: the SDK's Streamable HTTP, with planwarden's limits.
 
 Messages are encoded anew, with the same values. Some revisions need headers: this module builds them from the host's
 messages, because the SDK adds them only to its own requests (https://modelcontextprotocol.io/specification/2026-07-28,
@@ -52,9 +52,9 @@ VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 SESSION_ENDED = "Session terminated"
 """What the SDK says about a session that the server no longer knows."""
 REDIRECT = "Redirect to "
-"""How the SDK's message about a redirect that it does not follow begins."""
+"""The beginning of the SDK's message about a redirect that it does not follow."""
 NO_ANSWER = ("Failed to parse ", "SSE stream ")
-"""How the SDK's error messages begin if a request was sent and got no answer."""
+"""The beginnings of the SDK's messages about a request that was sent and got no answer."""
 
 FindLogin = Callable[[], Awaitable[LoginLocation | None]]
 

@@ -1,7 +1,7 @@
 """What the host reads in answer to a gated call: the server's own result, or a text as an error result.
 
-A tool with an output schema may return only a result that fits the schema, or an error. The text says what goes on
-by itself, and what the model should do. A status in JSON would make a model poll instead.
+A tool with an output schema may return only a result that fits the schema, or an error. The text says what
+continues by itself, and what the model should do. A status in JSON would make a model poll instead.
 """
 
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ class HostQuestions:
         self._input = TaskInput(CHANNEL)
 
     async def find(self, execution: ExecutionState, client: Client) -> Questions:
-        """Return the open questions of the execution that the client can show and that no host has answered yet."""
+        """Return the execution's open questions that the client can show and that no host has answered yet."""
         if not execution.open_suspensions:
             return {}
         try:
@@ -64,7 +64,7 @@ class HostQuestions:
     async def push(
         self, execution: ExecutionState, client: Client, questions: Questions, waiting: anyio.CancelScope, s: float
     ) -> None:
-        """Send the questions to a host of a revision before 2026-07-28. Then let the call wait at most `s` seconds."""
+        """Send the questions to a host of a revision before 2026-07-28. Then the call may wait `s` more seconds."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]

@@ -119,7 +119,7 @@ class Session:
                 await host.write(frames.build_error(request.id, frames.INVALID_REQUEST, "cancelled"))
 
     def _find_related(self, message: JSONRPCMessage) -> int | str | None:
-        """Return the id of the request that the message names, else of the newest call; None if it concerns neither."""
+        """Return the id of the request with this progress token, or of the newest call; None if neither fits."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             return None
         params: dict[str, JsonValue] = message.params or {}
@@ -141,7 +141,7 @@ class SharedHost:
         self._host: Host
         self._ids = count(1)
         self._streams: dict[int, tuple[Frame, MemoryObjectSendStream[bytes]]] = {}
-        """Each request as the client sent it, and the stream of its messages, by its id on this server connection."""
+        """By a request's id on this connection, the request as the client sent it, and the stream of its messages."""
 
     async def run(self, warden: Warden, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Keep the connection to the server open until there has been no request for `SHARED_IDLE_S`."""
@@ -346,7 +346,7 @@ def _replace_ids(frame: Frame, own_id: int) -> Frame:
 
 
 def _read_message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message. If HTTP cannot carry it, return an error in place of an answer, otherwise None."""
+    """Return the message. If HTTP cannot carry it, return an error if it is an answer, otherwise None."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:

@@ -143,7 +143,7 @@ def read_value(raw: Raw | UnsetType | None) -> JsonValue:
 
 
 def read_members(value: JsonValue | Raw | UnsetType) -> dict[str, JsonValue]:
-    """Return the members of a small object; none if the value is something else."""
+    """Return the members of a small object; an empty dict if the value is something else."""
     members = read_value(value) if isinstance(value, Raw) else value
     return members if isinstance(members, dict) else {}
 

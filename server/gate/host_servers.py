@@ -61,14 +61,14 @@ _WITH_VALUE = re.compile(
 )
 """Options of launchers that have their value in the next word."""
 _WITH_CONSTRAINTS = re.compile(f"-c|{_WITH_VALUE.pattern}")
-"""The same options, and `-c` for `uv` and `uvx`; after Python's `-c` comes code."""
+"""The same options, and `-c`, for `uv` and `uvx`. The list above lacks it, because Python's `-c` takes code."""
 _WITHOUT_VALUE = re.compile(
     "-[itdqDPT]|-[^-].+|--.+=.*"
     "|--(rm|init|interactive|tty|detach|quiet|quiet-pull|privileged|read-only|publish-all|no-healthcheck|no-deps|build"
     "|debug|sig-proxy|oom-kill-disable|disable-content-trust|replace|no-TTY|service-ports|use-aliases|remove-orphans)",
     re.DOTALL,
 )
-"""Options without a value, of programs that start containers; any other option has its value in the next word."""
+"""Options without a value, for programs that start containers. Every other option has its value in the next word."""
 _ADDRESSES = ("url", "httpUrl", "serverUrl")
 _TEXT = re.compile(r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*')""")
 """A string literal of JSON or TOML."""
@@ -121,13 +121,13 @@ class ServerFile(msgspec.Struct, frozen=True, kw_only=True):
         return [_read_entry(name, entry) for name, entry in value.items()]
 
     def add(self, text: str, name: str, program: Sequence[str]) -> str:
-        """Return the text, changed so that the entry runs behind a gate of `program`. Raises `InvalidArguments`."""
+        """Return the text with the entry behind a gate of `program`. Raises `InvalidArguments` if that fails."""
         gate = (*program, "gate", "--name", name, "--")
         edits = self._put_in_front(text, name, [json.dumps(word, ensure_ascii=False) for word in gate])
         return self._change(text, [*edits], name, lambda words: (*gate, *words))
 
     def remove(self, text: str, server: HostServer) -> str:
-        """Return the text, changed so that the entry runs without a gate. Raises `InvalidArguments`."""
+        """Return the text with the entry without its gate. Raises `InvalidArguments` if that fails."""
         edits = [*self._take_away(text, server)]
         return self._change(text, edits, server.name, lambda words: words[server.own_words :])
 

@@ -80,7 +80,7 @@ async def _record_server(config: ServerConfig, warden: Warden) -> None:
 
 @asynccontextmanager
 async def announce_gate(service: Service, server: str) -> AsyncGenerator[None]:
-    """Announce the gate to other processes while the block runs. `server` is empty for those of planwarden.json."""
+    """Announce the gate to other processes while the block runs. `server` is empty for servers of planwarden.json."""
     running = RunningGates(service.store)
     await running.open(service.owner, server)
     try:

@@ -90,7 +90,7 @@ class Upstream(Protocol):
 
         Raises:
             OutcomeUnknown: the connection ended while sending; the message may have reached the server.
-            ToolError: there is no connection; nothing was sent.
+            ToolError: nothing was sent, for example because there is no connection.
         """
         ...
 
@@ -114,7 +114,7 @@ class Host:
         self.client = Client()
         """The client of the last request."""
         self.greeted_client = Client()
-        """The client of the last handshake, which later requests mean if they say nothing of their own."""
+        """The client of the last handshake, and of all later requests that say nothing about their client."""
         self._requests: dict[RequestId, anyio.CancelScope] = {}
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
@@ -207,7 +207,7 @@ class Host:
             scope.cancel()
 
     async def ask(self, method: str, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Send the host a request of the gate's own and return the result; cancelling this withdraws the request.
+        """Send the host a request of the gate's own and return the result; if cancelled, withdraw the request.
 
         Raises `ToolError`: the host answered with an error, or with something that is not a result.
         """
@@ -273,7 +273,7 @@ class Relay:
         self._answers: dict[RequestId | None, asyncio.Future[Frame | ToolError]] = {}
         """By id, the answers that the server owes."""
         self._subscriptions: dict[str, dict[str, JsonValue]] = {}
-        """By URI, the parameters of the host's subscriptions, which a server that starts again gets again."""
+        """By URI, the parameters of the host's subscriptions, which are sent again to a server that was restarted."""
         self._ids = count(frames.FIRST_OWN_ID)
         host.relays.append(self)
 
@@ -382,8 +382,8 @@ class Relay:
         """Return the result of a request of the gate's own.
 
         Raises:
-            LargeResult: the server answered, and the answer cannot be stored.
-            OutcomeUnknown: the server ended before it answered.
+            LargeResult: the server answered, but the answer is too large to be stored.
+            OutcomeUnknown: the server ended before it answered, or its answer is not a result.
             RefusedRequest: the server answered with an error.
             ToolError: the server cannot be started; nothing was sent.
         """
@@ -436,7 +436,7 @@ class Relay:
             future.set_result(answer)
 
     async def handle_line(self, line: bytes) -> None:
-        """Pass one message of the server on, or take an answer."""
+        """Pass on one message of the server, or give its answer to the request that waits for it."""
         try:
             frame = frames.read_frame(line, is_servers=True)
         except InvalidArguments:

@@ -58,7 +58,7 @@ class ServerGroup(Host):
         self._links: dict[Relay, dict[str, None]] = {}
         """By server, the latest `MAX_LINKS` URIs that its answers named before any other server's answers did."""
         self._silent: set[Relay] = set()
-        """The servers that did not answer in time when all servers were asked last."""
+        """The servers that did not answer in time when they were last asked."""
 
     async def route(self, frame: Frame) -> bytes:
         method, request_id = str(frame.method), frame.request_id
@@ -182,7 +182,7 @@ class ServerGroup(Host):
         return next((relay for relay, links in self._links.items() if uri in links), None)
 
     async def _find_owner(self, reference: Result) -> Relay:
-        """Return the first server that listed the prompt, the URI or its template: no later server takes it over."""
+        """Return the server that first listed the prompt, URI or template, else the one that first named the URI."""
         key = "uri" if "uri" in reference else "name"
         name, methods = str(reference.get(key)), [method for method in LISTS if LISTS[method][1].startswith(key)]
         if not any(name in self._owners.get(method, {}) for method in methods):

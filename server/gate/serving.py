@@ -1,4 +1,4 @@
-"""Opens a gate: the relay at once, but the store and the engine when a call needs them or after `HEADSTART_S`."""
+"""Opens a gate: the relay at once; the store and the engine when first needed, at the latest after `HEADSTART_S`."""
 
 import dataclasses
 import logging
@@ -164,7 +164,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             with anyio.move_on_after(HEADSTART_S):
                 await opening.has_work.wait()
             if not ended.is_set():
-                # The engine loads slowly, and messages pass while it does.
+                # The engine loads slowly, and messages pass while it loads.
                 judging = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.judging")
                 async with judging.open_gates(gates, settings):
                     opening.settled.set()

@@ -81,7 +81,7 @@ class GatedTools:
 
     @contextmanager
     def wait_for(self, execution_id: str, client: Client) -> Generator[None]:
-        """Until the block ends, keep a result of the execution that is too large to be stored."""
+        """Until the block ends, keep the execution's result if it is too large to be stored."""
         clients = self._waiting.setdefault(execution_id, [])
         clients.append(client)
         try:
@@ -103,7 +103,7 @@ class GatedTools:
         return self._tools.get(remote_name)
 
     def explain_missing(self, remote_name: str) -> str:
-        """Return why there is no tool of this name that can be called."""
+        """Return why no tool of this name can be called."""
         entries = [entry for entry in self.listing if isinstance(entry, dict) and entry.get("name") == remote_name]
         _, notes = build_tools(self._relay.config, entries[:1], other_tools=())
         return notes[0] if notes else f"Unknown tool: {remote_name[:200]}"
@@ -113,7 +113,7 @@ class GatedTools:
         return tuple(self._tools.values())
 
     def find_by_name(self, name: str) -> DownstreamTool | None:
-        """Return the tool with this name in the catalogue."""
+        """Return the tool that has this name in the catalogue; None if there is none."""
         return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
 
     async def load(self) -> None:
@@ -212,7 +212,7 @@ class GatedTools:
         """Send the call that planwarden decided to make, with the answers to what the server asked before.
 
         Raises:
-            ToolError: the call was not sent, or the server refused it or says that it failed.
+            ToolError: the call was not sent, was refused or failed; or its result is lost, but it may be repeated.
             OutcomeUnknown: the call was sent and may have happened.
             StaleDefinition: the server now defines the tool differently; nothing was sent.
         """

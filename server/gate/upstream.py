@@ -39,9 +39,9 @@ class ProcessUpstream:
         self._child: Child | None = None
         self._lost_reason = ""
         self._attending = anyio.CancelScope()
-        """Cancelled to end the process."""
+        """The scope to cancel in order to end the process."""
         self._has_ended = anyio.Event()
-        """Set when the receiver knows that the last process has ended."""
+        """An event that is set once the receiver knows that the last process has ended."""
         self._has_ended.set()
         self._write_lock = anyio.Lock()
 

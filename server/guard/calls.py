@@ -53,7 +53,7 @@ class GuardedCall:
         self.folder = folder if shell is None else _find_place(shell, self.given, folder)
         """The folder in which the call runs: the host's, or the one that a call of a shell names."""
         self.session = digest(session, context="guard session/v1")[:32]
-        """A digest of the host's session; calls of different sessions can be identical."""
+        """A digest of the host's session id. Calls count as identical even if their sessions differ."""
         self.words = words or f"It is about to call {tool}."
         """A sentence for people: what the host is about to do, or says that it has done."""
 
@@ -161,7 +161,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     suspension_id: str | None = None
     """The id of the question that is open about the call; None without one."""
     person: str | None = None
-    """The reason that the deciding person gave, empty without one; None if no person decided."""
+    """The reason of the person who decided, empty if they gave none; None if no person decided."""
     facts: dict[str, JsonValue] | None = None
     """What the audit records about a decision by rule; None if the audit records nothing."""
 

@@ -235,7 +235,7 @@ def read_transcript(text: str, host: str) -> list[RecordedCall]:
     """Return the calls of a session that was recorded as JSON lines. Each line is an event as the host's hook sends it,
     with `at` in Unix seconds (default: the line's number). Events that report no call are skipped.
 
-    Raises `InvalidArguments`.
+    Raises `InvalidArguments`: a line is not such an event.
     """
     calls: list[RecordedCall] = []
     # A text in JSON may have characters that `splitlines` takes for ends of lines.
@@ -386,7 +386,7 @@ def _read_line(host: str, line: bytes) -> RecordedCall | None:
 
 
 def _read_loosely(text: bytes) -> dict[str, JsonValue]:
-    """Return a JSON object like `read_object`, even if it is nested deeply, has a key twice, or has NaN (read as null).
+    """Return the object as `read_object` does, even if it is nested deeply, has a key twice, or has NaN (read as null).
 
     Raises the same errors as `read_event`.
     """

@@ -88,7 +88,7 @@ class HostGuard:
         return deny("Refused for now, because others are asking about the same call; try again in a minute.")
 
     async def _describe_flood(self, session: str, principal: str) -> str | None:
-        """Return a phrase that names the reached limit of open questions; None if the session may ask another."""
+        """Return a phrase that names the limit of open questions that is reached; None if one more may be asked."""
         rows = await list_open_questions(self._executions.store, principal, PREFIX)
         if len(rows) >= MAX_OPEN:
             return f"{MAX_OPEN} questions about calls of hosts"

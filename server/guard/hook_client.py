@@ -1,5 +1,5 @@
-"""Answers `planwarden guard hook` quickly: a running server of the same home judges, over a local socket, a call that
-the host wants to make; a call that the host has already made is only written to a file.
+"""Answers `planwarden guard hook` quickly. A running server of the same home, asked over a local socket, judges a call
+that the host wants to make; a call that the host has already made is only written to a file.
 
 A host waits for its hook before each call, and importing planwarden takes most of a command's time. So this module
 imports little, and sends the event to a server that the host has started anyway. It also sends a digest of the settings
@@ -162,7 +162,7 @@ def _list_sockets(home: str) -> list[str]:
 
 
 def _ask(path: str, request: bytes) -> dict[str, object] | None:
-    """Return the server's answer: None if no server listens or it declines, `{}` if it is broken and blocks a call."""
+    """Return the server's answer; None if no server listens or it declines; `{}`, which blocks a call, if it fails."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(ANSWER_S)
         try:

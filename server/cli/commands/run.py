@@ -93,15 +93,15 @@ def run_plan(
     key: str | None = None,
     options: Mapping[str, JsonValue] | None = None,
 ) -> ExecutionState:
-    """Run a plan until it ends or a question stays open. If `key` has started a run before, go on with that run.
+    """Run a plan until it ends or a question stays open, and return its execution.
 
-    `read_inputs` gets the plan and returns the inputs with the types that the plan declares.
+    If `key` has started a run before, go on with that run. `read_inputs` gets the plan and returns its typed inputs.
     """
 
     async def start(service: Service) -> ExecutionState:
         earlier = await _find_start(service, key)
         source = None if earlier is None else await service.find(earlier.execution_id)
-        # The plan's file may have changed since the key started the run, or be gone.
+        # The plan's file may have been changed or deleted since the key started the run.
         document = plan.document if source is None else _take_declaration(source)
         inputs = None if read_inputs is None else read_inputs(document)
         if plan.fault is not None:
@@ -145,7 +145,7 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
 
 
 def _take_declaration(execution: ExecutionState) -> JsonValue:
-    """Return a plan with nothing but the inputs that the execution's plan declares; None if it has no plan."""
+    """Return a plan with only the inputs that the execution's plan declares; None if the execution has no plan."""
     return None if execution.plan is None else {"inputs": execution.plan.inputs}
 
 
@@ -160,7 +160,7 @@ async def _find_start(service: Service, key: str | None, principal: str = LOCAL)
 def _report_start(
     session: CliSession, earlier: StartedExecution | None, execution: ExecutionState, key: str | None
 ) -> ExecutionState:
-    """Return the execution. If the key had started one `earlier`, tell the person that nothing new was started."""
+    """Return the execution. If the key started it `earlier`, tell the person that nothing new was started."""
     if earlier is not None:
         session.terminal.say(TerminalLine((f"Key {key!r} has started this before; nothing new was started.", "dim")))
     return execution

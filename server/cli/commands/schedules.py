@@ -135,7 +135,7 @@ def handle_run_now(arguments: Namespace) -> int:
 
 
 class _NothingStarted(Exception):
-    """Raised when no run starts now. It has two arguments: `queued` or the outcome of the tick, and a sentence."""
+    """Raised when no run starts now. Its arguments: the outcome of the tick, or `queued`; and a sentence for people."""
 
 
 def build_book(service: Service) -> ScheduleBook:
@@ -181,7 +181,7 @@ def _build_tick_line(tick: TickView) -> TerminalLine:
 
 
 def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBook], Awaitable[PlanSchedule]]) -> int:
-    """Change a schedule and show it; unless it is paused, warn if no running process would start its runs."""
+    """Change a schedule, show it, and return the exit code; warn if it is active and no process starts its runs."""
     home = open_home(arguments)
 
     async def work(service: Service) -> tuple[ScheduleView, bool]:

@@ -1,4 +1,4 @@
-"""The commands `serve` (MCP over standard streams or HTTP; also the default) and `worker` (an engine without MCP)."""
+"""The commands `serve` (MCP over standard streams or HTTP; the default) and `worker` (an engine without MCP)."""
 
 import signal
 import sys
@@ -110,7 +110,7 @@ def _serve_over_http(settings: Settings, arguments: Namespace) -> None:
 
 
 def describe_addresses(url: str, public_url: str | None) -> str:
-    """Return the line with the addresses of the server at `url` and of its inbox; behind a proxy, use `public_url`."""
+    """Return the line that names `url` and the inbox; `public_url` is the address for clients if there is a proxy."""
     origin = (public_url or url.removesuffix("/mcp")).rstrip("/")
     reached = "" if public_url is None else f", for clients {origin}/mcp"
     return f"planwarden listens on {url}{reached}; its inbox is {origin}/inbox, and `planwarden inbox` lets you in"

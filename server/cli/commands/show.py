@@ -95,7 +95,7 @@ def handle_show(arguments: Namespace) -> int:
 
 
 async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> str:
-    """Return the id of the thread whose id starts with `beginning`; if `beginning` is None, of the newest thread."""
+    """Return the whole id of the thread whose id starts with `beginning`; None means the newest thread."""
     if beginning is not None:
         return await home.find_id(store, "thread", beginning)
     newest = await store.executions(None, 1)
@@ -107,7 +107,7 @@ async def _find_thread_id(home: Home, store: Lookups, beginning: str | None) -> 
 async def _read_thread(
     home: Home, store: Lookups, arguments: Namespace
 ) -> tuple[tuple[Header, ...], ExecutionState, Moment | None]:
-    """Return the thread's headers, its newest execution, and None; with --at, the execution then, and the moment."""
+    """Return the thread's headers, newest execution, and None; with --at, that execution as it was, and the moment."""
     thread_id = await _find_thread_id(home, store, arguments.thread)
     headers = await home.find_thread(store, thread_id)
     header = headers[-1]
@@ -130,7 +130,7 @@ def _describe_moment(moment: Moment) -> str:
 async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, store: Lookups) -> dict[str, JsonValue]:
     """Return the document for --json, and draw the same on `terminal` unless `terminal` is None.
 
-    With --at, the document has `at`; without, it has `waitsFor` if the execution waits for a process of a shared store.
+    With --at, the document has `at`. Otherwise it has `waitsFor` if the execution waits for a process that can run it.
     """
     headers, execution, moment = await _read_thread(home, store, arguments)
     observations = None
@@ -223,7 +223,7 @@ def _draw_execution(
     now: float,
     moment: Moment | None,
 ) -> None:
-    # Build the cards before drawing anything: that loads the operator's files, which may print.
+    # Build the cards before drawing anything: building them loads the operator's files, which may print.
     cards = [
         build_card(execution, suspension, home.definitions if suspension.question.addressee == "human" else None)
         for suspension in execution.open_suspensions

@@ -1,8 +1,8 @@
 """The command `trust`: lets tools of a downstream server run without asking, if the server says that they only read.
 
 A person confirms the list of tools, or gives --yes. For each tool, the command writes `risk`, and `effect` if that is
-missing, into `planwarden.toml`, where the operator sees both. If the server makes no such claim for a tool, the command
-never lowers the tool's risk, even if the command line names the tool: only the operator can.
+missing, into `planwarden.toml`, where the operator sees both. If the server does not call a tool read-only, the command
+never lowers the tool's risk, even if the command line names the tool: only the operator can, by editing the file.
 """
 
 from argparse import Namespace

@@ -141,7 +141,7 @@ def edit_arguments(
 def _ask_for_arguments(terminal: Terminal, arguments: dict[str, JsonValue]) -> JsonValue | None:
     """Return the arguments as the person edited them; None if they typed nothing usable.
 
-    Without an editor, each argument has a prompt. If the first is not an object, its prompt also takes all as JSON.
+    Without an editor, ask for each argument; at the first, if it is not an object, also take all arguments as JSON.
     """
     if _find_editor() is not None or not arguments:
         return edit_json(terminal, arguments)

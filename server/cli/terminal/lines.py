@@ -110,7 +110,7 @@ def write_in_set(text: str, *, is_ascii: bool) -> str:
 
 
 def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLine, ...]:
-    """Return lines for the step, for text in place of calls, for its calls, a wait for a provider, and an error."""
+    """Return lines for a step: its head, text in place of calls, its calls, a wait for a provider, and an error."""
     step = state.step
     is_quiet = state.status in ("pending", "skipped")
     width = max((len(name) for name in execution.steps), default=0)
@@ -128,7 +128,7 @@ def step_lines(execution: ExecutionState, state: StepState) -> tuple[TerminalLin
 
 
 def outage_lines(execution: ExecutionState, outage: ModelOutage | None, indent: int = 0) -> list[TerminalLine]:
-    """Return a line if the prompt of the outage waits for a provider; otherwise nothing."""
+    """Return one line if the prompt of the outage waits for a provider; otherwise an empty list."""
     text = None if outage is None else describe_outage(execution, outage)
     return [] if text is None else [TerminalLine((text, "warn"), mark="waits", indent=indent)]
 
@@ -271,7 +271,7 @@ def _error_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 
 def outcome_lines(execution: ExecutionState) -> tuple[TerminalLine, ...]:
-    """Return how the execution ended: counts that the log proves, its final text, and its error."""
+    """Return how the execution ended: counts that the log proves, the final text, and the error."""
     successes = sum(1 for state in execution.steps.values() if state.status == "completed")
     usage = execution.usage
     steps = count_of(len(execution.steps), "step")

@@ -63,7 +63,7 @@ class Choice(NamedTuple):
     """The words that the person can type for this choice."""
     label: str
     act: Callable[[], Decision | None]
-    """Acts on the choice and returns the decision, or returns None to ask the question again."""
+    """A function that acts on the choice, and returns the decision, or None to ask the question again."""
 
 
 class Terminal:
@@ -83,7 +83,7 @@ class Terminal:
 
     @cached_property
     def console(self) -> Console:
-        """The console on which everything is drawn. It takes no text for markup."""
+        """The console on which everything is drawn. It treats no text as markup."""
         is_drawn = _is_terminal(self.out) and os.environ.get("TERM") not in ("dumb", "unknown")
         return _OpenConsole(
             file=self.out,
@@ -104,7 +104,7 @@ class Terminal:
         self.say(TerminalLine((escape_text(text), "warn")))
 
     def say_unbroken(self, text: str, end: str = "\n") -> None:
-        """Write a prompt, or what a person copies, such as a command or an address, without breaking its lines."""
+        """Write a text without breaking its lines: a prompt, or what a person copies, such as a command."""
         self.console.print(Text(self._write(text), "bold"), end=end, soft_wrap=True)
 
     def panel(self, title: str, lines: Sequence[TerminalLine | str], style: Style = "plain") -> None:

@@ -171,7 +171,7 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Return the permissions that the installed plugin lists; without a plugin, those of `FLOOR` not set yet."""
+    """Return the permissions that the installed plugin lists; without one, those of `FLOOR` that are not set yet."""
     with suppress(OSError, ValueError):
         return read_added(plugin.read_text(encoding="utf-8"))
     try:

@@ -74,7 +74,7 @@ def add_item(text: str, path: tuple[str, ...], item: JsonValue) -> str:
 
 
 def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
-    """Return the text with the member added; unchanged if the path already has a value or cannot be made longer."""
+    """Return the text with the member added; unchanged if the path has a value or leads through a non-object."""
     node, remaining = _descend(text, path)
     if not remaining or node.kind != "object":
         return text
@@ -119,7 +119,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _is_from_before(container: JsonNode) -> bool:
-    """Return whether the container existed before `_insert`: then no blank precedes its first member."""
+    """Return whether no blank precedes the first member: `_insert` leaves none in a container that was empty."""
     return container.children[0][1] == container.start + 1
 
 
