@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pydantic import JsonValue
 
-from planwarden.agent.common.canonical import canonical_json
+from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.form import EXAMPLES, describe
 from planwarden.agent.core.plan.plan import (
@@ -33,10 +33,11 @@ MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
 """The keys that decide, together with the calls, whether a step asks a person and what a rejection stops."""
 AskCheck = Callable[[PlanStep, str, dict[str, JsonValue] | None], bool | None]
-"""Returns whether the step's call of this tool asks a person; None if only the run can say. The arguments are None
-if a model will write them."""
-_PlannedCall = tuple[str, str, bool | None]
-"""The tool of a call, its arguments with the conditions and the loop of its step, and whether it asks."""
+"""Returns whether the step's call of this tool asks a person; None if only the run can say. A model writes the
+arguments if they are None."""
+_PlannedCall = tuple[str, str, bool | None, str]
+"""The tool of a call, its arguments with the conditions and the loop of its step, whether it asks and, if it may run
+unasked, what the step asks before it."""
 _UNKNOWN = ToolFacts(is_blocking=False)
 _KEYS: dict[str, frozenset[str]] = {
     "add": frozenset({"op", "step", "after"}),
@@ -213,12 +214,13 @@ class _Gates:
         for name, step in self.steps.items():
             calls = _list_calls(step, asks)
             self.effects[name] = Counter(call for call in calls if not tools.get(call[0], _UNKNOWN).only_reads)
-            if any(verdict is not False for *_, verdict in calls):
+            if any(verdict is not False for _, _, verdict, _ in calls):
                 self.asking.add(name)
-            if step.tool_validation_mode == "strict" and any(verdict for *_, verdict in calls):
+            if step.tool_validation_mode == "strict" and any(verdict for _, _, verdict, _ in calls):
                 self.firm.add(name)
         unasked = (self.waits[name] for name, effects in self.effects.items() if not _all_ask(effects))
-        self.holding = self.confirmations | self.asking & set[str]().union(*unasked)
+        within = {name for name, effects in self.effects.items() if any(asked for *_, asked in effects)}
+        self.holding = self.confirmations | self.asking & within.union(*unasked)
         """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
         A silent effect may run without a question of its own, and relies on the question about an earlier call."""
 
@@ -258,7 +260,7 @@ def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]
             awaited |= before.asking & before.waits[name]
         if lost := sorted(awaited - (waits_now & same if calls else waits_now)):
             if name in lost:
-                raise InvalidPlan(f"step {name!r} must go on asking a person about each call that changes something")
+                raise InvalidPlan(f"step {name!r} must go on asking a person before each call that changes something")
             still = "" if earlier is None else "still "
             end = "" if same.issuperset(lost) else ", which must go on asking as before"
             raise InvalidPlan(f"step {name!r} must {still}wait for {', '.join(map(repr, lost))}{end}")
@@ -270,17 +272,21 @@ def _find_waits(plan: Plan) -> dict[str, set[str]]:
 
 
 def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:
-    control = _write(step, "when", "forEach", "maxItems")
-    calls = [
-        (call.tool_name, canonical_json([call.arguments, control]), asks(step, call.tool_name, call.arguments))
-        for call in step.tool_calls
-    ]
+    control, asked, calls = _write(step, "when", "forEach", "maxItems"), "", list[_PlannedCall]()
+    for call in step.tool_calls:
+        text, verdict = canonical_json([call.arguments, control]), asks(step, call.tool_name, call.arguments)
+        calls.append((call.tool_name, text, verdict, "" if verdict else asked))
+        if verdict and step.tool_validation_mode == "strict":
+            asked = "certainly"
+        elif verdict is not False and asked != "certainly":
+            asked = digest([asked, call.tool_name, text])
+    # A model calls the other tools in any order.
     open_tools = {*step.required_tools}.difference(name for name, *_ in calls)
-    return calls + [(name, control, asks(step, name, None)) for name in open_tools]
+    return calls + [(name, control, asks(step, name, None), "") for name in open_tools]
 
 
 def _all_ask(calls: Iterable[_PlannedCall]) -> bool:
-    return all(verdict for *_, verdict in calls)
+    return all(verdict for _, _, verdict, _ in calls)
 
 
 def _write(step: PlanStep, *keys: str) -> str:

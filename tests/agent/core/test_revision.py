@@ -145,7 +145,7 @@ async def test_a_patch_that_is_not_allowed_changes_nothing_and_says_why(operatio
     assert len(refused) == 1 and why in refused[0]
 
 
-def calling(*calls: tuple[str, dict[str, JsonValue]]) -> JsonValue:
+def calling(*calls: tuple[str, dict[str, JsonValue]]) -> dict[str, JsonValue]:
     return {
         "requiredTools": list(dict.fromkeys(name for name, _ in calls)),
         "toolCalls": [{"toolName": name, "arguments": arguments} for name, arguments in calls],
@@ -154,6 +154,7 @@ def calling(*calls: tuple[str, dict[str, JsonValue]]) -> JsonValue:
 
 NOTE, FIND = calling(("note", {"text": "c"})), calling(("find", {"topic": "g"}))
 TWO_NOTES = calling(("note", {"text": "old"}), ("note", {"text": "c"}))
+ERASE_AND_NOTE = calling(("erase", {"ids": [1]}), ("note", {"text": "c"}))
 NOTE_AND_ERASE = calling(("note", {"text": "c"}), ("erase", {"ids": [1]}))
 ADD_Z = add(tool_step("z", "note", {"text": "c"}, dependencies=["think"]))
 
@@ -255,6 +256,20 @@ async def test_no_revision_changes_what_a_step_asks_about_until_nobody_is_asked(
     assert (statuses(execution)["gate"], lines) == ("suspended", [])
     [refused] = find_refusals(execution)
     assert "must go on asking" in refused or "a person is asked about step 'gate'" in refused
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [[change("gate", NOTE_AND_ERASE)], [change("gate", NOTE)], [remove("gate"), ADD_Z]],
+    ids=["before it", "without it", "in a step of its own"],
+)
+async def test_a_call_that_asks_nobody_stays_behind_the_earlier_call_of_its_step_that_asks(
+    patch: list[JsonValue],
+) -> None:
+    gate = {**tool_step("gate", "erase", {"ids": [1]}, dependencies=["think"]), **ERASE_AND_NOTE}
+    execution, lines = await run(THINK, gate, script=[revising(*patch), THOUGHT])
+    assert (statuses(execution), lines) == ({"think": "completed", "gate": "suspended"}, [])
+    assert len(find_refusals(execution)) == 1
 
 
 async def test_where_the_paths_of_all_calls_lead_is_looked_up_at_once_before_a_revision_is_judged(
