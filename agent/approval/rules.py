@@ -19,7 +19,7 @@ from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_va
 from planwarden.agent.core.execution.events import BudgetShare
 from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.tool import Risk
-from planwarden.agent.ports.policy import RealPaths
+from planwarden.agent.ports.policy import PathsNeeded, RealPaths
 
 Then = Literal["allow", "ask", "deny"]
 
@@ -102,11 +102,18 @@ class RuleBook:
         Raises:
             PathsNeeded: `paths` lacks a path that the rules need.
         """
-        work_left = MAX_WORK
+        work_left, missing = MAX_WORK, set[str]()
         for rule in self.list_rules_for(tool_name):
-            verdict, matched, work_left = _match(rule, arguments, work_left, paths)
+            try:
+                verdict, matched, work_left = _match(rule, arguments, work_left, paths)
+            except PathsNeeded as needed:
+                # The next rule may need other paths; they are all looked up at once.
+                missing |= needed.keys
+                continue
             if verdict == "no":
                 continue
+            if missing:
+                break
             if verdict == "unknown":
                 return _ask_instead(rule, UNEVALUATED, matched.values())
             shares = _take_shares(rule, arguments)
@@ -114,6 +121,8 @@ class RuleBook:
                 return _ask_instead(rule, UNCOUNTED, matched.values())
             matched_rule = MatchedRule(number=rule.number, words=rule.words, matched=tuple(matched.values()))
             return Judgement(then=rule.then, risk=rule.risk, rule=matched_rule, because=rule.because, shares=shares)
+        if missing:
+            raise PathsNeeded(missing)
         return None
 
 

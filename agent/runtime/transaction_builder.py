@@ -19,6 +19,7 @@ from planwarden.agent.approval.forecast import will_ask
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
 from planwarden.agent.common.artifact import Artifact
+from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import InvalidPlan, LimitExceeded, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.control.actions import (
@@ -261,14 +262,18 @@ class Transaction:
         assert execution.plan is not None and execution.agreed_plan is not None
         pending = [name for name, state in execution.steps.items() if not state.has_begun]
         plans, missing = self._lookups.build_plan_intake(execution), set[str]()
+        verdicts: dict[str, bool | None] = {}
 
         def asks(step: PlanStep, tool_name: str, arguments: dict[str, JsonValue] | None) -> bool | None:
+            name = canonical_json([step.step_id, tool_name, arguments])
             try:
-                return will_ask(self._approval, execution, step, tool_name, arguments)
+                if name not in verdicts:
+                    verdicts[name] = None
+                    verdicts[name] = will_ask(self._approval, execution, step, tool_name, arguments)
             except PathsNeeded as needed:
                 # Collect the paths of all calls, so that they are looked up at once.
                 missing.update(needed.keys)
-                return None
+            return verdicts[name]
 
         try:
             plan, difference = revise(

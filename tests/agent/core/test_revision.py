@@ -287,14 +287,15 @@ async def test_where_the_paths_of_all_calls_lead_is_looked_up_at_once_before_a_r
         return path
 
     monkeypatch.setattr("planwarden.agent.runtime.lookups.find_real_paths", follow)
-    rules = [{"tool": "delete", "when": {"path": {"under": str(tmp_path)}}, "then": "allow"}]
+    folders = [str(tmp_path), *(f"/nowhere/{n}" for n in range(5))]
+    rules = [{"tool": "delete", "when": {"path": {"under": folder}}, "then": "allow"} for folder in folders]
     gates = [tool_step(f"g{n}", "delete", {"path": f"/outside/{n}"}, dependencies=["think"]) for n in range(9)]
     last = tool_step("c", "note", {"text": "c"}, dependencies=["g0"])
     patch = revising(change("g0", calling(("delete", {"path": str(tmp_path / "inside")}))))
     settings = governed(rules=build_rule_book(rules), facts={"rules": rules})
     execution, lines = await run(THINK, *gates, last, script=[patch, THOUGHT], tools=[delete], settings=settings)
     [refused] = find_refusals(execution)
-    assert "must go on asking" in refused and lines == [] and looked_up[0] >= len(gates)
+    assert "must go on asking" in refused and lines == [] and looked_up[0] >= len(gates) + len(folders)
 
 
 @pytest.mark.parametrize(
