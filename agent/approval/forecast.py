@@ -203,10 +203,12 @@ def will_ask(
     definition = context.tools.get(tool_name)
     if definition is None or definition.is_blocking:
         return True
+    open_names = [name for name, value in (arguments or {}).items() if has_bindings(value)]
     is_open = arguments is None or has_bindings(arguments)
-    if is_open and context.policy.looks_at_arguments(definition):
+    if is_open and context.policy.looks_at_arguments(definition, open_names or None):
         return None
-    completed, _ = context.tools.complete(tool_name, {} if is_open else arguments or {})
+    literal = {name: value for name, value in (arguments or {}).items() if name not in open_names}
+    completed, _ = context.tools.complete(tool_name, literal)
     has_changed = has_changed_since_plan(execution, definition)
     requirement = (context.find_full_requirement if has_changed else context.find_requirement)(definition, completed)
     if requirement.needs is None:

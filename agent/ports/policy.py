@@ -1,6 +1,6 @@
 """The interface through which the engine consults the operator's policy."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -75,9 +75,9 @@ class Policy(Protocol):
         """
         ...
 
-    def looks_at_arguments(self, definition: ToolDefinition) -> bool:
-        """Return whether the requirement for a call of the tool depends on its arguments; False if it is the same for
-        all calls."""
+    def looks_at_arguments(self, definition: ToolDefinition, names: Collection[str] | None = None) -> bool:
+        """Return whether the requirement for a call of the tool depends on its arguments, or on those with these names;
+        False if it is the same whatever they are."""
         ...
 
     def find_once(self, tool_name: str) -> OnceRule | None:

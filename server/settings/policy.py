@@ -6,7 +6,7 @@ is part of every approval digest and of every row of the audit.
 
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache, cached_property
 from itertools import chain
 from typing import Literal
@@ -98,11 +98,13 @@ class OperatorPolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         at_least = self.for_risk(highest_risk(judgement.risk, "dangerous"))
         return replace(at_least, rule=judgement.rule, found=text, has_no_key=True)
 
-    def looks_at_arguments(self, definition: ToolDefinition) -> bool:
+    def looks_at_arguments(self, definition: ToolDefinition, names: Collection[str] | None = None) -> bool:
         if is_of_host(definition.name) or definition.name in self.once:
             return True
         rules = () if self.rules is None else self.rules.list_rules_for(definition.name)
-        return any(rule.conditions or rule.budgets for rule in rules)
+        conditions = (part for rule in rules for part in (*rule.conditions, *(b.condition for b in rule.budgets)))
+        # The pointer of a condition without parts is for all arguments; a budget without a condition counts calls.
+        return any(names is None or (part and (not part.parts or part.parts[0] in names)) for part in conditions)
 
     def find_once(self, tool_name: str) -> OnceRule | None:
         return self.once.get(tool_name)

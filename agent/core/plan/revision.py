@@ -177,7 +177,7 @@ class _Draft:
             raise InvalidPlan(f"step {step_id!r} has begun and cannot be revised")
         if (covered := self._confirmed.get(str(step["id"]))) is not None:
             raise InvalidPlan(
-                f"step {step_id!r} cannot be revised: a person is asked about step {covered!r} and what it depends on"
+                f"step {step_id!r} cannot be revised: a person may be asked about step {covered!r} and what it needs"
             )
         return step
 
