@@ -294,9 +294,8 @@ def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None
     assert execution.plan is not None
     step = request.state.step
     is_confirmed = any(call.step_id in other.confirms for other in execution.plan.steps)
-    if step.loop is None or is_confirmed or definition.is_blocking:
-        return None
-    if not will_ask(context, execution, step, call.tool_name, None):
+    is_asked = will_ask(context, execution, step, call.tool_name, None)
+    if step.loop is None or is_confirmed or definition.is_blocking or not is_asked:
         return None
     has_changed = has_changed_since_plan(execution, definition)
     find_requirement = context.find_full_requirement if has_changed else context.find_requirement

@@ -482,7 +482,11 @@ class Engine:
         if self._observer is not None:
             if lease.silent_s is not None:
                 self._observer.took_over(execution, lease.silent_s, is_silent=lease.is_from_silent)
-            elif _was_just_decided(execution):
+            elif any(
+                suspension.status == "decided" and suspension.decided_at == execution.updated_at
+                for suspension in execution.suspensions.values()
+            ):
+                # The last transaction holds an answer.
                 self._observer.woke(execution, max(0.0, self.store.clock.now() - execution.updated_at))
         if is_current:
             run.submit(None)
@@ -543,14 +547,6 @@ class Engine:
     def _wake_watcher(self, run: Run) -> None:
         goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
         self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
-
-
-def _was_just_decided(execution: ExecutionState) -> bool:
-    """Return whether the last transaction of the execution holds an answer."""
-    return any(
-        suspension.status == "decided" and suspension.decided_at == execution.updated_at
-        for suspension in execution.suspensions.values()
-    )
 
 
 def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:

@@ -144,7 +144,9 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
 def _can_go_on_after(execution: ExecutionState, state: StepState, name: str) -> bool:
     """Return whether the step `name`, on which this step depends, lets this step start."""
     dependency = execution.steps[name]
-    if dependency.status == "completed" or _may_continue_after(dependency, state.step.step_id):
+    is_confirmed = state.step.step_id in dependency.step.confirms
+    may_continue = dependency.status == "rejected" and dependency.step.on_reject == "continue" and not is_confirmed
+    if dependency.status == "completed" or may_continue:
         return True
     if is_unknown_in_rehearsal(execution, dependency):
         return not needs_result(state.step, name)
@@ -167,15 +169,6 @@ def _may_go_without(execution: ExecutionState, state: StepState, dependency: Ste
     # Values in conditions need no default: if one is absent, its condition fails, and the step is skipped later.
     judged = [id(condition.value) for condition in state.step.when]
     return all(binding.has_default for binding in bindings if id(binding.source) not in judged)
-
-
-def _may_continue_after(dependency: StepState, step_id: str) -> bool:
-    """Return whether the dependency was rejected, lets the plan continue, and does not confirm this step."""
-    return (
-        dependency.status == "rejected"
-        and dependency.step.on_reject == "continue"
-        and step_id not in dependency.step.confirms
-    )
 
 
 def _decide_in_progress(execution: ExecutionState, state: StepState) -> Action | None:

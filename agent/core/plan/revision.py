@@ -199,7 +199,8 @@ class _Gates:
 
     def __init__(self, plan: Plan, tools: Mapping[str, ToolFacts], asks: AskCheck) -> None:
         self.steps = {step.step_id: step for step in plan.steps}
-        self.waits = _find_waits(plan)
+        self.waits = {name: find_steps_before(plan.steps, name) for name in self.steps}
+        """For each step, all steps that it depends on, directly or not."""
         self.confirmations = frozenset(
             name
             for name, step in self.steps.items()
@@ -266,20 +267,14 @@ def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]
             raise InvalidPlan(f"step {name!r} must {still}wait for {', '.join(map(repr, lost))}{end}")
 
 
-def _find_waits(plan: Plan) -> dict[str, set[str]]:
-    """Map each step to all steps that it depends on, directly or not."""
-    return {step.step_id: find_steps_before(plan.steps, step.step_id) for step in plan.steps}
-
-
 def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:
     control, asked, calls = _write(step, "when", "forEach", "maxItems"), "", list[_PlannedCall]()
     for call in step.tool_calls:
         text, verdict = canonical_json([call.arguments, control]), asks(step, call.tool_name, call.arguments)
         calls.append((call.tool_name, text, verdict, "" if verdict else asked))
-        if verdict and step.tool_validation_mode == "strict":
-            asked = "certainly"
-        elif verdict is not False and asked != "certainly":
-            asked = digest([asked, call.tool_name, text])
+        if verdict is not False and asked != "certainly":
+            is_certain = verdict and step.tool_validation_mode == "strict"
+            asked = "certainly" if is_certain else digest([asked, call.tool_name, text])
     # A model calls the other tools in any order.
     open_tools = {*step.required_tools}.difference(name for name, *_ in calls)
     return calls + [(name, control, asks(step, name, None), "") for name in open_tools]
