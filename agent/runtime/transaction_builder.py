@@ -247,12 +247,10 @@ class Transaction:
 
         This process may continue an execution whose tools only another process has listed.
         """
-        missing = tuple(filter(self._approval.tools.is_awaited, names))
-        if missing:
-            job = ListingJob(missing)
-            if not self._has_job(job.key):
-                self.jobs.append(job)
-        return bool(missing)
+        job = ListingJob(tuple(filter(self._approval.tools.is_awaited, names)))
+        if job.tools and not self._has_job(job.key):
+            self.jobs.append(job)
+        return bool(job.tools)
 
     def _has_job(self, key: str) -> bool:
         return key in self._inflight or any(key == other.key for other in self.jobs)

@@ -200,7 +200,6 @@ class _Gates:
     def __init__(self, plan: Plan, tools: Mapping[str, ToolFacts], asks: AskCheck) -> None:
         self.steps = {step.step_id: step for step in plan.steps}
         self.waits = {name: find_steps_before(plan.steps, name) for name in self.steps}
-        """For each step, all steps that it depends on, directly or not."""
         self.confirmations = frozenset(
             name
             for name, step in self.steps.items()

@@ -67,7 +67,9 @@ def list_look_alikes(steps: Sequence[PlanStep]) -> Iterator[str]:
 def find_control_faults(entry: StepInput) -> Iterator[str]:
     """Yield what is wrong with the conditions and the loop of a step, one sentence each."""
     for number, condition in enumerate(entry.when):
-        yield from (f"when[{number}]: {fault}" for fault in _find_condition_faults(condition.value, condition.matches))
+        faults = [] if "$from" in condition.value else [f"'value' must be a binding, such as {_BINDING}"]
+        faults += [*find_binding_faults(condition.value), *find_matches_faults(condition.matches)]
+        yield from (f"when[{number}]: {fault}" for fault in faults)
     if entry.forEach is None:
         if stray := [key for key in _LOOP_KEYS if getattr(entry, key) is not None]:
             yield f"{', '.join(stray)} without 'forEach'"
@@ -86,13 +88,6 @@ def find_control_faults(entry: StepInput) -> Iterator[str]:
     tool_names = {call.toolName for call in entry.toolCalls}
     if foreign := [name for name in entry.requiredTools if name not in tool_names]:
         yield f"'requiredTools' of a step with 'forEach' must be in its 'toolCalls': {', '.join(foreign)[:200]}"
-
-
-def _find_condition_faults(value: dict[str, JsonValue], matches: dict[str, JsonValue]) -> Iterator[str]:
-    if "$from" not in value:
-        yield f"'value' must be a binding, such as {_BINDING}"
-    yield from find_binding_faults(value)
-    yield from find_matches_faults(matches)
 
 
 def find_item_call_faults(step: PlanStep) -> Iterator[str]:
