@@ -219,7 +219,7 @@ class _Gates:
             if step.tool_validation_mode == "strict" and any(verdict for _, _, verdict, _ in calls):
                 self.firm.add(name)
         unasked = (self.waits[name] for name, effects in self.effects.items() if not _all_ask(effects))
-        within = {name for name, effects in self.effects.items() if any(asked for *_, asked in effects)}
+        within = {name for name, effects in self.effects.items() if any(behind for *_, behind in effects)}
         self.holding = self.confirmations | self.asking & within.union(*unasked)
         """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
         A silent effect may run without a question of its own, and relies on the question about an earlier call."""
@@ -267,13 +267,13 @@ def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]
 
 
 def _list_calls(step: PlanStep, asks: AskCheck) -> list[_PlannedCall]:
-    control, asked, calls = _write(step, "when", "forEach", "maxItems"), "", list[_PlannedCall]()
+    control, behind, calls = _write(step, "when", "forEach", "maxItems"), "", list[_PlannedCall]()
     for call in step.tool_calls:
         text, verdict = canonical_json([call.arguments, control]), asks(step, call.tool_name, call.arguments)
-        calls.append((call.tool_name, text, verdict, "" if verdict else asked))
-        if verdict is not False and asked != "certainly":
+        calls.append((call.tool_name, text, verdict, "" if verdict else behind))
+        if verdict is not False and behind != "certainly":
             is_certain = verdict and step.tool_validation_mode == "strict"
-            asked = "certainly" if is_certain else digest([asked, call.tool_name, text])
+            behind = "certainly" if is_certain else digest([behind, call.tool_name, text])
     # A model calls the other tools in any order.
     open_tools = {*step.required_tools}.difference(name for name, *_ in calls)
     return calls + [(name, control, asks(step, name, None), "") for name in open_tools]
