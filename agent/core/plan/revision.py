@@ -33,8 +33,8 @@ MAX_NAMED = 20
 _GATE_KEYS = ("when", "forEach", "toolValidationMode", "onReject")
 """The keys that decide, together with the calls, whether a step asks a person and what a rejection stops."""
 AskCheck = Callable[[PlanStep, str, dict[str, JsonValue] | None], bool | None]
-"""Returns whether the step's call of this tool asks a person; None if only the run can say. A model writes the
-arguments if they are None."""
+"""Returns whether the step's call of this tool asks a person; None if only the run can say. The arguments are None
+if a model will write them."""
 _PlannedCall = tuple[str, str, bool | None, str]
 """The tool of a call, its arguments with the conditions and the loop of its step, whether it asks and, if it may run
 unasked, what the step asks before it."""
