@@ -1,13 +1,13 @@
 """Encodes events as JSON text and decodes them.
 
 The types in `agent.core.execution.events` define the JSON: a transaction is a list of events, and an event is a list of
-its tag and its fields. Decoding checks every type, because a stored row is hostile input: a misfit raises
-`LogUnreadable` and never becomes a half-built event. Fields of an event that a row lacks take their defaults.
+its tag and its fields. Decoding checks every type, because a stored row is hostile input: a value that does not fit
+raises `LogUnreadable` and never becomes a half-built event. Fields that a stored event lacks take their defaults.
 
 Encoding decodes its own text and compares the events, so that nothing is stored that would be read as something else.
-If they differ, the standard library encodes instead: it writes lone surrogates (from undecodable file names), which
-UTF-8 does not have, as ASCII escapes, turns tuples into lists, and refuses numbers that are not finite. Decoding falls
-back to it for text that msgspec cannot parse. Text that decoding would refuse is never written.
+If they differ or msgspec fails, the standard library encodes instead: it writes lone surrogates (from undecodable file
+names), which UTF-8 does not have, as ASCII escapes, turns tuples into lists, and refuses numbers that are not finite.
+Decoding uses it too, where msgspec cannot parse the text. Text that decoding would refuse is never written.
 """
 
 import json

@@ -19,7 +19,7 @@ from planwarden.agent.common.paths import replace_file
 
 SECRET_KEY_VARIABLE = "PLANWARDEN_SECRET_KEY"
 """The variable with the key that seals secrets in PostgreSQL: 32 bytes in base64, the same for all processes of one
-store. They do not serve without this key; `planwarden key new-secret` makes one."""
+store. The processes do not serve without it; `planwarden key new-secret` makes one."""
 MAX_SECRET_BYTES = 512 * 1024
 LOCK_TIMEOUT_S = 45.0
 """How many seconds a process waits for a lock that another process holds."""

@@ -39,7 +39,7 @@ _CHANNELS = {
 
 
 def describe_editor(edit: ArgumentEdit) -> str:
-    """Return who edited arguments and how sure that is; without proof of a person, name a model or a client."""
+    """Return who edited arguments, and what proves it; without proof of a person, name the model or the client."""
     if edit.assurance in MODEL_ASSURANCES:
         return "the calling model"
     name = escape_text(edit.principal)
@@ -150,7 +150,7 @@ def format_last_day(ends_at: datetime) -> str:
 
 
 def describe_value_source(source: str) -> str:
-    """Return where an argument's value comes from; `source` is `inputs`, a reserved id of a loop's item, or a step."""
+    """Return where an argument's value comes from; `source` is `inputs`, `item`, `itemIndex`, or the id of a step."""
     if source == INPUTS:
         return "the run's inputs, which the one who starts it chooses"
     if source in (ITEM, ITEM_INDEX):
@@ -159,6 +159,6 @@ def describe_value_source(source: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Return the text as one line in quotes that nothing in it can close."""
+    """Return the text on one line, in quotes, and cut if it is long; nothing in the text can close the quotes."""
     line = format_value(" ".join(text.split()), None)
     return line if measure_text(line) <= REASON_CHARS else f'{cut_text(line, REASON_CHARS - 2)}…"'

@@ -23,7 +23,7 @@ from planwarden.server.views.suspension import Suspension
 Document = dict[str, Any]
 
 HIDDEN_FIELDS = frozenset({"card_source", "plan_step"})
-"""Fields that the JSON never has: views for people are built from them, and revisions of a plan are found by them."""
+"""Fields that are never in the JSON; code uses them to build views for people and to find revisions of a plan."""
 
 
 def to_json(view: object) -> dict[str, JsonValue]:

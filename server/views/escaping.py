@@ -56,7 +56,7 @@ _UNUSUAL = re.compile(f"(?:[#*0-9](?={PICTURE}{KEYCAP}))?[^ -~]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z]")
 _LIKE_LATIN = re.compile("[ΑΒΕΖΗΙΚΜΝΟΡΤΥΧικνορυϲϳАВЕЅІЈКМНОРСТУХЬаеѕіїјорсухѵһԁԛԜԝԌӀӏ]")
-"""Greek and Cyrillic letters that look like Latin ones, unlike those of units and formulas, such as `μ` and `Δ`."""
+"""Greek and Cyrillic letters that look like Latin ones. Letters for units and formulas, such as `μ` and `Δ`, do not."""
 _LAYOUT = frozenset("\n\r\t")
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _WORDS = re.compile("R[RM]*(?: +R[RM]*)*")
@@ -171,7 +171,7 @@ def count_hidden_in(value: JsonValue) -> int:
 
 
 def find_mixed_words(value: JsonValue) -> Iterator[str]:
-    """Yield the words of the value's texts that have Latin letters together with others that look like such."""
+    """Yield the words in the value's texts that mix Latin letters with other letters that only look Latin."""
     for text in iterate_strings(value):
         for word in () if text.isascii() else _LETTERS.findall(text):
             if _LATIN.search(word) and _LIKE_LATIN.search(word):
@@ -311,7 +311,7 @@ class ValueView:
 
     @property
     def hidden_count(self) -> int:
-        """The number of escaped characters; control characters, which JSON itself escapes, count too."""
+        """The number of escaped characters. Control characters, which JSON escapes, count too, except line breaks."""
         return count_hidden_in(self.value)
 
 

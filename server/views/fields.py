@@ -204,7 +204,7 @@ def format_editable_json(value: JsonValue) -> str:
 
 
 def _list_choices(schema: JsonSchema) -> tuple[JsonValue, ...]:
-    """Return the values of an enumeration, or of `oneOf` with a `const` each, that a list can show, or nothing."""
+    """Return the values of a boolean, enumeration or `oneOf` of constants; empty if a list cannot show them all."""
     constants = [option["const"] for option in _read_options(schema)]
     choices = [True, False] if schema.get("type") == "boolean" else schema.get("enum", constants or None)
     if not isinstance(choices, list) or len(choices) > MAX_CHOICES or any(map(_is_unfit_for_a_list, choices)):
@@ -213,7 +213,7 @@ def _list_choices(schema: JsonSchema) -> tuple[JsonValue, ...]:
 
 
 def _read_options(schema: JsonSchema) -> list[dict[str, JsonValue]]:
-    """Return the alternatives of `oneOf` if each of them is a single value, or nothing."""
+    """Return the alternatives of `oneOf` if each of them is a constant; otherwise an empty list."""
     listed = schema.get("oneOf")
     options = [option for option in listed if isinstance(option, dict)] if isinstance(listed, list) else []
     return options if all("const" in option for option in options) else []
@@ -279,7 +279,7 @@ def read_number(text: str) -> int | None:
 
 
 def read_ranges(text: str, count: int) -> list[int] | None:
-    """Return the places, from 0, of the rows that the text names, each once, in order; None for any other text."""
+    """Return the sorted indexes of the rows that the text names; None if it is not a list of rows from 1 to `count`."""
     rows: set[int] = set()
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")

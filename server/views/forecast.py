@@ -127,7 +127,7 @@ class Impossible(_ForeseenCall, frozen=True, kw_only=True):
 
 
 class AllowedByRule(_ForeseenCall, frozen=True, kw_only=True):
-    """A call that will not ask, because a rule of the operator lets it through while its budgets have room."""
+    """A call that will not ask, because a rule of the operator lets it through while the rule's budgets last."""
 
     tone = "good"
     rule: MatchedRule
@@ -172,7 +172,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """The plan as Mermaid text; only in `planwarden check`."""
 
     def describe_step(self, step: ForecastStep) -> Iterator[tuple[str, Tone]]:
-        """Yield what the forecast says of a step, each text with its tone; of a skipped step, only why it is."""
+        """Yield the forecast's texts about a step, each with its tone; for a skipped step, only why it is skipped."""
         if step.skipped_because is not None:
             yield step.fate, "warn"
             return
@@ -193,7 +193,7 @@ def build_forecast(
     has_inputs: bool = True,
     warnings: Sequence[str] = (),
 ) -> Forecast:
-    """Return the forecast of an execution that `foresee_skips` returned.
+    """Return the forecast. `execution` must come from `foresee_skips`.
 
     With `is_whole`, include the steps and their graph; a forecast inside the view of an execution leaves them out.
     """

@@ -57,7 +57,7 @@ def count_items(state: StepState, following: int | None) -> LoopItems:
 
 
 def list_items(state: StepState, first: int, limit: int) -> tuple[LoopItem, ...]:
-    """Return at most `limit` items from `first` on; after one item, stop before the results exceed `MAX_PAGE_BYTES`."""
+    """Return at most `limit` items from `first` on; only the first may make the results exceed `MAX_PAGE_BYTES`."""
     page: list[LoopItem] = []
     size = 0
     for index in range(first, min(first + limit, len(state.items or ()))):

@@ -31,7 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a decision."""
 
     verdict: str
-    """`Approved`, `Rejected`, `Withdrawn`, `Nobody answered in time: rejected`, or the same with `approved`."""
+    """`Approved`, `Rejected`, `Withdrawn`, `Nobody answered in time: rejected`, or the last with `approved`."""
     text: str
     """What happened after the decision, in sentences."""
     tone: Tone
@@ -140,7 +140,7 @@ def _describe_step(execution: ExecutionState, state: StepState) -> tuple[str, To
         parts = filter(None, (words.phrase, shortfall))
         phrase, tone = (", " if state.items is None else "; ").join(parts), words.tone
     number = list(execution.steps).index(state.step.step_id) + 1
-    # A tool or a server may have written the error, so it is quoted: nobody takes it for words of planwarden.
+    # A tool or a server may have written the error. It is quoted, so that nobody takes it for planwarden's own words.
     is_failed = phrase == "failed" and state.error_message
     why = f": {format_value(state.error_message, ERROR_CHARS)}" if is_failed else ""
     return f"Step {number} of {len(execution.steps)} {phrase}{why}.", tone

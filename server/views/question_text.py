@@ -14,14 +14,14 @@ from planwarden.server.views.instants import format_instant
 
 
 def format_lines(card: Card) -> list[str]:
-    """Return the card as lines of text, without its place: the heading, the findings, the facts, then the words."""
+    """Return the card as lines of text: the heading, the findings, the facts, then the words. Omit the card's place."""
     findings = (f"planwarden found: {sentence}" for sentence in card.findings)
     words = (f"{card.label}: {card.words}",) if card.words else ()
     return [card.heading, *findings, *format_facts(card), *words]
 
 
 def format_facts(card: Card, *, limit: int | None = VALUE_CHARS, is_form_shown: bool = False) -> list[str]:
-    """Return the facts, one a line. Indentation shows what belongs together; no value takes several lines.
+    """Return the facts, one per line. Indentation shows what belongs together; no value takes several lines.
 
     Values are cut to `limit`, or not at all if it is None. If `is_form_shown`, the form is not repeated as a value.
     """

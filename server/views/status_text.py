@@ -162,7 +162,7 @@ class LineageFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_lineage_facts(execution: ExecutionState) -> Iterator[LineageFact]:
-    """Yield the facts that apply: its saved plan, the execution that it continues, and that it is a rehearsal."""
+    """Yield what applies to the execution: its saved plan, the execution that it continues, that it is a rehearsal."""
     if (saved := execution.saved_plan) is not None:
         changed = ", changed since by a model or in a review" if execution.is_revised else ""
         version = f"version {escape_text(saved.digest[:VERSION_CHARS])}"

@@ -19,7 +19,7 @@ from planwarden.server.views.tools import ToolCall, ToolView, build_tool_view
 
 CardSource = tuple[ExecutionState, SuspensionState, Definitions | None]
 Program = Callable[[], str]
-"""Returns the beginning of a terminal command; called late, because comparing homes needs an import."""
+"""A function that returns the beginning of a terminal command; called late, as it may import code to compare homes."""
 
 
 def name_program() -> str:

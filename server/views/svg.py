@@ -24,7 +24,7 @@ from planwarden.server.views.plan_graph import GraphLink, GraphRow, PlanGraph, w
 from planwarden.server.views.status_words import SIGNS
 
 MAX_LANES = 10
-"""The most lanes; a link that finds no free lane is not drawn, but the row names the steps that it follows."""
+"""The most lanes. A link that finds no free lane is not drawn; its target's row still names the steps before it."""
 WIDTH = 760
 """The width of the drawing in pixels; longer texts are cut."""
 ROW = 52

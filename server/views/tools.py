@@ -43,7 +43,7 @@ class RehearsedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a tool that ran, or that a suspension asks about."""
+    """A tool call that a step lists, or that a suspension asks about."""
 
     call_id: str
     """`STEP:NUMBER`, unique in the execution."""
@@ -158,7 +158,7 @@ _ASKS = {
     (False, True): "runs at once; asks nobody",
     (False, False): "a person is asked before it runs, unless a rule or a permit of theirs allows the call",
 }
-"""Whether a person is asked, in words, by whether the tool is blocking and whether its risk is `read`."""
+"""Whether a person is asked, in words. Each key says whether the tool is blocking and whether its risk is `read`."""
 
 
 def build_tool_call(call: Call) -> ToolCall:

@@ -1,4 +1,4 @@
-"""A PostgreSQL database as one side of a move, which locks every table against writers.
+"""A PostgreSQL database as one side of a move; the move locks every table against writers.
 
 Every process that has the store open shares an advisory lock for as long as its control connection lives. So taking
 that lock exclusively proves that there is no such process. A process whose control connection is broken escapes this
@@ -71,7 +71,7 @@ class PostgresSide(StoreSide):
                 raise
 
     def _take_alone(self) -> None:
-        """Begin a transaction in which this is the only process."""
+        """Begin a transaction and take the lock that proves that no other process has the store open."""
         self._begin("BEGIN")
         self.execute("SELECT pg_advisory_xact_lock($1)", (IN_USE,))
 

@@ -31,8 +31,8 @@ TABLES = {
 }
 """The tables, and what their rows are called, in the plural. `owners` does not move: no process runs during a move."""
 PARTS = {"records": f"(SELECT * FROM records WHERE kind NOT IN {LOCAL_KINDS} ORDER BY number) AS records"}
-"""The part of a table that moves, if not all of it does. Rows about running processes stay behind, as do secrets (with
-SQLite, files of the home). So open forms are asked again, and people must log in and set the passphrase again."""
+"""The part of a table that moves, if not all of it does. Rows about running processes stay behind, as do secrets, which
+with SQLite are files. So open forms are shown again, and people must log in and set the passphrase again."""
 MERGED = ("audit_unsealed", "audit_state")
 """Tables of PostgreSQL only: for rows that go into `audit` later, and for the audit's highest number."""
 OWNED = ("executions.owner", "executions.leased_until", "records.number")

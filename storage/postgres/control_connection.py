@@ -103,7 +103,7 @@ class Control:
         """The database's time minus the monotonic time of this machine, in seconds."""
         self._owners: list[str] = []
         self._recorded: set[str] = set()
-        """Owners with a row in the database; all others count as dead, because an ending owner deletes its row."""
+        """Owners with a row in the database; all others count as dead, because an owner that ends deletes its row."""
         self._announced = 0
         """How many of `_owners` this connection has tried to lock."""
         self._unlocked: set[str] = set()

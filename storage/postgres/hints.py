@@ -1,4 +1,4 @@
-"""Collects hints about what other processes changed; now and then it names everything, because hints can be lost."""
+"""Collects hints about what other processes changed. Hints can be lost, so sometimes everything counts as changed."""
 
 import asyncio
 import threading

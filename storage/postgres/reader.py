@@ -104,7 +104,7 @@ class PostgresReader:
         return result
 
     async def close(self) -> None:
-        """Refuse later reads."""
+        """Refuse later reads, and close the connections."""
         self._is_closed = True
         while not self._idle.empty():
             with suppress(psycopg.Error):

@@ -66,7 +66,7 @@ class LockLiveness:
         ]
 
     async def attend(self) -> None:
-        """Do nothing: every published process starts schedules that are due."""
+        """Do nothing: every process in the registry starts schedules that are due."""
 
     async def is_attended(self) -> bool:
         return bool(await self._reader.fetch("processes"))
@@ -160,7 +160,7 @@ class PostgresStore(SqlStore):
 
     async def claim_many(self, owner: str, limit: int, *, skip: Collection[str] = ()) -> tuple[Lease, ...]:
         await self._liveness.announce(owner)
-        # The reader runs this, because it need not wait for the writer's commits, and often finds nothing to write.
+        # The reader runs this: the statement need not wait for the writer's commits, and often finds nothing to write.
         # After a lost answer, the statement runs again and finds other executions; leases taken unknowingly run out.
         rows = await self._reader.fetch("claim_many", (owner, self._find_times()[1], self._lease_s, [*skip], limit))
         rows.sort(key=lambda row: row[2])

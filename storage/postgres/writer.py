@@ -153,7 +153,7 @@ class PostgresWriter:
         while len(group) < MAX_GROUP and chars < MAX_GROUP_CHARS and not self._requests.empty():
             request = self._requests.get()
             if request is None:
-                # Put the end of the queue back, for `_run`.
+                # Put the end mark back into the queue, for `_run`.
                 self._requests.put(None)
                 break
             group.append(request)

@@ -128,7 +128,7 @@ def write_appends(
 
 
 def _split(appends: Sequence[PreparedAppend]) -> tuple[list[PreparedAppend], list[PreparedAppend]]:
-    """Split into the appends that share no subject with an earlier one, and the others."""
+    """Return the appends that share no subject with an earlier one, and then the others."""
     if len(appends) == 1:
         return [*appends], []
     wave: list[PreparedAppend] = []

@@ -126,7 +126,7 @@ class SqlLookups:
         return _build_page(rows, limit, [(min(len(rows), limit),)])
 
     async def _find_place(self, cursor: str, principal: str | None = None) -> tuple[Any, ...]:
-        """Return the number, rank and closing time of the suspension `cursor`. Raises `InvalidArguments`."""
+        """Return the number, rank and closing time of suspension `cursor`. Raises `InvalidArguments` without one."""
         rows = await self._reads.fetch("place_of_suspension", (cursor, principal))
         if not rows:
             raise _describe_foreign(cursor)

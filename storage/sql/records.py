@@ -1,7 +1,7 @@
-"""The table `records`, which holds everything small that a store keeps beside executions.
+"""The table `records`, which holds everything small that a store keeps in addition to executions.
 
-Each kind of record is a class in the module that has the rules of the kind. Stored rows are hostile input: a misfit
-raises `StoreError` and never becomes a half-built value.
+Each kind of record is a class in the module that has the rules of the kind. Stored rows are hostile input: one that
+does not fit raises `StoreError` and never becomes a half-built value.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Reads rows of a SQL database as hostile input: a misfit raises `StoreError` and never becomes a half-built value."""
+"""Reads rows of a SQL database as hostile input: a bad row raises `StoreError` and never becomes a half-built value."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -123,7 +123,7 @@ def chain_audit(last: tuple[Any, ...] | None, entries: Iterable[tuple[float, Aud
     """Return the rows that continue the chain after `last`, the row of `last_audit`.
 
     Each entry comes with its time and the digest of the policy under which it was decided, if any. Where the policy
-    changes, a row that names the new one comes first. A row decided under a policy has the beginning of its digest.
+    changes, a row that names the new one comes first. A row under a policy has the beginning of the policy's digest.
     """
     sequence, before, last_policy = (int(last[0]), bytes(last[1]), last[2]) if last is not None else (0, GENESIS, None)
     rows: Rows = []
