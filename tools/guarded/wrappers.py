@@ -1,8 +1,8 @@
 """Finds the commands behind wrappers: programs that run another command, such as `env`, `sudo -u ann` and `bash -c`.
 
 A rule that denies `git push` also denies `env git push`. A command behind a wrapper can only make planwarden deny a
-call or ask a person; it never lets a call pass. Known wrappers are read with their options. `is_whole` is
-False if the line does not show what a wrapper runs. Scripts, and languages other than those of shells, are not read.
+call or ask a person; it never lets a call pass. Known wrappers are read with their options. `InnerCommands.is_whole`
+is False if the line does not show what a wrapper runs. Scripts, and languages other than those of shells, are not read.
 """
 
 import re
@@ -17,9 +17,9 @@ MAX_INNER = 100
 MAX_DEPTH = 8
 """The most levels of wrappers inside each other."""
 MAX_READ_CHARS = 16 * MAX_CHARS
-"""The most characters that are read for one line; a command inside of others is read again for each of those."""
+"""The most characters that are read for one line. A command inside others is read again for each of these."""
 _NO_COMMAND = ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
-"""Options of wrappers, and of the programs that they run, whose value is not a command."""
+"""Options whose value is not a command, of wrappers and of the programs that wrappers run."""
 _HARMLESS = "=(?:true|false|cat|:)?"
 """The end of a setting whose command, if any, does nothing."""
 _SETTING_THAT_RUNS = re.compile(
@@ -50,11 +50,11 @@ class InnerCommands:
 
     def __init__(self, line: str) -> None:
         self.is_whole = True
-        """False if the line may run something that is not among these commands."""
+        """Whether these commands are certainly all that the line runs."""
         self._chars_left = MAX_READ_CHARS
         self._commands: dict[tuple[str, ...], bool] = {}
         self._is_sure = True
-        """Whether a command certainly begins at the words that are read now."""
+        """Whether a command certainly begins with the words that are being read."""
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
 
@@ -63,7 +63,7 @@ class InnerCommands:
         return [*dict.fromkeys(map(" ".join, self._commands))]
 
     def list_words(self) -> Mapping[tuple[str, ...], bool]:
-        """Return the words of each command, and whether a command certainly begins with them."""
+        """Return the words of each command, mapped to whether a command certainly begins with them."""
         return self._commands
 
     def _read_line(self, line: str, depth: int) -> None:
@@ -124,7 +124,7 @@ class InnerCommands:
         self._commands[words] = self._is_sure or self._commands.get(words, False)
 
     def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int, *, is_guess: bool = False) -> None:
-        """Read each place where a command begins. Guesses are sure only up to the first word behind the options."""
+        """Read a command from each of `starts`. Guesses are sure only up to the first word behind the options."""
         is_sure, has_begun = self._is_sure, False
         for start in starts:
             if self._is_too_much(depth + 1):
