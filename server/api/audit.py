@@ -20,7 +20,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, LogKind, hash_row
 from planwarden.agent.core.execution.state import new_execution
-from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.grant import Grant, day_of
 from planwarden.agent.ports.store import Header, Store
 from planwarden.server.api.grants import describe_grant
 from planwarden.server.api.limits import check_limit
@@ -34,6 +34,7 @@ MAX_PROBLEMS = 100
 MAX_GRANTS = 1_000_000
 ATTEMPTS = 10
 """The most attempts to compare an execution with the audit while other processes continue the execution."""
+NEAR_MIDNIGHT_S = 600
 LOG_KINDS: frozenset[str] = frozenset(get_args(LogKind))
 
 
@@ -211,6 +212,8 @@ class GrantCheck:
     def __init__(self) -> None:
         self._made: dict[str, dict[str, JsonValue]] = {}
         self._used: dict[str, int] = {}
+        self._used_on: dict[str, tuple[int, int]] = {}
+        """The latest day of a grant whose uses are counted by days, and its uses on that day."""
         self._revoked = set[str]()
 
     def check_row(self, row: AuditRow) -> Iterator[str]:
@@ -224,6 +227,20 @@ class GrantCheck:
             self._used[name] = self._used.get(name, 0) + 1
             if name not in self._made:
                 yield f"row {row.sequence} names grant {name!r}, and no earlier row says that it was made"
+            elif isinstance(uses := self._made[name].get("uses"), int) and self._count_use(name, row.at) > uses:
+                yield f"row {row.sequence} lets through more calls than grant {name!r} allows"
+
+    def _count_use(self, name: str, at: float) -> int:
+        """Return the uses so far: of the day if the grant is for a step of a saved plan, else in all.
+
+        A use near midnight is not counted for a day, because the store may have counted it for either.
+        """
+        if "per" not in self._made[name]:
+            return self._used[name]
+        day, count = self._used_on.get(name, (0, 0))
+        if day_of(at - NEAR_MIDNIGHT_S) == (today := day_of(at + NEAR_MIDNIGHT_S)):
+            self._used_on[name] = day, count = (today, 1) if today > day else (day, count + 1)
+        return count
 
     def compare(self, stored: Iterable[Grant]) -> Iterator[str]:
         """Yield the differences between the stored grants and the grants in the audit."""

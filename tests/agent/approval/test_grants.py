@@ -15,6 +15,7 @@ import planwarden
 from planwarden.agent.common import errors
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.grants import GrantRequest, GrantView
+from planwarden.storage.sqlite.store import SqliteStore
 from tests import kit
 from tests.kit import AuditEntry, Tool, define, ev
 
@@ -417,3 +418,25 @@ async def test_a_damaged_grant_is_named_by_the_audit_and_stops_nothing_but_the_c
         assert (await w.execute_plan(erase(3))).status == "completed" and ledger.lines == ["erase [3]"]
         assert [grant.grant_id for grant in await w.service.grants.list()] == [other.grant_id]
         await w.service.grants.revoke(damaged.grant_id, kit.by())
+
+
+@kit.requirement("store:grants", "audit:proves-the-log")
+@pytest.mark.parametrize("terms", [{"ids": [1, 2, 3]}, {"plan": "weekly", "days": 90}], ids=["anywhere", "a step"])
+async def test_a_call_too_many_is_named_also_if_the_uses_were_set_back_before_it_and_corrected_after_it(
+    tmp_path: Path, terms: dict[str, Any]
+) -> None:
+    ledger, path = kit.Ledger(), tmp_path / "planwarden.db"
+    store = SqliteStore.open(path, clock=kit.ManualClock(1_000 * DAY_S + 9 * 3600))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        async with opened(tmp_path, ledger, *STEPS[:2], store=store) as w:
+            made = await allow(w, 1, **terms)
+            await w.run_plan("weekly")
+            assert (await kit.verify_audit(store)).is_whole
+        connection.execute("UPDATE grants SET used = 0, used_on = 0")
+        async with opened(tmp_path, ledger, *STEPS[:2], store=store) as w:
+            await w.run_plan("weekly")
+        connection.execute("UPDATE grants SET used = 2")
+        problems = (await kit.verify_audit(store)).problems
+    await store.close()
+    assert len(ledger.lines) == 2 and len(problems) == 1
+    assert problems[0].endswith(f"lets through more calls than grant {made.grant_id!r} allows")
