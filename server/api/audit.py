@@ -227,6 +227,8 @@ class GrantCheck:
             self._used[name] = self._used.get(name, 0) + 1
             if name not in self._made:
                 yield f"row {row.sequence} names grant {name!r}, and no earlier row says that it was made"
+            elif name in self._revoked:
+                yield f"row {row.sequence} lets a call through after grant {name!r} was revoked"
             elif isinstance(uses := self._made[name].get("uses"), int) and self._count_use(name, row.at) > uses:
                 yield f"row {row.sequence} lets through more calls than grant {name!r} allows"
 

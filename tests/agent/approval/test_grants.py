@@ -440,3 +440,23 @@ async def test_a_call_too_many_is_named_also_if_the_uses_were_set_back_before_it
     await store.close()
     assert len(ledger.lines) == 2 and len(problems) == 1
     assert problems[0].endswith(f"lets through more calls than grant {made.grant_id!r} allows")
+
+
+@kit.requirement("store:grants", "audit:proves-the-log")
+async def test_a_call_through_a_revoked_grant_is_named_also_if_its_row_was_corrected_after_the_call(
+    tmp_path: Path,
+) -> None:
+    ledger, path = kit.Ledger(), tmp_path / "planwarden.db"
+    store = SqliteStore.open(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        async with opened(tmp_path, ledger, store=store) as w:
+            made = await allow(w, ids=[1])
+            await w.service.grants.revoke(made.grant_id, kit.by())
+        connection.execute("UPDATE grants SET revoked_at = NULL")
+        async with opened(tmp_path, ledger, store=store) as w:
+            assert (await w.execute_plan(erase(1))).status == "completed"
+        connection.execute("UPDATE grants SET revoked_at = 1.0")
+        problems = (await kit.verify_audit(store)).problems
+    await store.close()
+    assert ledger.lines == ["erase [1]"] and len(problems) == 1
+    assert problems[0].endswith(f"lets a call through after grant {made.grant_id!r} was revoked")
