@@ -22,7 +22,7 @@ from psycopg import errors
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Changes
-from planwarden.storage.postgres.connection import IN_USE, Connection, connect, run
+from planwarden.storage.postgres.connection import IN_USE_LOCK, Connection, connect, run
 from planwarden.storage.postgres.hints import EVERYTHING, read_hints
 from planwarden.storage.sql.rows import chain_audit, read_audit_row
 
@@ -184,7 +184,7 @@ class Control:
         self._unlocked.clear()
         connection.execute(f"LISTEN {CHANNEL}".encode())
         # With this lock, `planwarden move` refuses the store while this process uses it.
-        connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE,))
+        connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE_LOCK,))
         self._read_clock(connection)
         self._lock_owners(connection)
 
