@@ -115,7 +115,7 @@ class Control:
 
     def start(self, connection: Connection) -> None:
         """Start on a fresh connection."""
-        self._attend(connection)
+        self._set_up(connection)
         self._thread.start()
 
     def now(self) -> float:
@@ -157,7 +157,7 @@ class Control:
         while not self._is_stopping:
             try:
                 if self._connection is None:
-                    self._attend(connect(self._url))
+                    self._set_up(connect(self._url))
                     self.reconnected_at = time.monotonic()
                     self._changed(Changes(0))
                 connection = self._connection
@@ -178,7 +178,7 @@ class Control:
                 logger.exception("the control connection to PostgreSQL failed unexpectedly")
                 self._lose(error)
 
-    def _attend(self, connection: Connection) -> None:
+    def _set_up(self, connection: Connection) -> None:
         self._connection = connection
         self._announced = 0
         self._unlocked.clear()
