@@ -84,8 +84,8 @@ class ScheduleStore(RecordStore[PlanSchedule]):
 
     def __init__(self, store: object) -> None:
         super().__init__(store, PlanSchedule)
-        self.attend = self.liveness.attend
-        self.is_attended = self.liveness.is_attended
+        self.announce_scheduler = self.liveness.announce_scheduler
+        self.has_scheduler = self.liveness.has_scheduler
 
     async def add(self, schedule: PlanSchedule, entry: AuditEntry) -> None:
         """Store a new schedule; change nothing if its id is taken. Raises `LimitExceeded` at `MAX_SCHEDULES`."""

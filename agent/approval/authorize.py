@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import can_decide
 from planwarden.agent.approval.calls import describe_change, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext, CallRequest, DecidedBatch
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, DecidedRows
 from planwarden.agent.approval.questions import compute_approval_digest, is_of_policy
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
@@ -50,7 +50,7 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
     suspension: SuspensionState
     """The question, including its risk and quorum, and its answer, including who gave it and with what assurance."""
     arguments: dict[str, JsonValue]
-    since: ev.Question
+    basis: ev.Question
     """The last question that recorded the tool's definition; for a retry, the `wait` question before the attempt."""
 
     @property
@@ -71,7 +71,7 @@ def find_attempt_permit(execution: ExecutionState, call: Call, wait: ev.Question
     if not call.consumed:
         return None
     suspension = execution.suspensions[call.consumed[-1]]
-    return Permit(source="attempt", suspension=suspension, arguments=call.arguments or {}, since=wait)
+    return Permit(source="attempt", suspension=suspension, arguments=call.arguments or {}, basis=wait)
 
 
 def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) -> Iterator[Permit]:
@@ -81,14 +81,14 @@ def list_confirmations(request: CallRequest, arguments: dict[str, JsonValue]) ->
     for suspension in request.execution.suspensions.values():
         question = suspension.question
         for covered in suspension.covered:
-            is_meant = covered.call_id == call_id and names_call(covered, call, digest, arguments)
+            is_meant = covered.call_id == call_id and fits_call(covered, call, digest, arguments)
             is_free = is_meant and not _is_used_up(state, call, question, arguments)
-            if is_free and _read_batch(request.context, request.execution, suspension).is_intact:
-                yield Permit(source="confirmation", suspension=suspension, arguments=covered.arguments, since=question)
+            if is_free and _load_decided_rows(request.context, request.execution, suspension).is_intact:
+                yield Permit(source="confirmation", suspension=suspension, arguments=covered.arguments, basis=question)
                 break
 
 
-def names_call(
+def fits_call(
     covered: ev.CoveredCall, call: Call, definition_digest: str, arguments: dict[str, JsonValue] | None
 ) -> bool:
     """Return True when the covered call has the same step, the same arguments, and the tool as it is defined now."""
@@ -111,18 +111,18 @@ def _is_used_up(state: StepState, call: Call, question: ev.Question, arguments: 
     return used >= limit
 
 
-def _read_batch(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedBatch:
+def _load_decided_rows(context: ApprovalContext, execution: ExecutionState, suspension: SuspensionState) -> DecidedRows:
     question = suspension.question
-    cached = context.batches.get(question.suspension_id)
+    cached = context.decided_rows.get(question.suspension_id)
     if cached is not None and cached.suspension is suspension and cached.plan is execution.plan:
         return cached
     rows = {covered.call_id: covered for covered in question.covers}
     approved = frozenset(covered.call_id for covered in suspension.covered)
-    batch = DecidedBatch(suspension, execution.plan, rows, approved, is_intact(context, execution, suspension))
-    if len(context.batches) >= MAX_CACHED:
-        context.batches.clear()
-    context.batches[question.suspension_id] = batch
-    return batch
+    decided = DecidedRows(suspension, execution.plan, rows, approved, is_intact(context, execution, suspension))
+    if len(context.decided_rows) >= MAX_CACHED:
+        context.decided_rows.clear()
+    context.decided_rows[question.suspension_id] = decided
+    return decided
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -170,16 +170,16 @@ def judge_row(request: CallRequest) -> Allow | Ask | Deny | Reject | None:
         question = suspension.question
         if question.step_id != call.step_id or suspension.decision is None:
             continue
-        batch = _read_batch(request.context, execution, suspension)
-        row = batch.rows.get(call.call_id)
+        decided = _load_decided_rows(request.context, execution, suspension)
+        row = decided.rows.get(call.call_id)
         if row is None:
             continue
-        if call.call_id not in batch.approved:
+        if call.call_id not in decided.approved:
             return Reject(question.suspension_id)
-        if question.suspension_id in call.consumed or not batch.is_intact:
+        if question.suspension_id in call.consumed or not decided.is_intact:
             return None
-        since = replace(question, definition_digest=row.definition_digest)
-        permit = Permit(source="row", suspension=suspension, arguments=row.arguments, since=since)
+        basis = replace(question, definition_digest=row.definition_digest)
+        permit = Permit(source="row", suspension=suspension, arguments=row.arguments, basis=basis)
         verdict = authorize(request, permit.arguments, (permit,))
         return verdict if isinstance(verdict, Deny) or verdict.permit is permit else None
     return None
@@ -204,12 +204,12 @@ def authorize(
     if requirement.denied is not None:
         return Deny(requirement)
     for permit in permits:
-        if definition.digest != permit.since.definition_digest and permit.source != "confirmation":
-            reason = describe_change(request, permit.since)
+        if definition.digest != permit.basis.definition_digest and permit.source != "confirmation":
+            reason = describe_change(request, permit.basis)
         elif permit.source in ASKED_AGAIN and not is_of_policy(permit.suspension.question, context.policy):
             answer = "answered" if permit.source == "reconcile" else "approved"
             reason = f"The operator's policy changed after it was {answer}."
-        elif counts(context, execution, permit, requirement):
+        elif suffices(context, execution, permit, requirement):
             return Allow(requirement, permit)
         elif permit.source in ASKED_AGAIN:
             reason = NEEDS_MORE
@@ -228,7 +228,7 @@ def authorize(
     return Ask(requirement) if grant_id is None else Allow(requirement, grant_id=grant_id)
 
 
-def counts(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
+def suffices(context: ApprovalContext, execution: ExecutionState, permit: Permit, requirement: Requirement) -> bool:
     """Return whether the permit's answer is enough for what the call needs now: its risk, assurance and quorum."""
     suspension, question = permit.suspension, permit.suspension.question
     # `can_decide` judges only the last approver by the present policy, so the others must have answered under it too.

@@ -12,10 +12,10 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row, list_confirmations
-from planwarden.agent.approval.business_keys import check_looked_up, find_duplicate, find_key
+from planwarden.agent.approval.business_keys import check_looked_up, explain_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
-from planwarden.agent.approval.covering_confirmations import name_call
+from planwarden.agent.approval.covering_confirmations import build_covered_call
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,
     describe_attempts,
@@ -59,7 +59,7 @@ def ask_batch(context: ApprovalContext, execution: ExecutionState, state: StepSt
     At least one call must need a person. If calls would fail whatever the answer is, return only their failures.
     """
     # On a copy of the budgets, each call without a row takes its share; a call that finds too little left gets a row.
-    context = replace(context, room=replace(context.room, amounts=dict(context.room.amounts)))
+    context = replace(context, budgets=replace(context.budgets, amounts=dict(context.budgets.amounts)))
     judged = list(islice(_list_rows(context, execution, state), MAX_ROWS))
     if failures := [row for row in judged if isinstance(row, ev.ToolFailed)]:
         # Only the first failure of an item counts, because it ends the item.
@@ -173,12 +173,12 @@ def _list_first_of_key(context: ApprovalContext, execution: ExecutionState, rows
     keys = [find_key(context, row.covered.tool_name, row.covered.arguments) for row in rows]
     check_looked_up(context, keys)
     earlier_keys = set[str]()
-    for row, once in zip(rows, keys, strict=True):
+    for row, key in zip(rows, keys, strict=True):
         call = execution.call(row.covered.call_id)
-        if once is None or not (once.key in earlier_keys or find_duplicate(context, execution, call, once)):
+        if key is None or not (key.key in earlier_keys or explain_duplicate(context, execution, call, key)):
             yield row
-        if once is not None:
-            earlier_keys.add(once.key)
+        if key is not None:
+            earlier_keys.add(key.key)
 
 
 def _judge(
@@ -201,12 +201,12 @@ def _judge(
     verdict = authorize(request, arguments, list_confirmations(request, arguments))
     if not isinstance(verdict, Ask):
         if isinstance(verdict, Allow):
-            context.room.take(verdict.shares)
+            context.budgets.take(verdict.shares)
         return None
     requirement, now = verdict.requirement, context.clock.now()
     reason = verdict.reason or requirement.found
     reason = reason or next(context.grants.explain_no_grant(execution, call, definition, now), None)
-    return _Row(name_call(request, arguments), definition, requirement, reason)
+    return _Row(build_covered_call(request, arguments), definition, requirement, reason)
 
 
 def check_chosen_rows(question: ev.Question, content: JsonValue) -> None:

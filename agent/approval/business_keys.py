@@ -53,13 +53,10 @@ def digest_key(tool_name: str, values: Mapping[str, JsonValue]) -> str:
 
 
 def _read_value(pointer: str, arguments: Mapping[str, JsonValue]) -> JsonValue:
-    try:
-        value = follow(dict(arguments), Reference(step_id="", pointer=pointer), ParsedTexts())
-    except LeadsNowhere:
-        value = None
-    if value is None:
-        raise MissingKey(pointer)
-    return value
+    with suppress(LeadsNowhere):
+        if (value := follow(dict(arguments), Reference(step_id="", pointer=pointer), ParsedTexts())) is not None:
+            return value
+    raise MissingKey(pointer)
 
 
 def _shorten(value: JsonValue) -> JsonValue:
@@ -88,46 +85,46 @@ def find_key(context: ApprovalContext, tool_name: str, arguments: Mapping[str, J
 
 def check_looked_up(context: ApprovalContext, keys: Iterable[ev.OnceKey | None]) -> None:
     """Raise `OnceNeeded` for the keys whose holder has not been looked up."""
-    unknown = {once.key for once in keys if once is not None and once.key not in context.once}
+    unknown = {key.key for key in keys if key is not None and key.key not in context.holders}
     if unknown:
         raise OnceNeeded(unknown)
 
 
-def find_duplicate(
-    context: ApprovalContext, execution: ExecutionState, call: Call, once: ev.OnceKey | None
+def explain_duplicate(
+    context: ApprovalContext, execution: ExecutionState, call: Call, once_key: ev.OnceKey | None
 ) -> str | None:
     """Return why the call must not happen, as a text, if another call holds its key; None if it may happen.
 
     Raises:
         OnceNeeded: the holder of the key has not been looked up.
     """
-    if once is None:
+    if once_key is None:
         return None
-    check_looked_up(context, (once,))
-    first = context.once[once.key]
-    if first is None or first.holder == execution.name_call(call):
+    check_looked_up(context, (once_key,))
+    first = context.holders[once_key.key]
+    if first is None or first.holder == execution.idempotency_key(call):
         return None
-    return _describe_duplicate(execution.principal, call.tool_name, once, first)
+    return _describe_duplicate(execution.principal, call.tool_name, once_key, first)
 
 
-def _describe_duplicate(principal: str, tool_name: str, once: ev.OnceKey, first: HeldKey) -> str:
+def _describe_duplicate(principal: str, tool_name: str, once_key: ev.OnceKey, first: HeldKey) -> str:
     """Return the refusal that the model and people read. It names the first call only to that call's principal."""
-    values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once.values.items())
-    texts = {pointer: canonical_json(value) for pointer, value in once.values.items()}
+    values = ", ".join(f"{_trim(pointer)} = {canonical_json(value)}" for pointer, value in once_key.values.items())
+    texts = {pointer: canonical_json(value) for pointer, value in once_key.values.items()}
     is_cut = any(len(text) > SHOWN_CHARS for text in texts.values())
     pairs = (shlex.quote(f"{_trim(pointer)}={'VALUE' if is_cut else text}") for pointer, text in texts.items())
     command = " ".join(("planwarden once forget", shlex.quote(tool_name), *(f"--key {pair}" for pair in pairs)))
     how = ", with the whole values as JSON," if is_cut else ""
-    who = once_more = ""
+    who = until = ""
     if first.principal == principal:
         execution_id, _, call_id = first.holder.partition(":")
         who = (
             f": call {call_id!r} of execution {execution_id!r}, started by {principal!r}, at "
             f"{_write_time(first.taken_at)}"
         )
-        once_more = f" until {_write_time(first.ends_at)}"
+        until = f" until {_write_time(first.ends_at)}"
     return (
-        f"{tool_name} was called for {values} before{who}. It happens once{once_more}, so nothing was called. A person "
+        f"{tool_name} was called for {values} before{who}. It happens once{until}, so nothing was called. A person "
         f"who wants a second call runs `{command}`{how} at a terminal, then retries"
     )
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.grants import GrantCache
-from planwarden.agent.common.errors import BudgetSpent
+from planwarden.agent.common.errors import BudgetExceeded
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress
 from planwarden.agent.core.execution import events as ev
@@ -21,10 +21,10 @@ from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 
 
-class BudgetRoom(msgspec.Struct):
+class BudgetTracker(msgspec.Struct):
     """What a transaction knows of the budgets for which the store refused an earlier attempt to commit it."""
 
-    refused: Mapping[str, BudgetSpent] = {}
+    refused: Mapping[str, BudgetExceeded] = {}
     """By budget: the store's refusal, which says how much is left."""
     amounts: dict[str, float] = {}
     """By budget: how much the calls of the transaction have taken so far."""
@@ -46,7 +46,7 @@ class BudgetRoom(msgspec.Struct):
         return requirement
 
 
-def _describe_spent(share: ev.BudgetShare, refusal: BudgetSpent) -> str:
+def _describe_spent(share: ev.BudgetShare, refusal: BudgetExceeded) -> str:
     text = (
         f"The operator's rule lets such calls pass for {_write(share.limit)} in {_write(share.window_s / 3600)} hours; "
         f"{_write(refusal.left)} is left, and this call takes {_write(share.amount)}."
@@ -61,7 +61,7 @@ def _write(number: float) -> str:
     return f"{number:.15g}"
 
 
-class DecidedBatch(msgspec.Struct, frozen=True):
+class DecidedRows(msgspec.Struct, frozen=True):
     """A question about several calls, with its answer."""
 
     suspension: SuspensionState
@@ -83,13 +83,13 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
     grants: GrantCache
     parts: Mapping[PartAddress, ArtifactPart] | None = {}
     """The parts of artifacts that were read for references. None while a call runs, because no parts are read then."""
-    once: Mapping[str, HeldKey | None] = {}
+    holders: Mapping[str, HeldKey | None] = {}
     """The holder of each business key looked up for this transaction, by the key's digest; None if the key is free."""
-    room: BudgetRoom = msgspec.field(default_factory=BudgetRoom)
+    budgets: BudgetTracker = msgspec.field(default_factory=BudgetTracker)
     """The budgets for which the store refused an earlier attempt to commit this transaction."""
     paths: RealPaths | None = None
     """Where the paths looked up so far lead. None if paths are not looked up: rules about paths then ask a person."""
-    batches: dict[str, DecidedBatch] = {}
+    decided_rows: dict[str, DecidedRows] = {}
     """Answered questions by id, kept because checking the whole question again for each row would take too long."""
 
     def find_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
@@ -99,7 +99,7 @@ class ApprovalContext(msgspec.Struct, frozen=True, kw_only=True):
             PathsNeeded: as `Policy.requirement`.
         """
         requirement = self.policy.requirement(definition, arguments, self.paths)
-        return self.room.apply_to(requirement, self.policy, definition)
+        return self.budgets.apply_to(requirement, self.policy, definition)
 
     def find_full_requirement(self, definition: ToolDefinition, arguments: Mapping[str, JsonValue]) -> Requirement:
         """Return what `find_requirement` returns, but at least what `confirm` and the tool's own risk need. Use

@@ -22,21 +22,20 @@ from planwarden.agent.core.execution.references import PartsNeeded, list_sources
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState
 from planwarden.agent.core.tool import Risk
 
+CoveredRow = tuple[ev.CoveredCall, Risk]
 MAX_COVERED = 1_000
 """The most calls that one confirmation covers; a person is asked about the others when their turn comes."""
 MAX_COVERED_BYTES = 1024 * 1024
 
 
-def list_covered_calls(
-    context: ApprovalContext, execution: ExecutionState, call: Call
-) -> tuple[tuple[ev.CoveredCall, Risk], ...]:
+def list_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> tuple[CoveredRow, ...]:
     """Return the later calls that a question about `call` covers, with the risk of each, at most `MAX_COVERED`."""
-    covered_calls: list[tuple[ev.CoveredCall, Risk]] = []
+    covered_calls: list[CoveredRow] = []
     size = 0
     for step_id in execution.steps[call.step_id].step.confirms:
         execution = look_ahead(context, execution, step_id)
         for planned in execution.steps[step_id].calls:
-            row = _cover(context, execution, planned)
+            row = _find_covered_call(context, execution, planned)
             size += 0 if row is None else measure_at_least(row[0].arguments, MAX_COVERED_BYTES)
             if len(covered_calls) >= MAX_COVERED or size > MAX_COVERED_BYTES:
                 return tuple(covered_calls)
@@ -64,7 +63,7 @@ def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: st
     return replace(execution, steps={**execution.steps, step_id: begin_loop(state, tuple(items))})
 
 
-def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
+def _find_covered_call(context: ApprovalContext, execution: ExecutionState, planned: Call) -> CoveredRow | None:
     """Return the call as a question lists it, with its risk; None if the call has begun or may not run.
 
     Also None if its arguments are not known yet, or if its tool asks by itself or changed since the plan was accepted.
@@ -83,12 +82,11 @@ def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -
         # If the arguments are not known yet, the call is judged by itself later.
         return None
     requirement = context.find_requirement(definition, arguments)
-    if requirement.denied is not None:
-        return None
-    return name_call(request, arguments), requirement.effective_risk
+    row = build_covered_call(request, arguments), requirement.effective_risk
+    return row if requirement.denied is None else None
 
 
-def name_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
+def build_covered_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
     """Return the call as a question about several calls lists it. Only a call of a loop is listed with its id."""
     call = request.call
     return ev.CoveredCall(
@@ -169,9 +167,7 @@ def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
     return True
 
 
-def update_covered_call(
-    context: ApprovalContext, execution: ExecutionState, covered: ev.CoveredCall
-) -> tuple[ev.CoveredCall, Risk]:
+def update_covered_call(context: ApprovalContext, execution: ExecutionState, covered: ev.CoveredCall) -> CoveredRow:
     """Return the covered call with the present digest of its tool, and the call's risk: dangerous if the tool is gone.
 
     No rule lowers the risk of a tool that changed since its call was covered, or since the plan was accepted.

@@ -29,9 +29,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather_evidence(
-    execution: ExecutionState, recorded: Iterable[ev.Recorded], policies: Mapping[str, Collection[str]]
+    execution: ExecutionState, recorded: Iterable[ev.Recorded], digests: Mapping[str, Collection[str]]
 ) -> Evidence:
-    """Fold a whole log into a new `execution`, and return what it proves. `policies` has full digests by first digits.
+    """Fold a log into a new `execution`, and return what it proves. `digests` has those of policies by first digits.
 
     Raises:
         IllegalTransition: an event cannot follow the events before it.
@@ -39,16 +39,16 @@ def gather_evidence(
     entries: list[AuditEntry] = []
     faults: list[str] = []
     for item in recorded:
-        faults.extend(_find_faults(execution, item.event, policies))
+        faults.extend(_find_faults(execution, item.event, digests))
         execution = apply(execution, item.event, item.at)
         entries.extend(build_audit_entries((item,), execution, ""))
     return Evidence(execution=execution, entries=tuple(entries), faults=tuple(faults))
 
 
-def _find_faults(execution: ExecutionState, event: ev.Event, policies: Mapping[str, Collection[str]]) -> Iterator[str]:
+def _find_faults(execution: ExecutionState, event: ev.Event, digests: Mapping[str, Collection[str]]) -> Iterator[str]:
     match event:
         case ev.Suspended(question=question) | ev.SuspensionRevised(question=question):
-            policy_digests = policies.get(question.policy, ())
+            policy_digests = digests.get(question.policy, ())
             if question.addressee == "human" and not any(
                 compute_approval_digest(policy, execution, question) == question.digest for policy in policy_digests
             ):

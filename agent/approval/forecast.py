@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from planwarden.agent.approval.authorize import Ask, Deny, authorize, names_call
-from planwarden.agent.approval.business_keys import OnceNeeded, find_duplicate, find_key
+from planwarden.agent.approval.authorize import Ask, Deny, authorize, fits_call
+from planwarden.agent.approval.business_keys import OnceNeeded, explain_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.questions import ask_what_tool_asks
@@ -79,7 +79,7 @@ def forecast_calls(
 
     Raises:
         PathsNeeded: as in `Policy.requirement`.
-        OnceNeeded: as in `find_duplicate`.
+        OnceNeeded: as in `explain_duplicate`.
     """
     states = (state for state in execution.steps.values() if state.status != "skipped")
     calls = (call for state in states for call in _list_planned(state) if call.status == "proposed")
@@ -112,8 +112,8 @@ def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionSt
         is_ruled_out = _find_verdict(foreseen, state.step, has_inputs=has_inputs) is False
         cause = WHEN if is_ruled_out else find_cause_of_skip(foreseen, state)
         if state.status == "pending" and cause is not None:
-            is_passed_over = is_ruled_out or steps[cause].is_passed_over
-            steps[step_id] = replace(state, status="skipped", skipped_by=cause, is_passed_over=is_passed_over)
+            condition_failed = is_ruled_out or steps[cause].condition_failed
+            steps[step_id] = replace(state, status="skipped", skipped_by=cause, condition_failed=condition_failed)
     return foreseen
 
 
@@ -168,15 +168,15 @@ def _forecast_call(
     except PartsNeeded:
         return replace(forecast, takes_from=("an earlier result",))
     coverage = (
-        (other.step_id, names_call(row, call, definition.digest, arguments)) for other in before for row in other.covers
+        (other.step_id, fits_call(row, call, definition.digest, arguments)) for other in before for row in other.covers
     )
     confirmed = next((step_id for step_id, is_named in coverage if is_named), None)
     if confirmed is not None and judgement.get("asks") == "approval":
         judgement = {"covered_by": confirmed}
-    once = find_key(context, call.tool_name, arguments)
-    if once is not None and "fault" not in judgement:
-        repeat = _find_repeat(request, once, before, has_inputs=has_inputs)
-        judgement = {**judgement, "once_key": once.key} if repeat is None else {"fault": repeat}
+    once_key = find_key(context, call.tool_name, arguments)
+    if once_key is not None and "fault" not in judgement:
+        repeat = _find_repeat(request, once_key, before, has_inputs=has_inputs)
+        judgement = {**judgement, "once_key": once_key.key} if repeat is None else {"fault": repeat}
     return replace(
         forecast,
         arguments=arguments,
@@ -218,16 +218,16 @@ def will_ask(
     return None if may_be_granted or requirement.denied is not None else True
 
 
-def _find_repeat(request: CallRequest, once: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
+def _find_repeat(request: CallRequest, key: ev.OnceKey, before: list[CallForecast], *, has_inputs: bool) -> str | None:
     """Return why the call would be refused if another call has its business key; None if no other call has it."""
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step
-        if other.once_key == once.key and are_conditions_met(execution, step, has_inputs=has_inputs):
-            per = " and ".join(once.values)
+        if other.once_key == key.key and are_conditions_met(execution, step, has_inputs=has_inputs):
+            per = " and ".join(key.values)
             return f"{call.tool_name} happens once per {per}, and step {other.step_id!r} makes the same call before"
     # Without look-ups, a forecast leaves open whether the key is taken.
-    return None if request.context.paths is None else find_duplicate(request.context, execution, call, once)
+    return None if request.context.paths is None else explain_duplicate(request.context, execution, call, key)
 
 
 def _find_sources(execution: ExecutionState, call: Call, *, has_inputs: bool) -> Iterator[str]:

@@ -236,7 +236,7 @@ class GrantUsedUp(GuardFailed):
         self.grant_id = grant_id
 
 
-class BudgetSpent(GuardFailed):
+class BudgetExceeded(GuardFailed):
     """A rule's budget has too little left for a call that the rule would let pass."""
 
     def __init__(self, budget: str, rest: float, room_at: float | None = None) -> None:

@@ -17,7 +17,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, StepState
 from planwarden.agent.core.execution.synopsis import describe_edits, list_shown_steps
-from planwarden.agent.core.execution.thread_effects import list_effects
+from planwarden.agent.core.execution.thread_effects import format_effects
 from planwarden.agent.core.execution.verify import find_missing_tools
 from planwarden.agent.core.plan.plan import find_steps_before
 from planwarden.agent.core.plan.plan_input import call_schema, plan_schema
@@ -278,7 +278,7 @@ def build_step_prompt(execution: ExecutionState, state: StepState, others: Itera
 
 def build_synthesis_prompt(execution: ExecutionState) -> Prompt:
     """Return the prompt for the final text about what the log proves."""
-    effects = list_effects(execution.thread_effects, MAX_COVERED)
+    effects = format_effects(execution.thread_effects, MAX_COVERED)
     return Prompt(
         purpose="synthesize",
         system=execution.options.prompt_synthesis or SYNTHESIS,

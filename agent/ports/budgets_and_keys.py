@@ -39,10 +39,10 @@ class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds; from then on another call may have the key."""
 
     @classmethod
-    def take(cls, once: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> "HeldKey":
+    def take(cls, once_key: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> "HeldKey":
         """Return the row that gives the holder the key from `at` on."""
         who = {"tool_name": tool_name, "holder": holder, "principal": principal}
-        return copy_fields(cls, once, **who, taken_at=at, ends_at=at + once.keep_s)
+        return copy_fields(cls, once_key, **who, taken_at=at, ends_at=at + once_key.keep_s)
 
 
 class KeyHeld(DuplicateEffect):

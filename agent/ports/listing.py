@@ -11,7 +11,7 @@ from planwarden.agent.core.execution.state import ExecutionStatus
 MAX_CURSOR_CHARS = 64
 UNFINISHED: tuple[ExecutionStatus, ...] = ("suspended", "running", "planned")
 """The statuses of unfinished executions, in the order in which lists show them."""
-HOSTS_LOOKED_AT = 2_000
+MAX_HOST_SCAN = 2_000
 """The most executions to search for hosts; the newest are searched."""
 
 

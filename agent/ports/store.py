@@ -290,7 +290,7 @@ class Store(Lookups, Protocol):
     * A principal can start only one execution with a key (`KeyUsed`); the transaction that starts it stores the key.
     * Events come back in order, without gaps, equal to what was written.
     * A `ToolCallIntended` with a grant is stored only together with one use of that grant (`GrantUsedUp`).
-    * A `ToolCallIntended` with shares of budgets is stored only while the budgets have that much left (`BudgetSpent`),
+    * A `ToolCallIntended` with shares of budgets is stored only while the budgets have that much (`BudgetExceeded`),
       one with a business key only while nothing else holds the key (`KeyHeld`). From then on, the call's idempotency
       key holds the shares and the business key, until they expire or an event of the call says that nothing happened.
       Setting the clock back does not make them expire earlier.
@@ -374,11 +374,11 @@ class Store(Lookups, Protocol):
         """Return grants, newest first; with `only_open`, only those that calls may still use."""
         ...
 
-    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+    async def take_once_key(self, once_key: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         """Take a key for something other than a call, and store the audit row; return False if it is already held."""
         ...
 
-    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+    async def forget_once_key(self, key: str, entry: AuditEntry) -> bool:
         """Free a key now, and store the audit row with it; return False when there is no such key."""
         ...
 

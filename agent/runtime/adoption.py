@@ -53,7 +53,7 @@ class Peers(Protocol):
         ...
 
     @property
-    def knows_tools(self) -> bool:
+    def are_tools_known(self) -> bool:
         """Whether this process knows the others' tools; if so, it leaves an execution to them when it lacks a tool."""
         ...
 
@@ -116,8 +116,8 @@ class Adoption:
 
         Another process may have them without saying so. A later look continues the execution here, and its calls fail.
         """
-        knows_tools = self.peers is not None and self.peers.knows_tools
-        if knows_tools or execution.execution_id in self._left or has_needed_tools(execution, self.tools):
+        are_tools_known = self.peers is not None and self.peers.are_tools_known
+        if are_tools_known or execution.execution_id in self._left or has_needed_tools(execution, self.tools):
             return False
         if len(self._left) >= MAX_SKIPPED:
             self._left.clear()
@@ -128,7 +128,7 @@ class Adoption:
         """Return False when other processes must continue the execution."""
         if not self.follows or self.peers is None:
             return self.follows
-        if self.peers.is_outdated or (self.peers.knows_tools and not has_needed_tools(execution, self.tools)):
+        if self.peers.is_outdated or (self.peers.are_tools_known and not has_needed_tools(execution, self.tools)):
             return False
         names = find_needed_tools(execution)
         return all(self.peers.is_current(name, self.tools.get(name), execution.context) for name in names)

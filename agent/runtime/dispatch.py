@@ -24,13 +24,13 @@ from planwarden.agent.approval.authorize import (
     Reject,
     authorize,
     find_attempt_permit,
+    fits_call,
     is_intact,
     judge_row,
     list_confirmations,
-    names_call,
 )
 from planwarden.agent.approval.batch import ask_batch
-from planwarden.agent.approval.business_keys import find_duplicate, find_key
+from planwarden.agent.approval.business_keys import explain_duplicate, find_key
 from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.context import ApprovalContext, CallRequest
 from planwarden.agent.approval.covering_confirmations import check_covered_calls
@@ -111,14 +111,14 @@ def _keep_once(context: ApprovalContext, execution: ExecutionState, call: Call, 
     Every path to an intent ends here. Raise `OnceNeeded` until the holder of the key has been looked up.
     """
     job = prepared.job
-    once = None if job is None else find_key(context, call.tool_name, job.call.arguments or {})
-    if job is None or once is None:
+    once_key = None if job is None else find_key(context, call.tool_name, job.call.arguments or {})
+    if job is None or once_key is None:
         return prepared
-    duplicate = find_duplicate(context, execution, call, once)
+    duplicate = explain_duplicate(context, execution, call, once_key)
     if duplicate is not None:
         return _fail(call, DuplicateEffect.code, duplicate)
     events = (
-        replace(event, once=once) if isinstance(event, ev.ToolCallIntended) else event for event in prepared.events
+        replace(event, once=once_key) if isinstance(event, ev.ToolCallIntended) else event for event in prepared.events
     )
     return PreparedCall(tuple(events), job)
 
@@ -176,7 +176,7 @@ def _prepare_proposed(request: CallRequest) -> PreparedCall:
     if repeated is not None:
         return PreparedCall((ev.ToolReturned(call_id=call.call_id, value=repeated.value, artifact=repeated.artifact),))
     # Check this before anybody is asked.
-    duplicate = find_duplicate(context, execution, call, find_key(context, call.tool_name, arguments))
+    duplicate = explain_duplicate(context, execution, call, find_key(context, call.tool_name, arguments))
     if duplicate is not None:
         return _fail(call, DuplicateEffect.code, duplicate)
     try:
@@ -234,7 +234,7 @@ def _prepare_decided(request: CallRequest) -> PreparedCall:
         return _judge(request, call.arguments or {}, find_attempt_permit(execution, call, question))
     arguments = question.arguments or {}
     if question.kind == "approval":
-        permit = Permit(source="approval", suspension=suspension, arguments=arguments, since=question)
+        permit = Permit(source="approval", suspension=suspension, arguments=arguments, basis=question)
         return _judge(request, arguments, permit)
     if context.tools.resumes(call.tool_name):
         # Resuming a call that waits, or that passes on another agent's question, only checks again: repeating is safe.
@@ -259,11 +259,11 @@ def _prepare_unknown(request: CallRequest) -> PreparedCall:
         return PreparedCall((ask_what_happened(request),))
     question = suspension.question
     if is_of_policy(question, context.policy) and not is_intact(context, execution, suspension):
-        doubt = "The stored question is not the one that was answered."
-        return PreparedCall((ask_what_happened(request, (doubt,)),))
+        fault = "The stored question is not the one that was answered."
+        return PreparedCall((ask_what_happened(request, (fault,)),))
     arguments = call.arguments or {}
     # A person said that the call did not happen. Judge the call anew before it is repeated: a rule may deny it now.
-    permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, since=question)
+    permit = Permit(source="reconcile", suspension=suspension, arguments=arguments, basis=question)
     return _judge(request, arguments, permit)
 
 
@@ -361,6 +361,6 @@ def _find_confirmation(execution: ExecutionState, call: Call, question: ev.Quest
     for state in execution.steps.values():
         for other in state.calls:
             for covered in () if other.rehearsed is None else other.rehearsed.covers:
-                if names_call(covered, call, question.definition_digest, question.arguments):
+                if fits_call(covered, call, question.definition_digest, question.arguments):
                     return other
     return None

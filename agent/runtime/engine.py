@@ -146,7 +146,7 @@ class Engine:
             observer=self._observer,
             on_commit=self._after_commit,
             is_closing=lambda: self._is_closing,
-            follows=self._adoption.may_run,
+            may_run=self._adoption.may_run,
             on_stream=self._wake_watcher,
             skip=self._adoption.skip,
         )

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.business_keys import OnceNeeded
 from planwarden.agent.approval.context import ApprovalContext
 from planwarden.agent.common.artifact import Artifact
-from planwarden.agent.common.errors import BudgetSpent, InvalidArguments, Needed, StoreError, UnknownThread
+from planwarden.agent.common.errors import BudgetExceeded, InvalidArguments, Needed, StoreError, UnknownThread
 from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.binding.bindings import Earlier, EarlierNeeded, EarlierResult, Reference
 from planwarden.agent.core.binding.pointers import ParsedTexts
@@ -53,7 +53,7 @@ class LookedUp:
         self.approval = context.approval
         """The context, with what was read of artifacts, paths and business keys."""
         self.earlier: Mapping[Reference, EarlierResult | str] = {}
-        self.spent: Mapping[str, BudgetSpent] = {}
+        self.spent: Mapping[str, BudgetExceeded] = {}
         """For each budget that the store found used up: its refusal."""
         self._parsed: list[tuple[object, Parsed | Exception]] = []
 
@@ -93,7 +93,7 @@ class LookupReader:
                 lookups.approval = replace(approval, parts={**(approval.parts or {}), **parts})
             case OnceNeeded(keys=missing):
                 holders = {key.key: key for key in await self._store.find_once(missing)}
-                lookups.approval = replace(approval, once={**approval.once, **dict.fromkeys(missing), **holders})
+                lookups.approval = replace(approval, holders={**approval.holders, **dict.fromkeys(missing), **holders})
             case PathsNeeded(keys=missing):
                 paths = await find_real_paths(missing)
                 lookups.approval = replace(approval, paths={**(approval.paths or {}), **paths})

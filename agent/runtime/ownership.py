@@ -2,7 +2,7 @@
 
     unowned ──acquired──> owned ──released──> unowned
     unowned | owned ──commit_unknown──> in_doubt ──released | acquired──> unowned | owned
-    unowned | owned | in_doubt ──left──> lost ──jobs_ended──> foreign
+    unowned | owned | in_doubt ──ceded──> lost ──jobs_ended──> foreign
     unproven ──acquired | denied──> owned | foreign
     foreign | unproven ──advanced──> unowned
 
@@ -21,9 +21,9 @@ State = Literal["unowned", "owned", "foreign", "unproven", "in_doubt", "lost"]
 """`unowned`: nobody is known to own it. `owned`: this process does. `foreign`: another process does. `unproven`:
 another process did a moment ago. `in_doubt`: a commit of this process has no answer. `lost`: another process owns it or
 will, and jobs that were started here still run."""
-OwnershipEvent = Literal["acquired", "released", "denied", "left", "advanced", "jobs_ended", "commit_unknown"]
+OwnershipEvent = Literal["acquired", "released", "denied", "ceded", "advanced", "jobs_ended", "commit_unknown"]
 """`acquired`: the store says that this process owns it. `released`: this process does not own it, or no longer has to.
-`denied`: this process cannot own it for now. `left`: another process owns it, or this one gave it up after an error.
+`denied`: this process cannot own it for now. `ceded`: another process owns it, or this one gave it up after an error.
 `advanced`: others appended to the log. `jobs_ended`: the last job here ended. `commit_unknown`: see `in_doubt`."""
 
 CERTAIN_S = 1.0
@@ -35,23 +35,23 @@ TRANSITIONS: dict[State, dict[OwnershipEvent, State]] = {
         "acquired": "owned",
         "released": "unowned",
         "denied": "unowned",
-        "left": "lost",
+        "ceded": "lost",
         "advanced": "unowned",
         "commit_unknown": "in_doubt",
     },
     "owned": {
         "acquired": "owned",
         "released": "unowned",
-        "left": "lost",
+        "ceded": "lost",
         "advanced": "owned",
         "commit_unknown": "in_doubt",
     },
-    "in_doubt": {"acquired": "owned", "released": "unowned", "left": "lost"},
-    "lost": {"left": "lost", "advanced": "lost", "jobs_ended": "foreign"},
+    "in_doubt": {"acquired": "owned", "released": "unowned", "ceded": "lost"},
+    "lost": {"ceded": "lost", "advanced": "lost", "jobs_ended": "foreign"},
     # The owner may have given the execution up in its last append. If so, the execution must continue here, because
     # no other process would act on a command that starts it.
-    "foreign": {"left": "foreign", "advanced": "unowned"},
-    "unproven": {"acquired": "owned", "denied": "foreign", "left": "foreign", "advanced": "unowned"},
+    "foreign": {"ceded": "foreign", "advanced": "unowned"},
+    "unproven": {"acquired": "owned", "denied": "foreign", "ceded": "foreign", "advanced": "unowned"},
 }
 
 

@@ -97,7 +97,7 @@ class Performer:
             thread_id=execution.thread_id,
             step_id=call.step_id,
             call_id=call.call_id,
-            idempotency_key=execution.name_call(call),
+            idempotency_key=execution.idempotency_key(call),
             definition_digest=job.definition.digest,
             chain=execution.chain,
             left=remaining_budgets(execution),

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from planwarden.agent.common.errors import (
-    BudgetSpent,
+    BudgetExceeded,
     CommitUnknown,
     GrantUsedUp,
     GuardFailed,
@@ -83,7 +83,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     on_commit: Callable[["Run"], None]
     """Called after every commit, and when the run has nothing more to do."""
     is_closing: Callable[[], bool]
-    follows: Callable[[ExecutionState], bool]
+    may_run: Callable[[ExecutionState], bool]
     """Returns False when this process only records commands for the execution, and others continue it."""
     on_stream: Callable[["Run"], None]
     """Called when a model has written more of the final answer."""
@@ -91,7 +91,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True):
     """Called with the id of an execution that must not run here for now, because an internal error stopped it."""
 
 
-class _Doubt(msgspec.Struct, frozen=True):
+class _InDoubt(msgspec.Struct, frozen=True):
     """A transaction whose commit got no answer."""
 
     append: Append
@@ -123,9 +123,9 @@ class Run:
         """Why nothing can be stored now."""
         self.failing_since = 0.0
         """Seconds of the event loop's clock."""
-        self._doubt: _Doubt | None = None
+        self._in_doubt: _InDoubt | None = None
         self._is_stale = False
-        self._follows = False
+        self._may_run = False
         """Whether this process, rather than others, decides and performs what follows from the facts."""
         self.streamed_text = ""
         """The end of the final answer while a model writes it: progress, never recorded."""
@@ -144,7 +144,7 @@ class Run:
     @property
     def is_busy(self) -> bool:
         """Whether something is running or waiting to be recorded here."""
-        return bool(self._is_committing or self._waiting or self._inflight or self._doubt)
+        return bool(self._is_committing or self._waiting or self._inflight or self._in_doubt)
 
     def submit(self, fact: JobOutcome | Command | None) -> None:
         """Submit a fact, or None to decide again. Return at once; a command is settled later."""
@@ -237,8 +237,8 @@ class Run:
     async def _commit(self, facts: list[JobOutcome | Command]) -> list[Job]:
         """Commit the facts and what follows from them in one transaction. Return the jobs that it announced."""
         try:
-            if self._doubt is not None:
-                facts = await self._settle_doubt(self._doubt, facts)
+            if self._in_doubt is not None:
+                facts = await self._settle_in_doubt(self._in_doubt, facts)
             if self.is_foreign:
                 self._turn_into_reports(facts)
             if self._is_stale:
@@ -266,13 +266,13 @@ class Run:
     async def _try_to_commit(self, facts: list[JobOutcome | Command], lookups: LookedUp) -> list[Job] | None:
         """Return the announced jobs; None when another writer was first and the attempt must be repeated."""
         arrived = {fact.key for fact in facts if isinstance(fact, JobOutcome)}
-        self._follows = self._context.follows(self.execution)
+        self._may_run = self._context.may_run(self.execution)
         transaction = await self._build_transaction(facts, arrived, lookups)
-        is_over = not self._follows and not transaction.jobs and not self._inflight.keys() - arrived
+        gives_up = not self._may_run and not transaction.jobs and not self._inflight.keys() - arrived
         try:
             if transaction.recorded:
-                await self._append(transaction, arrived, is_over=is_over)
-            elif is_over and (lease := self.lease) is not None:
+                await self._append(transaction, arrived, gives_up=gives_up)
+            elif gives_up and (lease := self.lease) is not None:
                 self._ownership.apply("released")
                 await self._context.store.release(lease)
             elif transaction.jobs and self.lease is None and not await self._claim_from_dead():
@@ -286,12 +286,12 @@ class Run:
                 await command.then()
         self._end_jobs(*arrived)
         self._accept_commit(transaction)
-        if self._ownership.state == "unproven" and self._follows and self.execution.status == "running":
+        if self._ownership.state == "unproven" and self._may_run and self.execution.status == "running":
             await self._claim_if_owner_is_gone()
         return transaction.jobs
 
-    async def _append(self, transaction: Transaction, arrived: set[str], *, is_over: bool) -> None:
-        """Store the transaction; with `is_over`, also give the execution up, because others must continue it."""
+    async def _append(self, transaction: Transaction, arrived: set[str], *, gives_up: bool) -> None:
+        """Store the transaction; with `gives_up`, also give the execution up, because others must continue it."""
         status, outbox = transaction.execution.status, self._context.outbox
         append = Append(
             execution=transaction.execution,
@@ -299,7 +299,7 @@ class Run:
             expected_version=self.execution.version,
             lease=self.lease,
             acquire=self._acquires,
-            release=(status != "running" or (is_over and self.lease is not None)) and not self.is_foreign,
+            release=(status != "running" or (gives_up and self.lease is not None)) and not self.is_foreign,
             owner=self._context.owner,
             guards=transaction.guards,
             start=transaction.start,
@@ -315,7 +315,7 @@ class Run:
                 # It held only commands, and the log says whether they were stored.
                 self._is_stale = True
             else:
-                self._doubt = _Doubt(append, transaction, arrived)
+                self._in_doubt = _InDoubt(append, transaction, arrived)
                 if not self.is_foreign:
                     self._ownership.apply("commit_unknown")
             raise
@@ -366,12 +366,12 @@ class Run:
         if isinstance(refusal, GrantUsedUp):
             approval = self._context.lookups.context.approval
             approval.grants.refuse(refusal.grant_id, approval.clock.now())
-        elif isinstance(refusal, BudgetSpent):
+        elif isinstance(refusal, BudgetExceeded):
             lookups.spent = {**lookups.spent, refusal.budget: refusal}
         elif isinstance(refusal, KeyHeld):
             # Do not look the key up again: by this process's clock, it may be free.
-            once = {**lookups.approval.once, refusal.held_key.key: refusal.held_key}
-            lookups.approval = replace(lookups.approval, once=once)
+            holders = {**lookups.approval.holders, refusal.held_key.key: refusal.held_key}
+            lookups.approval = replace(lookups.approval, holders=holders)
 
     async def _build_transaction(
         self, facts: list[JobOutcome | Command], arrived: set[str], lookups: LookedUp
@@ -380,7 +380,7 @@ class Run:
         # The loop ends: every turn adds what this transaction lacked, and it can lack only so much.
         while True:
             inflight = self._inflight.keys() - arrived if len(self._inflight) > len(arrived) else ()
-            follow = self._follows and self._ownership.rights.starts_jobs and not self._context.is_closing()
+            follow = self._may_run and self._ownership.rights.starts_jobs and not self._context.is_closing()
             is_gone, now = self._ownership.is_predecessor_gone, self._context.store.clock.now()
             transaction = Transaction(self.execution, lookups, now, inflight, follow, is_gone)
             try:
@@ -402,25 +402,25 @@ class Run:
         for command in transaction.commands:
             command.settle()
 
-    async def _settle_doubt(self, doubt: _Doubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
+    async def _settle_in_doubt(self, commit: _InDoubt, facts: list[JobOutcome | Command]) -> list[JobOutcome | Command]:
         """Find out whether the transaction was stored. If so, start its jobs as after any commit: nobody else will, and
         none of its calls can have been made yet. Return the facts that are not stored yet."""
-        append, store = doubt.append, self._context.store
+        append, store = commit.append, self._context.store
         tail = await store.read(self.execution.execution_id, self.execution.version)
         header = await store.header(self.execution.execution_id)
-        self._doubt = None
+        self._in_doubt = None
         is_stored = tail[: len(append.recorded)] == tuple(append.recorded)
         if is_stored:
             self._is_stale = len(tail) > len(append.recorded)
-            facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in doubt.arrived)]
-            self._end_jobs(*doubt.arrived)
+            facts = [fact for fact in facts if not (isinstance(fact, JobOutcome) and fact.key in commit.arrived)]
+            self._end_jobs(*commit.arrived)
         if self._ownership.state == "in_doubt":
             self._settle_ownership(append, header, is_stored=is_stored)
         if not is_stored or self.is_foreign:
             self._is_stale = self._is_stale or is_stored
             return facts
-        self._accept_commit(doubt.transaction)
-        for job in doubt.transaction.jobs:
+        self._accept_commit(commit.transaction)
+        for job in commit.transaction.jobs:
             self._context.tasks.start_soon(self._perform_and_commit, job)
         return facts
 
@@ -437,7 +437,7 @@ class Run:
 
     @property
     def _acquires(self) -> bool:
-        return self._follows and self._ownership.rights.acquires
+        return self._may_run and self._ownership.rights.acquires
 
     async def _claim_from_dead(self) -> bool:
         """Claim the execution if nobody owns it or its owner is gone; return whether this process owns it now.
@@ -483,11 +483,11 @@ class Run:
         """Note that another process owns the execution; stop what is in flight here, except the job `keep`."""
         if self.lease is not None:
             logger.warning("execution %s was taken over by another process", self.execution.execution_id)
-        self._leave_to_others(keep)
+        self._cede(keep)
         self._context.on_commit(self)
 
-    def _leave_to_others(self, keep: str | None = None) -> None:
-        self._ownership.apply("left")
+    def _cede(self, keep: str | None = None) -> None:
+        self._ownership.apply("ceded")
         if self._ownership.rights.cancels_jobs:
             for key, scope in self._inflight.items():
                 if key != keep:
@@ -532,7 +532,7 @@ class Run:
         logger.error("execution %s: %s", self.execution.execution_id, error.message)
         self._refuse_commands(facts, error)
         self._unstored.extend(fact for fact in facts if isinstance(fact, JobOutcome))
-        if not (self._unstored or self._doubt or self._ownership.rights.tries_again):
+        if not (self._unstored or self._in_doubt or self._ownership.rights.tries_again):
             return
         if self.failure is None:
             self.failing_since = anyio.current_time()
@@ -561,7 +561,7 @@ class Run:
     async def _give_up(self) -> None:
         """Give the execution up, so that the process that takes it over, perhaps this one, starts from its log."""
         lease = self.lease
-        self._leave_to_others()
+        self._cede()
         waiting, self._waiting = self._waiting, []
         self._refuse_commands(
             waiting, PlanwardenError(f"execution {self.execution.execution_id!r} stopped on an internal error")

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.business_keys import OnceNeeded
-from planwarden.agent.approval.context import BudgetRoom
+from planwarden.agent.approval.context import BudgetTracker
 from planwarden.agent.approval.forecast import will_ask
 from planwarden.agent.approval.questions import wait_for_model
 from planwarden.agent.approval.review import ask_review
@@ -149,7 +149,7 @@ class Transaction:
     _once_needed: frozenset[str] = field(default=frozenset(), init=False)
 
     def __post_init__(self) -> None:
-        self._approval = replace(self._lookups.approval, room=BudgetRoom(self._lookups.spent))
+        self._approval = replace(self._lookups.approval, budgets=BudgetTracker(self._lookups.spent))
 
     def build(self, facts: list[JobOutcome | Command]) -> None:
         """Build the transaction. Raise `Needed` if something must be read first; `artifacts` is complete even then."""
@@ -303,12 +303,12 @@ class Transaction:
         self.jobs.append(prepared.job)
         for event in prepared.events:
             if isinstance(event, ev.ToolCallIntended):
-                self._approval.room.take(event.shares)
+                self._approval.budgets.take(event.shares)
                 if event.once is not None:
                     # No other call of this transaction may take the same key.
-                    holder, principal = self.execution.name_call(prepared.job.call), self.execution.principal
+                    holder, principal = self.execution.idempotency_key(prepared.job.call), self.execution.principal
                     key = HeldKey.take(event.once, holder, self._now, prepared.job.call.tool_name, principal)
-                    self._approval = replace(self._approval, once={**self._approval.once, key.key: key})
+                    self._approval = replace(self._approval, holders={**self._approval.holders, key.key: key})
 
     def _record(self, events: tuple[ev.Event, ...]) -> None:
         for event in events:

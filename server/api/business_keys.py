@@ -81,7 +81,7 @@ class OnceService:
             "principal": authority.principal,
         }
         entry = AuditEntry(kind="once_forgotten", facts=facts, execution_id=view.execution_id)
-        if not await self._store.forget_once(view.key, entry):
+        if not await self._store.forget_once_key(view.key, entry):
             raise InvalidArguments("the key is free already")
 
 

@@ -49,7 +49,7 @@ class StorePeers:
         """By tool name, the digest of the definition that the last-started process with that tool has."""
         self.generation = 0
         self.is_outdated = False
-        self.knows_tools = True
+        self.are_tools_known = True
 
     async def look_for(self, context: str | None) -> None:
         """Do nothing: on a shared store, each process publishes its tools."""
@@ -187,7 +187,7 @@ class GatePeers:
         self._owner: str | None = None
         self.generation = 0
         self.is_outdated = False
-        self.knows_tools = False
+        self.are_tools_known = False
 
     async def look_for(self, context: str | None) -> None:
         if context is not None and context not in {gate.owner for gate in self._living}:

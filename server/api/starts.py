@@ -23,7 +23,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import FINISHED, ExecutionState, new_execution
-from planwarden.agent.core.execution.thread_effects import list_effects, list_thread_effects
+from planwarden.agent.core.execution.thread_effects import format_effects, list_thread_effects
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.plan import Plan, ToolFacts
 from planwarden.agent.core.plan.plan_parser import read_tool_names
@@ -330,7 +330,7 @@ class Starts:
             outcome = execution.synthesis or summarize(execution)
             parts.append(f"goal: {(execution.goal or 'a given plan')[:300]}\n{execution.status}\n{outcome[:1500]}")
         if effects:
-            parts.append("completed, do not repeat:\n" + list_effects(effects, _CONTEXT_EFFECTS))
+            parts.append("completed, do not repeat:\n" + format_effects(effects, _CONTEXT_EFFECTS))
         return "\n\n".join(parts)
 
 

@@ -284,8 +284,8 @@ async def watch_execution(
         is_patient = wakes_at is not None and wakes_at - service.store.clock.now() <= patience_s
         if execution.status != "running" and not is_patient:
             return execution
-        is_left = execution.status == "running" and not service.may_run(execution)
-        with anyio.move_on_after(LEFT_S if is_left else math.inf) as waiting:
+        runs_elsewhere = execution.status == "running" and not service.may_run(execution)
+        with anyio.move_on_after(LEFT_S if runs_elsewhere else math.inf) as waiting:
             execution = await service.wait_for_change(execution)
             service.check_recording(execution)
         if waiting.cancelled_caught and await describe_waiting(service.store, execution) is not None:

@@ -124,7 +124,7 @@ async def take_pass(store: Store, execution: ExecutionState, call: GuardedCall) 
     """Take the pass, and return whether it was still there. Raises `StoreError` if the store cannot tell."""
     once = ev.OnceKey(key=digest(execution.execution_id, context="guard pass/v1"), values={}, keep_s=KEEP_S)
     entry = AuditEntry(kind="guarded", facts=describe(call, "passed"), execution_id=execution.execution_id)
-    return await store.take_once(once, f"guard:{execution.execution_id}", entry)
+    return await store.take_once_key(once, f"guard:{execution.execution_id}", entry)
 
 
 def is_about(execution: ExecutionState, call: GuardedCall) -> bool:

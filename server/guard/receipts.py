@@ -12,7 +12,7 @@ from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.promises import read_folder_file
 from planwarden.storage.hosts import HostSession, TrustedFolder
 from planwarden.storage.sql.records import RecordStore
-from planwarden.tools.guarded.promises import PromiseVerdict, describe_call, show_time
+from planwarden.tools.guarded.promises import PromiseVerdict, describe_call, format_time
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ def describe_verdict(verdict: PromiseVerdict, session: HostSession) -> list[str]
     """Return a line for each promise that is proven, owed or waived."""
     lines = [
         f"proven: {proven.promise.full_name}: {describe_call(proven.call, session.folder)} succeeded at "
-        f"{show_time(proven.call.at)}"
+        f"{format_time(proven.call.at)}"
         for proven in verdict.proven
     ]
     for owed in verdict.owed:

@@ -108,7 +108,7 @@ class ScheduleBook:
 
     async def is_attended(self) -> bool:
         """Return whether any running process starts the runs that are due."""
-        return await self._schedules.is_attended()
+        return await self._schedules.has_scheduler()
 
     async def find(self, beginning: str) -> PlanSchedule:
         """Return the schedule whose id has this beginning.

@@ -79,7 +79,7 @@ class ScheduleTicker:
         async with anyio.create_task_group() as tasks:
             while True:
                 try:
-                    await self._schedules.attend()
+                    await self._schedules.announce_scheduler()
                     await self.look_with(tasks)
                 except PlanwardenError as error:
                     logger.error("schedules: %s", error.message)

@@ -290,7 +290,7 @@ def _name_speaker(execution: ExecutionState, suspension: SuspensionState, call: 
     if tool_name is not None and execution.host and (is_of_host(tool_name) or execution.options.is_literal):
         # The host's hook, or the call itself, says what the host is about to do.
         return execution.host, False
-    if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_in_words:
+    if tool_name not in (None, *_ASKED_BY_THE_AGENT) and question.traits.is_verbatim:
         return f"tool {tool_name!r}", False
     is_own = (execution.is_operators or execution.saved_plan is not None) and question.addressee != "caller"
     is_edited = question.message != first.message or any(edit.assurance in MODEL_ASSURANCES for edit in question.edits)

@@ -57,8 +57,8 @@ def build_outcome(execution: ExecutionState, suspension: SuspensionState) -> Out
     decided = execution.steps.get(suspension.question.step_id or "")
     asking = {item.question.step_id for item in execution.open_suspensions}
     # A suspended step without an open question waits for nothing: the plan has ended, or is about to go on.
-    is_left = decided is None or (decided.status == "suspended" and decided.step.step_id not in asking)
-    steps = [] if decided is None or is_left else [_describe_step(execution, decided)]
+    is_not_waiting = decided is None or (decided.status == "suspended" and decided.step.step_id not in asking)
+    steps = [] if decided is None or is_not_waiting else [_describe_step(execution, decided)]
     # The first other step that failed, if any, shows why the plan failed.
     steps += [
         _describe_step(execution, state)

@@ -16,15 +16,15 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.storage.location import MARK_TABLE, MARKED, MoveMark, StoreLocation
 from planwarden.storage.moving.tables import MERGED, PARTS, TABLES, Row, StoreSide
 from planwarden.storage.postgres.connection import (
-    IN_USE,
-    MIGRATING,
+    IN_USE_LOCK,
+    MIGRATION_LOCK,
     SQL,
     TRIGGER,
     connect,
     migrate,
     name_server,
     read_mark,
-    store_error,
+    to_store_error,
     write_mark,
 )
 from planwarden.storage.postgres.control_connection import seal
@@ -54,7 +54,7 @@ class PostgresSide(StoreSide):
         with self._translating():
             self._connection = connect(self._url)
             try:
-                # Do this before taking `MIGRATING`, which the other side holds if both sides are this database.
+                # Do this before taking `MIGRATION_LOCK`, which the other side holds if both sides are this database.
                 self._take_alone()
                 is_marked = read_mark(self._connection) is not None
                 self._connection.execute("COMMIT")
@@ -62,7 +62,7 @@ class PostgresSide(StoreSide):
                     migrate(self._connection, self._url)
                 self._take_alone()
                 # A process that opens the store from now on waits for this lock, and then finds the mark.
-                self._connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATING,))
+                self._connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATION_LOCK,))
                 self._connection.execute(f"LOCK TABLE {', '.join(_NAMES)} IN SHARE ROW EXCLUSIVE MODE".encode())
                 if not is_marked:
                     seal(self._connection)
@@ -73,7 +73,7 @@ class PostgresSide(StoreSide):
     def _take_alone(self) -> None:
         """Begin a transaction and take the lock that proves that no other process has the store open."""
         self._begin("BEGIN")
-        self.execute("SELECT pg_advisory_xact_lock($1)", (IN_USE,))
+        self.execute("SELECT pg_advisory_xact_lock($1)", (IN_USE_LOCK,))
 
     def _begin(self, statement: str) -> None:
         for text in (statement, *(f"SET LOCAL {setting}" for setting in _SETTINGS)):
@@ -86,7 +86,7 @@ class PostgresSide(StoreSide):
         except errors.LockNotAvailable as error:
             raise self.describe_use() from error
         except (psycopg.Error, UnicodeError) as error:
-            raise store_error(error, self._url) from error
+            raise to_store_error(error, self._url) from error
 
     def read_mark(self) -> MoveMark | None:
         with self._translating():

@@ -65,7 +65,7 @@ class SqliteSide(StoreSide):
         try:
             yield
         except database.FAULTS as error:
-            raise database.store_error(error, self._path) from error
+            raise database.to_store_error(error, self._path) from error
 
     def read_mark(self) -> MoveMark | None:
         with self._translating():

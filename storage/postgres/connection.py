@@ -45,15 +45,15 @@ LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors of a connection that broke or could not be made; whether its last statement was committed is unknown."""
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
 """Errors that mean nothing was written. A retry may succeed, or find the row that a concurrent transaction wrote."""
-MIGRATING = 7_811_887_001
+MIGRATION_LOCK = 7_811_887_001
 """The advisory lock of the process that changes the schema."""
-IN_USE = 7_811_887_002
+IN_USE_LOCK = 7_811_887_002
 """The advisory lock that is shared by all processes that have the store open."""
 _UNREADABLE = "PostgreSQL"
 """What messages call a server whose URL cannot be parsed."""
 
 
-class _LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
+class _TimeoutConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that closes itself when the server owes an answer and is silent for `SILENT_S`. Otherwise callers
     would wait hours for a frozen server, because the server's network stack still acknowledges packets."""
 
@@ -87,7 +87,7 @@ def connect(url: str, *, prepares: bool = False) -> Connection:
     parameters = conninfo_to_dict(url)
     hosts = str(parameters.get("host") or "").split(",")
     session_attrs = parameters.get("target_session_attrs") or ("any" if len(hosts) == 1 else "read-write")
-    return _LimitedConnection.connect(
+    return _TimeoutConnection.connect(
         url,
         autocommit=True,
         # A pooler may hand the next transaction to a server process that has not prepared the same statements.
@@ -120,7 +120,7 @@ def name_server(url: str) -> str:
     return f"PostgreSQL at {','.join(names)}/{parameters.get('dbname') or ''}"
 
 
-def store_error(error: Exception, url: str) -> StoreError:
+def to_store_error(error: Exception, url: str) -> StoreError:
     """Return a `StoreError` that names the server, the problem and the remedy, but never a password or a row's data."""
     if isinstance(error, psycopg.Error) and error.sqlstate == REFUSED:
         replaced = StoreReplaced(
@@ -197,7 +197,7 @@ def migrate(connection: Connection, url: str) -> None:
         raise StoreError(f"{name_server(url)} {_READ_ONLY}")
     steps = read_migrations()
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATING,))
+        connection.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATION_LOCK,))
         table = connection.execute("SELECT to_regclass('schema_versions')").fetchone()
         if table == (None,):
             if connection.execute("SELECT to_regclass('executions')").fetchone() != (None,):

@@ -22,7 +22,7 @@ from psycopg import errors
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Changes
-from planwarden.storage.postgres.connection import IN_USE, Connection, connect, run
+from planwarden.storage.postgres.connection import IN_USE_LOCK, Connection, connect, run
 from planwarden.storage.postgres.hints import EVERYTHING, read_hints
 from planwarden.storage.sql.rows import chain_audit, read_audit_row
 
@@ -115,7 +115,7 @@ class Control:
 
     def start(self, connection: Connection) -> None:
         """Start on a fresh connection."""
-        self._attend(connection)
+        self._set_up(connection)
         self._thread.start()
 
     def now(self) -> float:
@@ -157,7 +157,7 @@ class Control:
         while not self._is_stopping:
             try:
                 if self._connection is None:
-                    self._attend(connect(self._url))
+                    self._set_up(connect(self._url))
                     self.reconnected_at = time.monotonic()
                     self._changed(Changes(0))
                 connection = self._connection
@@ -178,13 +178,13 @@ class Control:
                 logger.exception("the control connection to PostgreSQL failed unexpectedly")
                 self._lose(error)
 
-    def _attend(self, connection: Connection) -> None:
+    def _set_up(self, connection: Connection) -> None:
         self._connection = connection
         self._announced = 0
         self._unlocked.clear()
         connection.execute(f"LISTEN {CHANNEL}".encode())
         # With this lock, `planwarden move` refuses the store while this process uses it.
-        connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE,))
+        connection.execute("SELECT pg_try_advisory_lock_shared($1)", (IN_USE_LOCK,))
         self._read_clock(connection)
         self._lock_owners(connection)
 

@@ -12,9 +12,9 @@ import anyio.to_thread
 import psycopg
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.storage.postgres.connection import LOST, Connection, connect, run, store_error
-from planwarden.storage.postgres.writer import PATIENCE_S, PAUSE_S
-from planwarden.storage.sql.database import Rows, is_unicode
+from planwarden.storage.postgres.connection import LOST, Connection, connect, run, to_store_error
+from planwarden.storage.postgres.writer import PAUSE_S, RETRY_TIMEOUT_S
+from planwarden.storage.sql.database import Rows, is_encodable
 
 Result = TypeVar("Result")
 
@@ -23,7 +23,7 @@ CONNECTIONS = 2
 
 def may_be_stored(value: object) -> bool:
     """Return False for a text that no row can contain: one with a NUL or with half of a surrogate pair."""
-    return is_unicode(value) and not (isinstance(value, str) and "\0" in value)
+    return is_encodable(value) and not (isinstance(value, str) and "\0" in value)
 
 
 class PostgresReader:
@@ -64,19 +64,19 @@ class PostgresReader:
             raise StoreError("the store is closed")
         loop = asyncio.get_running_loop()
         limiter = self._limiters.setdefault(loop, anyio.CapacityLimiter(CONNECTIONS))
-        return await anyio.to_thread.run_sync(self._work, work, monotonic() + PATIENCE_S, limiter=limiter)
+        return await anyio.to_thread.run_sync(self._work, work, monotonic() + RETRY_TIMEOUT_S, limiter=limiter)
 
     def _work(self, work: Callable[[Connection], Result], deadline: float) -> Result:
         while True:
             failure = self._failure
             if failure is not None and (monotonic() > deadline or self._is_closed):
                 # Without this, each read that still waits for a thread would then wait for the database in turn.
-                raise store_error(failure, self._url) from failure
+                raise to_store_error(failure, self._url) from failure
             try:
                 result = self._try(work)
             except (psycopg.Error, UnicodeError) as error:
                 if not isinstance(error, LOST) or isinstance(error, psycopg.errors.DiskFull):
-                    raise store_error(error, self._url) from error
+                    raise to_store_error(error, self._url) from error
                 self._failure = error
                 sleep(PAUSE_S)
             else:

@@ -23,7 +23,7 @@ from planwarden.storage.postgres.connection import (
     name_server,
     refuse_pooler,
     run,
-    store_error,
+    to_store_error,
 )
 from planwarden.storage.postgres.control_connection import CHANNEL, Control, seal, send_hint
 from planwarden.storage.postgres.hints import EVERYTHING, Hints, write_hint
@@ -65,14 +65,14 @@ class LockLiveness:
             str(owner) for owner, *facts in rows if self._counts_as_dead(owner, *facts, now=now, is_shaken=is_shaken)
         ]
 
-    async def attend(self) -> None:
+    async def announce_scheduler(self) -> None:
         """Do nothing: every process in the registry starts schedules that are due."""
 
-    async def is_attended(self) -> bool:
+    async def has_scheduler(self) -> bool:
         return bool(await self._reader.fetch("processes"))
 
     def _counts_as_dead(
-        self, owner: str, is_announced: bool, is_free: bool, is_from_before: bool, /, *, now: float, is_shaken: bool
+        self, owner: str, is_announced: bool, is_free: bool, predates_restart: bool, /, *, now: float, is_shaken: bool
     ) -> bool:
         if not is_announced:
             # A process deletes its row when it ends.
@@ -80,7 +80,7 @@ class LockLiveness:
         if not is_free:
             self._free_since.pop(owner, None)
             return False
-        patience_s = RESTARTED_S if is_shaken or is_from_before else self._gone_s
+        patience_s = RESTARTED_S if is_shaken or predates_restart else self._gone_s
         return now - self._free_since.setdefault(owner, now) >= patience_s
 
 
@@ -146,7 +146,7 @@ class PostgresStore(SqlStore):
                 control.start(connection)
                 opened.pop_all()
         except psycopg.Error as error:
-            raise store_error(error, direct_url) from error
+            raise to_store_error(error, direct_url) from error
         return cls(url, control, hints, clock, lease_s, gone_s, is_pooled=bool(control_url))
 
     async def append(self, append: Append) -> Lease | None:
@@ -176,7 +176,7 @@ class PostgresStore(SqlStore):
     async def wait_for_changes(self, since: int, timeout_s: float) -> None:
         await self._hints.wait(since, timeout_s)
 
-    def _change_grants(self, transaction: SqlTransaction) -> None:
+    def _notify_grant_change(self, transaction: SqlTransaction) -> None:
         # Grants change so rarely that this hint may be part of the transaction, although the hint slows that down.
         transaction.execute("hint", (CHANNEL, f"{self._control.name}\n{EVERYTHING}"))
 

@@ -20,7 +20,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import CommitUnknown, PlanwardenError, StoreError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.ports.store import Lease
-from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, store_error
+from planwarden.storage.postgres.connection import AGAIN, Connection, connect, run, to_store_error
 from planwarden.storage.sql.append import PreparedAppend, Times, write_appends
 from planwarden.storage.sql.database import Request, deliver
 
@@ -37,8 +37,8 @@ class PostgresTransaction:
     def execute(self, name: str, parameters: Sequence[object] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
         return run(self._connection, name, parameters)
 
-    def lock(self, name: str) -> None:
-        self.execute("lock", (name,))
+    def lock(self, lock_name: str) -> None:
+        self.execute("lock", (lock_name,))
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
         """Add rows to the audit. They get their places in its chain when they are sealed."""
@@ -54,7 +54,7 @@ Operation = Callable[[PostgresTransaction], Result]
 MAX_GROUP = 256
 MAX_GROUP_CHARS = 4 * 1024 * 1024
 """A group whose appends have this many characters gets no more requests."""
-PATIENCE_S = 20.0
+RETRY_TIMEOUT_S = 20.0
 """Seconds during which a request is tried again while the database cannot be reached."""
 TRIES = 5
 """How often a group is tried if other transactions are in its way; then each of its requests is tried alone."""
@@ -190,7 +190,7 @@ class PostgresWriter:
         """Fail requests that waited too long, perhaps behind others, for a database that is gone. Return the rest."""
         if self._failure is None:
             return group
-        oldest = monotonic() - PATIENCE_S
+        oldest = monotonic() - RETRY_TIMEOUT_S
         late = [request for request in group if self._closed or request.asked_at < oldest]
         self._fail(late, self._failure)
         return [request for request in group if request not in late]
@@ -231,10 +231,10 @@ class PostgresWriter:
 
     def _fail(self, group: list[AnyRequest], error: Exception) -> None:
         for request in group:
-            store_fault = store_error(error, self._url) if isinstance(error, (psycopg.Error, UnicodeError)) else error
-            if request.append is not None and request.append.is_repeated and isinstance(store_fault, StoreError):
-                store_fault = CommitUnknown(f"{store_fault.message}; whether it was stored is not known yet")
-            request.error = store_fault
+            fault = to_store_error(error, self._url) if isinstance(error, (psycopg.Error, UnicodeError)) else error
+            if request.append is not None and request.append.is_repeated and isinstance(fault, StoreError):
+                fault = CommitUnknown(f"{fault.message}; whether it was stored is not known yet")
+            request.error = fault
         deliver(group)
 
     def _commit(self, group: list[AnyRequest]) -> None:

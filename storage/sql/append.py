@@ -105,7 +105,7 @@ def write_appends(
 ) -> list[Outcome]:
     """Write the appends inside the open transaction. Return what became of each.
 
-    Refusals are `VersionConflict`, `LeaseLost`, `GuardFailed`, `GrantUsedUp`, `BudgetSpent`, `KeyHeld`,
+    Refusals are `VersionConflict`, `LeaseLost`, `GuardFailed`, `GrantUsedUp`, `BudgetExceeded`, `KeyHeld`,
     `StartRefused` and `ThreadBusy`.
     """
     # All processes lock names and executions in the same order, so that no two of them wait for each other.

@@ -1,6 +1,6 @@
 """Business keys and shares of budgets that an append takes and gives back, in the append's transaction.
 
-Everything is checked before the first write; a refusal is `BudgetSpent` or `KeyHeld`. What a call gives back in an
+Everything is checked before the first write; a refusal is `BudgetExceeded` or `KeyHeld`. What a call gives back in an
 append is free for the append's other calls, and a call may take again what it has already.
 """
 
@@ -13,7 +13,7 @@ from zlib import crc32
 import msgspec
 
 from planwarden.agent.common.canonical import canonical_json
-from planwarden.agent.common.errors import BudgetSpent
+from planwarden.agent.common.errors import BudgetExceeded
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.ports.budgets_and_keys import (
     MAX_SHARES,
@@ -74,21 +74,21 @@ def project_holdings(append: Append) -> Holdings | None:
     keys: dict[str, WantedKey] = {}
     for recorded in append.recorded:
         match recorded.event:
-            case ev.ToolCallIntended(shares=claims, once=once) as event if claims or once is not None:
+            case ev.ToolCallIntended(shares=claims, once=once_key) as event if claims or once_key is not None:
                 call = execution.call(event.call_id)
-                holder = execution.name_call(call)
+                holder = execution.idempotency_key(call)
                 for share in claims:
                     shares[share.budget, holder] = WantedShare(holder, share, recorded.at + share.window_s)
-                if once is not None:
-                    row = HeldKey.take(once, holder, recorded.at, call.tool_name, execution.principal)
-                    free, other = (holder, *freed), keys.get(once.key)
+                if once_key is not None:
+                    row = HeldKey.take(once_key, holder, recorded.at, call.tool_name, execution.principal)
+                    free, other = (holder, *freed), keys.get(once_key.key)
                     if other is not None and other.row.holder not in free:
                         raise KeyHeld(other.row)
-                    keys[once.key] = WantedKey(row, free)
+                    keys[once_key.key] = WantedKey(row, free)
             case ev.ToolFailed(nothing_happened=True) | ev.CallAttemptFailed(nothing_happened=True) as event:
                 call = execution.call(event.call_id)
                 if call.once or call.shares:
-                    freed.append(execution.name_call(call))
+                    freed.append(execution.idempotency_key(call))
             case _:
                 pass
     if not (freed or shares or keys):
@@ -100,7 +100,7 @@ def project_holdings(append: Append) -> Holdings | None:
 
 
 def ask_holdings(transaction: SqlTransaction, holdings: Holdings, now: float | None) -> list[Condition]:
-    """Send the lookups, and return the conditions, which raise `BudgetSpent` or `KeyHeld`."""
+    """Send the lookups, and return the conditions, which raise `BudgetExceeded` or `KeyHeld`."""
     conditions: list[Condition] = []
     for budget, shares in holdings.shares.items():
         # The stored shares of these holders do not count: they are given back, or the claims replace them.
@@ -122,7 +122,7 @@ def _check_budget(
     if max(too_much) <= 0:
         return
     [(room_at,)] = transaction.execute("shares_room_at", (budget, now, free, *too_much)).fetchall()
-    raise BudgetSpent(budget, max(limit - amount, 0.0) if count <= MAX_SHARES else 0.0, room_at)
+    raise BudgetExceeded(budget, max(limit - amount, 0.0) if count <= MAX_SHARES else 0.0, room_at)
 
 
 def _check_keys(keys: Sequence[WantedKey], rows: Rows, now: float) -> None:
@@ -146,9 +146,9 @@ def write_holdings(transaction: SqlTransaction, holdings: Holdings, now: float) 
     _sweep(transaction, now)
 
 
-def take_key(transaction: SqlTransaction, once: ev.OnceKey, holder: str, now: float) -> bool:
+def take_key(transaction: SqlTransaction, once_key: ev.OnceKey, holder: str, now: float) -> bool:
     """Take a key for something other than a call; return False if somebody has it already."""
-    values = _list_values(HeldKey.take(once, holder, now))
+    values = _list_values(HeldKey.take(once_key, holder, now))
     is_taken = transaction.execute("take_once_key", (*values, now)).rowcount == 1
     _sweep(transaction, now)
     return is_taken

@@ -16,7 +16,7 @@ Rows = list[tuple[Any, ...]]
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 
-def is_unicode(value: object) -> bool:
+def is_encodable(value: object) -> bool:
     """Return whether the value is not a text with half of a surrogate pair. No row contains such a text, so a
     lookup can find nothing for it."""
     return not isinstance(value, str) or value.isascii() or _HALF_PAIR.search(value) is None
@@ -48,8 +48,8 @@ class SqlTransaction(Protocol):
         """Run the statement `name`."""
         ...
 
-    def lock(self, name: str) -> None:
-        """Take the lock `name` as soon as no other transaction has it; needed where a condition counts rows."""
+    def lock(self, lock_name: str) -> None:
+        """Take the lock `lock_name` as soon as no other transaction has it; needed where a condition counts rows."""
         ...
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
@@ -76,11 +76,11 @@ class Liveness(Protocol):
         """Return the owners of leases whose processes are certainly gone."""
         ...
 
-    async def attend(self) -> None:
+    async def announce_scheduler(self) -> None:
         """Keep on record, until the store is closed, that this process starts due schedules. One call is enough."""
         ...
 
-    async def is_attended(self) -> bool:
+    async def has_scheduler(self) -> bool:
         """Return whether a living process starts schedules that are due."""
         ...
 

@@ -13,7 +13,7 @@ from planwarden.agent.core.execution.synopsis import MAX_WORDS, clean_text, fold
 from planwarden.agent.ports.budgets_and_keys import HeldKey
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.listing import (
-    HOSTS_LOOKED_AT,
+    MAX_HOST_SCAN,
     ExecutionFilter,
     ListedExecution,
     ListedPage,
@@ -72,7 +72,7 @@ class SqlLookups:
         return read_page(await self._reads.fetch_long("list_executions", list_parameters(only, limit, cursor)), limit)
 
     async def list_hosts(self) -> tuple[str, ...]:
-        return tuple(str(row[0]) for row in await self._reads.fetch_long("list_hosts", (HOSTS_LOOKED_AT,)))
+        return tuple(str(row[0]) for row in await self._reads.fetch_long("list_hosts", (MAX_HOST_SCAN,)))
 
     async def walk(self, after: str, limit: int) -> tuple[Header, ...]:
         return tuple(map(read_header, await self._reads.fetch_long("walk", (after, limit))))

@@ -43,7 +43,7 @@ class SqlStore(SqlLookups, ABC):
     def _find_times(self) -> tuple[float | None, float | None]:
         """Return wall-clock and steady time in seconds; None for both if the database uses its own clock."""
 
-    def _change_grants(self, transaction: SqlTransaction) -> None:
+    def _notify_grant_change(self, transaction: SqlTransaction) -> None:
         """Tell other processes that grants changed; do nothing if the database lets them notice that by themselves."""
 
     async def due(self, limit: int) -> tuple[SuspensionRow, ...]:
@@ -115,7 +115,7 @@ class SqlStore(SqlLookups, ABC):
             fields[name] = None if fields[name] is None else canonical_json(msgspec.to_builtins(fields[name]))
 
         def add(transaction: SqlTransaction) -> bool:
-            self._change_grants(transaction)
+            self._notify_grant_change(transaction)
             return transaction.execute("add_grant", [*fields.values()]).rowcount == 1
 
         await self._database.write(add, entry)
@@ -124,7 +124,7 @@ class SqlStore(SqlLookups, ABC):
         def revoke(transaction: SqlTransaction) -> bool:
             is_revoked = transaction.execute("revoke_grant", (self.clock.now(), grant_id)).rowcount == 1
             if is_revoked:
-                self._change_grants(transaction)
+                self._notify_grant_change(transaction)
             return is_revoked
 
         return await self._database.write(revoke, entry)
@@ -133,12 +133,12 @@ class SqlStore(SqlLookups, ABC):
         open_at = self.clock.now() if only_open else None
         return tuple(filter(None, map(read_grant, await self._reads.fetch("grants", (open_at, limit)))))
 
-    async def take_once(self, once: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
+    async def take_once_key(self, once_key: ev.OnceKey, holder: str, entry: AuditEntry) -> bool:
         return await self._database.write(
-            lambda transaction: take_key(transaction, once, holder, self.clock.now()), entry
+            lambda transaction: take_key(transaction, once_key, holder, self.clock.now()), entry
         )
 
-    async def forget_once(self, key: str, entry: AuditEntry) -> bool:
+    async def forget_once_key(self, key: str, entry: AuditEntry) -> bool:
         return await self._database.write(
             lambda transaction: transaction.execute("forget_once_key", (key,)).rowcount == 1, entry
         )

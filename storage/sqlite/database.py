@@ -107,7 +107,7 @@ def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
                     connection.execute(f"PRAGMA {setting}")
             opened.pop_all()
     except FAULTS as error:
-        raise store_error(error, path) from error
+        raise to_store_error(error, path) from error
     return connection
 
 
@@ -174,7 +174,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             # The version must be in the file's own header, where it is read before SQLite opens the file.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except FAULTS as error:
-        raise store_error(error, path) from error
+        raise to_store_error(error, path) from error
 
 
 def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: list[str]) -> None:
@@ -187,7 +187,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path, current: int, steps: li
         refuse_unreplayable(lambda name, values: connection.execute(SQL[name], values).fetchall(), repr(str(path)))
 
 
-def store_error(error: Exception, path: Path) -> StoreError:
+def to_store_error(error: Exception, path: Path) -> StoreError:
     """Return SQLite's error as a `StoreError` that says what happened to which file, and what to do."""
     code = _find_code(error)
     if isinstance(error, UnicodeError):

@@ -20,7 +20,7 @@ import anyio.lowlevel
 from planwarden.agent.common.errors import StoreError
 from planwarden.storage.clock import SystemClock
 from planwarden.storage.locks import WriteLock
-from planwarden.storage.sql.database import Rows, is_unicode
+from planwarden.storage.sql.database import Rows, is_encodable
 from planwarden.storage.sql.lookups import SqlLookups
 from planwarden.storage.sqlite.database import (
     FAULTS,
@@ -30,7 +30,7 @@ from planwarden.storage.sqlite.database import (
     latest_version,
     leave_log,
     prepare,
-    store_error,
+    to_store_error,
 )
 from planwarden.storage.sqlite.disk_pace import Pace
 
@@ -58,7 +58,7 @@ class Reader:
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a lookup. Raise `StoreError` when the medium failed or the reader is closed."""
-        if not all(map(is_unicode, parameters)):
+        if not all(map(is_encodable, parameters)):
             return []
         self._reads += 1
         if self._reads % READS_A_TURN == 0:
@@ -83,13 +83,13 @@ class Reader:
         except FAULTS as error:
             if is_busy(error):
                 return None
-            raise store_error(error, self._path) from error
+            raise to_store_error(error, self._path) from error
         self._pace.note_loop_wait(perf_counter() - began)
         return rows if len(rows) <= MAX_AT_ONCE else None
 
     async def fetch_long(self, name: str, parameters: Sequence[object] = ()) -> Rows:
         """Return the rows of a read that may take long."""
-        if not all(map(is_unicode, parameters)):
+        if not all(map(is_encodable, parameters)):
             return []
         async with self._open() as connection:
             return cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
@@ -100,7 +100,7 @@ class Reader:
             await connection.execute("BEGIN")
             return [
                 cast("Rows", await connection.execute_fetchall(SQL[name], parameters))
-                if all(map(is_unicode, parameters))
+                if all(map(is_encodable, parameters))
                 else []
                 for name, parameters in reads
             ]
@@ -128,7 +128,7 @@ class Reader:
                     await connection.interrupt()
                     await connection.close()
         except FAULTS as error:
-            raise store_error(error, self._path) from error
+            raise to_store_error(error, self._path) from error
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -167,13 +167,13 @@ class DirectReader:
         self._connection.backup(target)
 
     def read(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        return self._execute(SQL[name], parameters) if all(map(is_unicode, parameters)) else []
+        return self._execute(SQL[name], parameters) if all(map(is_encodable, parameters)) else []
 
     def _execute(self, sql: str, parameters: Sequence[object] = ()) -> Rows:
         try:
             return self._connection.execute(sql, parameters).fetchall()
         except FAULTS as error:
-            raise store_error(error, self._path) from error
+            raise to_store_error(error, self._path) from error
 
     async def close(self) -> None:
         self.close_now()

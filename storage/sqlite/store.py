@@ -49,10 +49,10 @@ class OwnerLiveness:
     async def find_dead(self) -> list[str]:
         return [str(owner) for (owner,) in await self._reads.fetch("owners") if self._owners.is_dead(owner)]
 
-    async def attend(self) -> None:
+    async def announce_scheduler(self) -> None:
         self._owners.announce(self._ticker)
 
-    async def is_attended(self) -> bool:
+    async def has_scheduler(self) -> bool:
         return self._owners.is_anyone_alive(TICKER)
 
 

@@ -23,7 +23,7 @@ from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.sql.database import Request, deliver
 from planwarden.storage.sql.rows import chain_audit
-from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, SQL, is_busy, leave_log, store_error
+from planwarden.storage.sqlite.database import BUSY_TIMEOUT_MS, FAULTS, SQL, is_busy, leave_log, to_store_error
 from planwarden.storage.sqlite.disk_pace import Pace
 
 
@@ -39,7 +39,7 @@ class SqliteTransaction:
     def execute(self, name: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         return self.connection.execute(SQL[name], parameters)
 
-    def lock(self, name: str) -> None:
+    def lock(self, lock_name: str) -> None:
         """Do nothing: nobody else writes while this transaction is open."""
 
     def add_audit(self, entries: Iterable[AuditEntry], at: float, policy: str = "") -> None:
@@ -262,7 +262,7 @@ class Writer:
                     self._connection.execute("PRAGMA busy_timeout = 0")
         except (StoreError, *FAULTS) as error:
             for request in batch:
-                request.error = error if isinstance(error, StoreError) else store_error(error, self._path)
+                request.error = error if isinstance(error, StoreError) else to_store_error(error, self._path)
 
     def _perform(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> None:
         """Commit the batch and set the value or error of each request; note how long one operation alone would have
@@ -280,7 +280,7 @@ class Writer:
             try:
                 request.error = self._commit_together([request], note) or request.error
             except _Busy as error:
-                request.error = store_error(error, self._path)
+                request.error = to_store_error(error, self._path)
 
     def _commit_together(self, batch: list[_Request[Any]], note: Callable[[float], None]) -> BaseException | None:
         """Commit the batch in one transaction. Return None, or why it failed; each request holds its own refusal."""
@@ -306,7 +306,7 @@ class Writer:
         except _Busy:
             raise
         except FAULTS as error:
-            return store_error(error, self._path)
+            return to_store_error(error, self._path)
         # Whatever an operation raises belongs to the caller that awaits it.
         except Exception as error:  # noqa: BLE001
             return error
@@ -347,7 +347,7 @@ class MemoryWriter:
                 raise
             self._connection.execute("COMMIT")
         except FAULTS as error:
-            raise store_error(error, self._path) from error
+            raise to_store_error(error, self._path) from error
         return result
 
     def read_foreign_changes(self) -> int:

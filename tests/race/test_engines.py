@@ -137,7 +137,7 @@ class KnownPeers:
     def __init__(self) -> None:
         self.generation = 0
         self.is_outdated = False
-        self.knows_tools = True
+        self.are_tools_known = True
         self.digests: dict[str, str] = {}
 
     def change(self, *, is_outdated: bool = False, **digests: str) -> None:

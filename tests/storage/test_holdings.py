@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import BudgetSpent, GrantUsedUp
+from planwarden.agent.common.errors import BudgetExceeded, GrantUsedUp
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S, KeyHeld
 from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
@@ -51,9 +51,9 @@ async def attempt(store: Store, name: str, intent: ev.ToolCallIntended) -> Liter
     scribe = await begin(store, name)
     try:
         await scribe.write(intent)
-    except (BudgetSpent, KeyHeld) as refusal:
+    except (BudgetExceeded, KeyHeld) as refusal:
         assert await store.read(name) == tuple(scribe.written)
-        return "spent" if isinstance(refusal, BudgetSpent) else "duplicate"
+        return "spent" if isinstance(refusal, BudgetExceeded) else "duplicate"
     return "stored"
 
 
@@ -77,15 +77,10 @@ async def test_a_refused_budget_says_how_much_is_left_and_when_there_is_room(sto
     clock.advance(3600)
     await attempt(store, "second", intend(share(370.0)))
     third = await begin(store, "third")
-    with pytest.raises(BudgetSpent) as refused:
-        await third.write(intend(share(120.0)))
-    assert (refused.value.left, refused.value.room_at) == (30.0, now + DAY_S)
-    with pytest.raises(BudgetSpent) as refused:
-        await third.write(intend(share(150.0)))
-    assert refused.value.room_at == now + 3600 + DAY_S
-    with pytest.raises(BudgetSpent) as refused:
-        await third.write(intend(share(501.0)))
-    assert (refused.value.budget, refused.value.left, refused.value.room_at) == ("b" * 32, 30.0, None)
+    for amount, room_at in ((120.0, now + DAY_S), (150.0, now + 3600 + DAY_S), (501.0, None)):
+        with pytest.raises(BudgetExceeded) as refused:
+            await third.write(intend(share(amount)))
+        assert (refused.value.budget, refused.value.left, refused.value.room_at) == ("b" * 32, 30.0, room_at)
 
 
 @requirement("rules:budget")
@@ -120,7 +115,7 @@ async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(s
     with pytest.raises(KeyHeld) as refused:
         await scribe.write(intend(once=ONCE, call=1), intend(once=ONCE, call=2))
     assert refused.value.held_key.holder == "loop:a:1"
-    with pytest.raises(BudgetSpent):
+    with pytest.raises(BudgetExceeded):
         await scribe.write(*(intend(share(200.0), call=call) for call in (1, 2, 3)))
     # What is given back in the same transaction is free in it.
     await scribe.write(intend(once=ONCE, call=1))
@@ -133,16 +128,16 @@ async def test_two_calls_of_one_transaction_have_a_key_once_and_share_a_budget(s
 @requirement("rules:once")
 async def test_what_is_no_call_takes_a_key_once_within_its_time(store: Store, clock: ManualClock) -> None:
     once = ev.OnceKey(key="guard", values={"tool": "Bash"}, keep_s=3600)
-    assert await store.take_once(once, "guard 1", TAKEN)
-    assert not await store.take_once(once, "guard 1", TAKEN) and not await store.take_once(once, "guard 2", TAKEN)
+    taken = [await store.take_once_key(once, holder, TAKEN) for holder in ("guard 1", "guard 1", "guard 2")]
+    assert taken == [True, False, False]
     clock.advance(3600)
-    assert await store.take_once(once, "guard 2", TAKEN)
+    assert await store.take_once_key(once, "guard 2", TAKEN)
     assert [held.holder for held in await store.find_once(["guard"])] == ["guard 2"]
     # It is not among the keys of calls, and a person can free it.
     assert await store.list_once(None, 10) == ()
     forgotten = AuditEntry(kind="once_forgotten", facts={})
-    assert [await store.forget_once("guard", forgotten) for _ in range(2)] == [True, False]
-    assert await store.take_once(once, "guard 3", TAKEN)
+    assert [await store.forget_once_key("guard", forgotten) for _ in range(2)] == [True, False]
+    assert await store.take_once_key(once, "guard 3", TAKEN)
     assert [row.entry for row in await store.audit_rows()] == [TAKEN, TAKEN, forgotten, TAKEN]
 
 

@@ -161,10 +161,10 @@ async def test_one_schedule_more_than_the_limit_is_refused(store: Store, monkeyp
 @requirement("store:schedules")
 async def test_every_process_sees_whether_a_living_one_starts_what_is_due(back_end: BackEnd) -> None:
     reader, ticking = ScheduleStore(back_end.connect()), back_end.connect()
-    assert not await reader.is_attended()
+    assert not await reader.has_scheduler()
     registry = registry_of(ticking)
     if registry is not None:
         facts = ProcessFacts(owner="o", role="both", host="h", pid=1, version="1", started_at=1.0, policy="p", tools={})
         await registry.publish(facts)
-    await ScheduleStore(ticking).attend()
-    assert await reader.is_attended()
+    await ScheduleStore(ticking).announce_scheduler()
+    assert await reader.has_scheduler()

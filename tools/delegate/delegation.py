@@ -98,10 +98,10 @@ class DelegationTool:
         }
         # Connect first: the arguments that the tool takes are known only once the server has listed its tools.
         await agent.connect()
-        goal = self._build_arguments(agent, str(arguments["goal"]), context)
+        goal_arguments = self._build_arguments(agent, str(arguments["goal"]), context)
         run_tool, check = agent.settings.run_tool, context.confirm_lease
         try:
-            answer = await agent.call(run_tool, goal, context.execution_id, meta=meta, check=check)
+            answer = await agent.call(run_tool, goal_arguments, context.execution_id, meta=meta, check=check)
         except (AgentNotAsked, AgentRefused):
             raise
         except AgentUnreachable as error:
@@ -145,22 +145,22 @@ class DelegationTool:
             raise AgentUnreachable(f"agent {child.agent!r} did not describe its thread {child.thread_id!r}")
         return view
 
-    async def watch(self, executions: Engine) -> None:
+    async def watch(self, engine: Engine) -> None:
         """Close the open suspensions that their agents have settled. Look every `WATCH_S` seconds, until cancelled."""
         while True:
             await anyio.sleep(WATCH_S)
             try:
-                await self._close_settled_questions(executions)
+                await self._close_settled_questions(engine)
             except PlanwardenError as error:
                 logger.debug("%s", error.message)
             # As in the engine's scheduler: one bad row, or an engine that just closed, must not end the process.
             except Exception:
                 logger.exception("watching delegated suspensions failed")
 
-    async def _close_settled_questions(self, executions: Engine) -> None:
+    async def _close_settled_questions(self, engine: Engine) -> None:
         """Close open suspensions that their agents have settled; each closes only once, whatever other processes do."""
-        for row in await list_open_questions(executions.store):
-            execution = await executions.find(row.execution_id)
+        for row in await list_open_questions(engine.store):
+            execution = await engine.find(row.execution_id)
             suspension = execution.suspensions.get(row.suspension_id)
             if suspension is None or not suspension.is_open or suspension.question.kind != "delegated":
                 continue
@@ -171,7 +171,7 @@ class DelegationTool:
                 logger.debug("%s", error.message)
                 continue
             if view.threadId == child.thread_id and view.find(child.suspension_id) is None:
-                await executions.withdraw(execution, row.suspension_id, f"it was settled at agent {child.agent!r}")
+                await engine.withdraw(execution, row.suspension_id, f"it was settled at agent {child.agent!r}")
 
     async def cancel(self, execution: ExecutionState) -> None:
         """Cancel the goals that other agents still work on for a finished execution, in `CANCEL_S` each; log errors."""
@@ -216,7 +216,7 @@ class DelegationTool:
     async def _poll(self, child: DelegatedGoal, context: CallContext) -> JsonValue | Suspend:
         """Poll, and return the result or the agent's question; after `POLL_S` seconds, a wait to store instead."""
         pause_s, until = FIRST_PAUSE_S, time.monotonic() + POLL_S
-        goal = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
+        polled = child.model_copy(update={"failures": 0, "suspension_id": None, "refused": False})
         while True:
             view = await self._view(child, context.execution_id)
             match view.state:
@@ -224,7 +224,7 @@ class DelegationTool:
                     facts: dict[str, JsonValue] = {"agent": child.agent, "threadId": child.thread_id}
                     return {**facts, "status": "completed", "output": view.output, "usage": {**view.usage}}
                 case "asks" if view.open_question is not None:
-                    return view.open_question.suspend(goal)
+                    return view.open_question.suspend(polled)
                 case "thinks":
                     await self._cancel_goal(child, context.execution_id)
                     raise ToolError(
@@ -235,7 +235,7 @@ class DelegationTool:
                 case _:
                     pass
             if time.monotonic() >= until:
-                return goal.wait(STORED_WAIT_S)
+                return polled.wait(STORED_WAIT_S)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 

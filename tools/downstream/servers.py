@@ -73,7 +73,7 @@ class Agents(Protocol):
         """Tell every agent that works for this execution to stop."""
         ...
 
-    async def watch(self, executions: "Engine") -> None:
+    async def watch(self, engine: "Engine") -> None:
         """Close each open suspension that an agent has settled elsewhere. Run until cancelled."""
         ...
 

@@ -116,7 +116,7 @@ def judge_promises(
     for promise in promises:
         when, requires = _Pattern(promise.when, root, paths), _Pattern(promise.requires, root, paths)
         # A call whose outcome is unknown counts too: it may have changed something.
-        owing = [index for index, call in enumerate(calls) if call.succeeded is not False and when.is_owed_after(call)]
+        owing = [index for index, call in enumerate(calls) if call.succeeded is not False and when.is_trigger(call)]
         if not owing:
             continue
         begin = owing[-1] if promise.after == "last" else owing[0]
@@ -140,17 +140,17 @@ class _Pattern:
         self._conditions = [compile_matcher(name, matcher, root) for name, matcher in pattern.matches.items()]
         self._names_command = COMMAND in pattern.matches
 
-    def is_owed_after(self, call: RecordedCall) -> bool:
+    def is_trigger(self, call: RecordedCall) -> bool:
         """Return whether the call makes the promise owed, as a whole or by one command in its command line."""
         if not self._is_tool(call.tool):
             return False
         lines = InnerCommands(call.line).list_lines() if call.line and self._names_command else ()
         parts = (msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: line}) for line in lines)
-        return any(self._is_meant(each, is_strict=True) for each in (call, *parts))
+        return any(self._is_meant(each, if_unknown=True) for each in (call, *parts))
 
     def explain_unproven(self, call: RecordedCall) -> str | None:
         """Return why the call does not prove the promise; None if it does, `NOT_THERE` if it does not match at all."""
-        if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, is_strict=False)):
+        if not self._is_tool(call.tool) or (call.line is None and not self._is_meant(call, if_unknown=False)):
             return NOT_THERE
         if call.line is None:
             why = None if os.path.normpath(call.folder) == os.path.normpath(self._root) else "it ran in another folder"
@@ -158,7 +158,7 @@ class _Pattern:
 
             def fits(command: str) -> bool:
                 part = msgspec.structs.replace(call, arguments={**call.arguments, COMMAND: command}, line=command)
-                return self._is_meant(part, is_strict=False)
+                return self._is_meant(part, if_unknown=False)
 
             why = explain_unproven(call.line, call.folder, self._root, fits)
         if why == NOT_THERE:
@@ -172,24 +172,24 @@ class _Pattern:
     def _is_tool(self, name: str) -> bool:
         return any(glob.fullmatch(name) or glob.fullmatch(name.partition("/")[2]) for glob in self._tools)
 
-    def _is_meant(self, call: RecordedCall, *, is_strict: bool) -> bool:
-        """Return whether a call of a matching tool meets the conditions; an unknown answer counts as `is_strict`."""
+    def _is_meant(self, call: RecordedCall, *, if_unknown: bool) -> bool:
+        """Return whether a call of a matching tool meets the conditions; an unknown answer counts as `if_unknown`."""
         variants = ({**call.arguments, PATH: path} for path in call.paths) if call.paths else (call.arguments,)
         return any(
-            all(self._holds(condition, call, arguments, is_strict=is_strict) for condition in self._conditions)
+            all(self._holds(condition, call, arguments, if_unknown=if_unknown) for condition in self._conditions)
             for arguments in variants
         )
 
     def _holds(
-        self, condition: RuleCondition, call: RecordedCall, arguments: Mapping[str, JsonValue], *, is_strict: bool
+        self, condition: RuleCondition, call: RecordedCall, arguments: Mapping[str, JsonValue], *, if_unknown: bool
     ) -> bool:
         value = condition.find_value(arguments)
         if value is MISSING:
             return False
         if condition.folders and isinstance(value, str):
             value = os.path.normpath(os.path.join(call.folder, value))
-        answer, _ = condition.judge(cast("JsonValue", value), MAX_WORK, self._paths, loosens=not is_strict)
-        return answer == "yes" or (answer == "unknown" and is_strict)
+        answer, _ = condition.judge(cast("JsonValue", value), MAX_WORK, self._paths, loosens=not if_unknown)
+        return answer == "yes" or (answer == "unknown" and if_unknown)
 
 
 def check_pattern(pattern: CallPattern) -> None:
@@ -237,7 +237,7 @@ def describe_call(call: RecordedCall, root: str) -> str:
     return f"{files[0][:SHOWN_CHARS]}{more}" if files else call.tool
 
 
-def show_time(at: float) -> str:
+def format_time(at: float) -> str:
     """Return `at`, which is in Unix seconds, as local time of day, such as `14:05`."""
     return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
@@ -246,9 +246,9 @@ def _describe(promise: Promise, owing: RecordedCall, root: str, attempt: tuple[R
     what = describe_call(owing, root)
     did = "changed" if owing.paths else "run" if owing.line is not None else "called"
     text = (
-        f"{what} was {did} at {show_time(owing.at)} and no `{describe_pattern(promise.requires)}` has succeeded since"
+        f"{what} was {did} at {format_time(owing.at)} and no `{describe_pattern(promise.requires)}` has succeeded since"
     )
     if attempt is not None:
         call, why = attempt
-        text += f": {describe_call(call, root)} at {show_time(call.at)} does not count, because {why}"
+        text += f": {describe_call(call, root)} at {format_time(call.at)} does not count, because {why}"
     return f"{text}. Run it."

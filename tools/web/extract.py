@@ -24,7 +24,7 @@ from planwarden.tools.web.access import PUBLIC_WEB, WebAccess, WebReply
 MAX_URL_CHARS = 2_048
 MAX_TITLE_CHARS = 300
 DEFAULT_MAX_CHARS = 20_000
-MOST_MAX_CHARS = 100_000
+MAX_CHARS_LIMIT = 100_000
 EXTRACTIONS_AT_ONCE = 2
 EXTRACTION_S = 15.0
 MAX_HTML_CHARS = 1_000_000
@@ -77,7 +77,7 @@ def web_extract_tool(access: WebAccess = PUBLIC_WEB, *, extraction_s: float = EX
                 "max_chars": {
                     "type": "integer",
                     "minimum": 1,
-                    "maximum": MOST_MAX_CHARS,
+                    "maximum": MAX_CHARS_LIMIT,
                     "default": DEFAULT_MAX_CHARS,
                     "description": "Where to cut the text",
                 },

@@ -111,10 +111,10 @@ def _describe_parts(document: JsonValue) -> str:
     """Return, as the end of a sentence, what is there instead of the part that the pointer names."""
     if isinstance(document, list):
         return f": the list has {len(document)} entr{'y' if len(document) == 1 else 'ies'}"
-    return f": the object has only {name_keys(document)}" if isinstance(document, dict) and document else ""
+    return f": the object has only {describe_keys(document)}" if isinstance(document, dict) and document else ""
 
 
-def name_keys(keys: Iterable[str], before: str = "") -> str:
+def describe_keys(keys: Iterable[str], before: str = "") -> str:
     """Return the first keys, cut and quoted, each with `before` in front of it."""
     return ", ".join(repr(f"{before}{key[:MAX_KEY_CHARS]}") for key in islice(keys, MAX_KEYS))
 

@@ -54,8 +54,8 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
     if actions:
         return actions
     if execution.ended_steps == len(execution.steps):
-        return _end(execution, may_ask=budget != "modelTokens")
-    return _suspend(execution)
+        return _end(execution, may_prompt_model=budget != "modelTokens")
+    return _suspend_or_wait(execution)
 
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
@@ -91,7 +91,7 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
         code, message = execution.model_error
         return (ev.ExecutionFailed(code=code, message=message),)
     if (questions := execution.find_suspensions("plan")) and questions[-1].is_open:
-        return _suspend(execution)
+        return _suspend_or_wait(execution)
     if questions and (last := questions[-1].decision) is not None and not last.approved:
         return (ev.ExecutionRejected(),)
     if len(execution.refusals) > 1:
@@ -102,7 +102,7 @@ def _decide_planning(execution: ExecutionState) -> tuple[Action, ...]:
 def _decide_review(execution: ExecutionState) -> tuple[Action, ...]:
     """Ask a person about the plan as it is now, or wait for the answer: nothing begins before an approval."""
     if (reviews := execution.find_suspensions("review")) and reviews[-1].is_open:
-        return _suspend(execution)
+        return _suspend_or_wait(execution)
     if reviews and (last := reviews[-1].decision) is not None and not last.approved:
         return () if _has_running_call(execution) else (ev.ExecutionRejected(),)
     return (AskReview(),)
@@ -165,7 +165,7 @@ def _may_go_without(execution: ExecutionState, state: StepState, dependency: Ste
         return False
     bindings = [item for item in state.step.list_bindings() if item.reference.step_id == dependency.step.step_id]
     if not bindings:
-        return dependency.is_passed_over
+        return dependency.condition_failed
     # Values in conditions need no default: if one is absent, its condition fails, and the step is skipped later.
     judged = [id(condition.value) for condition in state.step.when]
     return all(binding.has_default for binding in bindings if id(binding.source) not in judged)
@@ -201,9 +201,7 @@ def _reject_after_prompt(execution: ExecutionState, state: StepState) -> Action 
     """Reject the step if the caller refused to answer its prompt."""
     prompts = [prompt for prompt in execution.find_suspensions("step") if prompt.question.step_id == state.step.step_id]
     decision = prompts[-1].decision if prompts else None
-    if decision is None or decision.approved:
-        return None
-    return reject_step(state.step.step_id, prompts[-1])
+    return None if decision is None or decision.approved else reject_step(state.step.step_id, prompts[-1])
 
 
 def _decide_without_call(execution: ExecutionState, state: StepState) -> Action | None:
@@ -240,7 +238,7 @@ def _prompt(
 
 def _prompt_or_suspend(execution: ExecutionState, purpose: ev.Purpose) -> tuple[Action, ...]:
     action = _prompt(execution, purpose, execution.outage)
-    return _suspend(execution) if action is None else (action,)
+    return _suspend_or_wait(execution) if action is None else (action,)
 
 
 def _enforce_calls(execution: ExecutionState, state: StepState, missing: tuple[str, ...]) -> Action:
@@ -273,11 +271,11 @@ def _has_running_call(execution: ExecutionState) -> bool:
     return any(True for _ in find_running_calls(execution))
 
 
-def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
+def _end(execution: ExecutionState, *, may_prompt_model: bool) -> tuple[Action, ...]:
     if execution.options.rehearse:
         # Nothing happened, so no model writes a final text about it.
         return (ev.ExecutionRehearsed(),)
-    synthesis = _synthesize(execution) if may_ask else None
+    synthesis = _synthesize(execution) if may_prompt_model else None
     if synthesis is not None:
         return synthesis
     failed = (state for state in execution.steps.values() if state.status == "failed")
@@ -297,11 +295,11 @@ def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
         return None
     questions = execution.find_suspensions("synthesis")
     if questions:
-        return _suspend(execution) if questions[-1].is_open else None
+        return _suspend_or_wait(execution) if questions[-1].is_open else None
     return _prompt_or_suspend(execution, "synthesize")
 
 
-def _suspend(execution: ExecutionState) -> tuple[Action, ...]:
+def _suspend_or_wait(execution: ExecutionState) -> tuple[Action, ...]:
     """Wait while a call runs, suspend while a question is open, and end if the patience with a provider is used up."""
     if _has_running_call(execution):
         return ()

@@ -17,9 +17,7 @@ _DOUBLINGS = 5
 
 def bound_asked_s(asked_s: float | None) -> float | None:
     """Return the seconds that a provider asks to wait, within limits; None if it asks for no positive number."""
-    if asked_s is None or math.isnan(asked_s) or asked_s <= 0:
-        return None
-    return min(asked_s, LONGEST_ASKED_S)
+    return None if asked_s is None or math.isnan(asked_s) or asked_s <= 0 else min(asked_s, LONGEST_ASKED_S)
 
 
 def find_wait_s(outage: ModelOutage, patience_s: float) -> float | None:

@@ -265,7 +265,7 @@ def _take_call(source: ExecutionState, call: Call, call_id: str, is_confirmation
         ev.TakenCall,
         call,
         call_id=call_id,
-        origin=source.name_call(call),
+        origin=source.idempotency_key(call),
         is_confirmation=is_confirmation,
         unknown=(call.error_message or "its result never arrived") if is_unknown else None,
     )
@@ -289,7 +289,7 @@ def _describe_again(source: ExecutionState, plan: Plan, steps: Collection[ev.Tak
             continue
         confirming = _find_confirming_tools(source, earlier)
         succeeded = [call for call in earlier.calls if call.status == "succeeded" and call.tool_name not in confirming]
-        repeated = [call.value for call in succeeded if source.name_call(call) not in origins]
+        repeated = [call.value for call in succeeded if source.idempotency_key(call) not in origins]
         if repeated:
             text = canonical_json(repeated[0] if len(repeated) == 1 else repeated)
             result = text if len(text) <= RESULT_CHARS else f"{text[:RESULT_CHARS]}..."

@@ -15,7 +15,7 @@ from planwarden.agent.common.schema_cost import measure_value
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import WHEN, find_bindings
 from planwarden.agent.core.binding.conditions import Matcher
-from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, find_list_fault, name_keys
+from planwarden.agent.core.binding.pointers import ArtifactPart, PartAddress, describe_keys, find_list_fault
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.references import AbsentValue, BindingSources, find_values, list_sources, resolve
 from planwarden.agent.core.execution.state import ExecutionState
@@ -91,7 +91,7 @@ def _find_bound(value: dict[str, JsonValue], sources: BindingSources) -> JsonVal
 def _name_lists(value: JsonValue, pointer: str) -> str:
     """Return the end of a sentence that names the pointers to the value's lists; empty if it has no lists."""
     parts = value.items() if isinstance(value, dict) else ()
-    names = name_keys((escape(key) for key, part in parts if isinstance(part, list)), f"{pointer}/")
+    names = describe_keys((escape(key) for key, part in parts if isinstance(part, list)), f"{pointer}/")
     return f"; it has lists at {names}" if names else ""
 
 

@@ -28,7 +28,7 @@ SuspensionKind = Literal[
 ]
 Addressee = Literal["human", "caller", "clock"]
 Purpose = Literal["plan", "step", "synthesize"]
-Released = Literal["call", "rows", "again", "later_calls", "planned_calls"]
+ReleaseScope = Literal["call", "rows", "again", "later_calls", "planned_calls"]
 Needs = Literal["client", "human", "signed", "second"]
 """The assurance that an approval has to have."""
 Assurance = Literal["claimed", "client", "human", "signed", "second", "embedder", "caller", "timeout"]
@@ -43,14 +43,14 @@ class Kind(FrozenStruct):
     """Whose answer the execution waits for."""
     heading: str = "Decision needed"
     """The line that planwarden puts above the question; if the question has rows, the line also counts them."""
-    releases: Released | None = None
+    releases: ReleaseScope | None = None
     """What an approval lets run. `call`: the question's own call; `rows`: its rows; `again`: a call of unknown outcome,
     once more; `later_calls`: calls that it names; `planned_calls`: calls that it names, if the answer says so."""
     purpose: Purpose | None = None
     """Which prompt the caller answers in place of a model; the prompt also determines the form of the answer."""
     resumes_tool: bool = False
     """Whether a tool may ask such a question in the middle of its call; the answer then goes back to that tool."""
-    is_in_words: bool = False
+    is_verbatim: bool = False
     """Whether the message already shows the call's arguments word for word, so that they are not shown again."""
     public_name: SuspensionKind | None = None
     """The name under which callers see this kind; None if they see its own name."""
@@ -66,10 +66,10 @@ KINDS: Mapping[SuspensionKind, Kind] = {
     "approval": Kind(addressee="human", heading="Run this call?", releases="call"),
     "batch": Kind(addressee="human", heading="Run this call?", releases="rows", public_name="approval"),
     "confirmation": Kind(
-        addressee="human", heading="Confirm?", releases="later_calls", resumes_tool=True, is_in_words=True
+        addressee="human", heading="Confirm?", releases="later_calls", resumes_tool=True, is_verbatim=True
     ),
     "input": Kind(
-        addressee="human", heading="Answer needed", releases="later_calls", resumes_tool=True, is_in_words=True
+        addressee="human", heading="Answer needed", releases="later_calls", resumes_tool=True, is_verbatim=True
     ),
     "delegated": Kind(addressee="human", resumes_tool=True),
     "reconcile": Kind(addressee="human", heading="Did this call happen?", releases="again"),

@@ -231,7 +231,7 @@ class StepState(FrozenStruct):
     outage: ModelOutage | None = None
     skipped_by: str | None = None
     """Why the step was skipped: what `StepSkipped.because` says."""
-    is_passed_over: bool = False
+    condition_failed: bool = False
     """Whether the step was skipped because a condition, its own or a needed step's, failed; later steps may go on."""
     items: tuple[JsonValue, ...] | None = None
     """The items of the step's loop, once known; `calls` holds all calls of the first item, then of the second, etc."""
@@ -307,7 +307,7 @@ class StepState(FrozenStruct):
     @property
     def is_done(self) -> bool:
         """Whether the step is completed, was only rehearsed, or was passed over because a condition did not hold."""
-        return self.status in ("completed", "rehearsed") or (self.status == "skipped" and self.is_passed_over)
+        return self.status in ("completed", "rehearsed") or (self.status == "skipped" and self.condition_failed)
 
     @property
     def has_begun(self) -> bool:
@@ -539,7 +539,7 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
             raise IllegalTransition(f"execution {self.execution_id!r} has no call {call_id!r}")
         return call
 
-    def name_call(self, call: Call) -> str:
+    def idempotency_key(self, call: Call) -> str:
         """Return the call's idempotency key, which holds its shares and business key; a reused call keeps its key."""
         return call.origin or f"{self.execution_id}:{call.call_id}"
 

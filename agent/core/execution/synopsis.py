@@ -132,8 +132,8 @@ def list_shown_steps(execution: ExecutionState) -> Iterator[StepState]:
     """Yield the steps; in a cancelled or rejected execution, open steps that called nothing are shown as `skipped`."""
     is_given_up = execution.status in ("cancelled", "rejected")
     for state in execution.steps.values():
-        is_left = state.status in ("pending", "suspended") and all(call.intended_at is None for call in state.calls)
-        yield replace(state, status="skipped") if is_given_up and is_left else state
+        is_idle = state.status in ("pending", "suspended") and all(call.intended_at is None for call in state.calls)
+        yield replace(state, status="skipped") if is_given_up and is_idle else state
 
 
 def describe_rejecter(assurance: ev.Assurance | None) -> str:

@@ -105,7 +105,7 @@ def _list_released(question: Question) -> Iterator[tuple[str, str, JsonValue]]:
         yield name, row.tool_name, row.arguments
 
 
-def list_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
+def format_effects(effects: Sequence[ev.ThreadEffect], limit: int) -> str:
     """Return a line of a prompt for each of the last `limit` effects, and a line about how many came before them."""
     lines = [f"{effect.tool_name} {effect.summary} {describe_effect(effect)}" for effect in effects[-limit:]]
     return "\n".join([*lines, *([f"and {count_older(effects, limit)}"] if len(effects) > limit else [])])

@@ -89,9 +89,9 @@ def revise(
     earlier_gates = (current,) if agreed is plan else (_Gates(agreed, plans.tools, asks), current)
     for earlier in earlier_gates:
         # The steps that a gate's conditions, loop and calls depend on may decide whether the gate asks a person at all.
-        for name in sorted(earlier.holding - begun):
+        for name in sorted(earlier.effect_gates - begun):
             step = earlier.steps[name]
-            if step.when or step.loop or (name not in earlier.firm and step.list_bindings()):
+            if step.when or step.loop or (name not in earlier.always_asking and step.list_bindings()):
                 deciding |= dict.fromkeys(earlier.waits[name], name)
     confirmed = _find_confirmed_steps(current, pending)
     draft = _Draft(plan, frozenset(pending), current.confirmations, deciding | confirmed)
@@ -207,7 +207,7 @@ class _Gates:
         )
         self.asking = {*self.confirmations}
         """The confirmations, and the steps whose calls may need approval."""
-        self.firm = set[str]()
+        self.always_asking = set[str]()
         """The steps that cannot be completed without asking, whatever their calls take."""
         self.effects: dict[str, Counter[_PlannedCall]] = {}
         """For each step: those of its calls that do more than read."""
@@ -217,10 +217,10 @@ class _Gates:
             if any(verdict is not False for _, _, verdict, _ in calls):
                 self.asking.add(name)
             if step.tool_validation_mode == "strict" and any(verdict for _, _, verdict, _ in calls):
-                self.firm.add(name)
+                self.always_asking.add(name)
         unasked = (self.waits[name] for name, effects in self.effects.items() if not _all_ask(effects))
         within = {name for name, effects in self.effects.items() if any(behind for *_, behind in effects)}
-        self.holding = self.confirmations | self.asking & within.union(*unasked)
+        self.effect_gates = self.confirmations | self.asking & within.union(*unasked)
         """The steps that every new effect must await: confirmations, and steps that may ask before a silent effect.
         A silent effect may run without a question of its own, and relies on the question about an earlier call."""
 
@@ -228,7 +228,7 @@ class _Gates:
         """Return whether the step holds back what it held back before: it asks whenever it asked before."""
         if step_id not in self.asking & before.asking:
             return False
-        keys = _GATE_KEYS if step_id in self.firm else (*_GATE_KEYS, "requiredTools", "toolCalls")
+        keys = _GATE_KEYS if step_id in self.always_asking else (*_GATE_KEYS, "requiredTools", "toolCalls")
         return _write(self.steps[step_id], *keys) == _write(before.steps[step_id], *keys)
 
 
@@ -250,12 +250,12 @@ def _check_dependencies(before: _Gates, after: _Gates, finished: Collection[str]
     """Raise `InvalidPlan` if a step or a new effect fails to wait for a step that may ask a person."""
     same = {name for name in after.steps if after.has_same(name, before)}
     # A finished step need not be awaited any more if it asked as before.
-    holding = before.holding - same.intersection(finished)
+    effect_gates = before.effect_gates - same.intersection(finished)
     for name, step in after.steps.items():
         earlier, calls = before.steps.get(name), after.effects[name]
         waits_now, awaited = after.waits[name], set[str]()
         if new := calls - before.effects.get(name, Counter()):
-            awaited |= holding - ({name} if _all_ask(new) else set[str]())
+            awaited |= effect_gates - ({name} if _all_ask(new) else set[str]())
         if earlier is not None and (calls or not {*step.dependencies} >= {*earlier.dependencies}):
             awaited |= before.asking & before.waits[name]
         if lost := sorted(awaited - (waits_now & same if calls else waits_now)):

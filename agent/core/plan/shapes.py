@@ -11,7 +11,7 @@ from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Reference, has_bindings, read_reference
 from planwarden.agent.core.binding.conditions import JsonSchema, is_closed, list_types
-from planwarden.agent.core.binding.pointers import name_keys
+from planwarden.agent.core.binding.pointers import describe_keys
 from planwarden.agent.core.plan.inputs import close_schema
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, ToolFacts
 
@@ -109,7 +109,7 @@ def _list_names(schema: JsonSchema, token: str) -> str:
     properties = read_properties(schema)
     parts = ((name, part) for name, part in properties.items() if isinstance(part, dict))
     deeper = next((f"; write '/{name}/{token}'" for name, part in parts if token in read_properties(part)), "")
-    return (name_keys(properties) or "nothing") + deeper
+    return (describe_keys(properties) or "nothing") + deeper
 
 
 def _describe_form_result(call: PlannedCall) -> JsonSchema | None:

@@ -152,7 +152,7 @@ def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClien
             from pydantic_ai.providers.ollama import OllamaProvider as Kind
         case "vllm":
             from pydantic_ai.providers.vllm import VLLMProvider as Kind
-        case _ if endpoint.is_own:
+        case _ if endpoint.is_default_url:
             from pydantic_ai.providers.openai import OpenAIProvider as Kind
         case _:
             from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider

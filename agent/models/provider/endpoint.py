@@ -96,7 +96,7 @@ class Endpoint:
     key_variable: str
     extra: str
     sdk: str
-    is_own: bool
+    is_default_url: bool
     """Whether the address is the provider's own."""
     mode: Mode = "tools"
     timeout_s: float = TIMEOUT_S
@@ -122,20 +122,20 @@ def read_endpoint(name: str, environment: Mapping[str, str]) -> Endpoint:
         )
     if not model or len(model) > 200 or not model.isprintable() or " " in model:
         raise InvalidArguments(f"{name[:80]!r} names no model; write {prefix}:MODEL (PLANWARDEN_MODEL or --model)")
-    url, is_own = _read_url(provider, environment)
+    url, is_default_url = _read_url(provider, environment)
     key = _read_key(provider, environment)
-    if not key and is_own and not provider.is_local:
+    if not key and is_default_url and not provider.is_local:
         raise InvalidArguments(f"the model {name!r} needs a key; set {' or '.join(provider.keys)}")
     return Endpoint(
         provider=prefix,
-        wire="openai-chat" if prefix == "openai" and not is_own else provider.wire,
+        wire="openai-chat" if prefix == "openai" and not is_default_url else provider.wire,
         model=model,
         url=url,
         key=key,
         key_variable=provider.keys[0],
         extra=provider.extra,
         sdk=provider.sdk,
-        is_own=is_own,
+        is_default_url=is_default_url,
         mode=_read_mode(environment),
         timeout_s=_read_timeout_s(environment),
     )

@@ -35,7 +35,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
         return None
 
     async def read(store: CompleteStore) -> tuple[tuple[PlanSchedule, ...], bool]:
-        return await ScheduleStore(store).all(), await ScheduleStore(store).is_attended()
+        return await ScheduleStore(store).all(), await ScheduleStore(store).has_scheduler()
 
     schedules, is_attended = use_store(settings, read)
     if not schedules:

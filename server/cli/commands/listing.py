@@ -124,7 +124,7 @@ def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: f
 def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
     """Yield the calls that the question is about, with their arguments, then their plan, host and thread."""
     calls = suspension.calls if suspension.tool_call is None else (suspension.tool_call,)
-    if not KINDS[suspension.kind].is_in_words:
+    if not KINDS[suspension.kind].is_verbatim:
         for call in calls[:SHOWN_CALLS]:
             yield TerminalLine(f"{escape_text(call.tool_name)}{arguments_text(call.arguments)}", indent=1)
     if len(calls) > SHOWN_CALLS:

@@ -165,7 +165,7 @@ def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[Termin
 
 def _call_line(execution: ExecutionState, call: Call) -> TerminalLine:
     ruling = find_decided(execution, call)
-    only_asks = ruling is not None and ruling.question.call_id == call.call_id and ruling.question.traits.is_in_words
+    only_asks = ruling is not None and ruling.question.call_id == call.call_id and ruling.question.traits.is_verbatim
     is_hidden = only_asks or _only_waited(execution, call)
     arguments = "" if is_hidden else arguments_text(call.arguments if call.arguments is not None else call.proposed)
     name = f"{escape_text(call.tool_name)}{arguments}"

@@ -285,8 +285,8 @@ def _describe_proof(state: StepState) -> str:
 
 def _build_call(execution: ExecutionState, call: Call, people: Collection[str], budget: _ValueBudget) -> Values:
     """Return one call of a step. A value is None if it is unknown or, as `is_cut` says, too large for the page."""
-    is_left = execution.is_finished and call.status in ("proposed", "suspended", "decided")
-    ruling, words = find_decided(execution, call), WORDS["item"]["skipped" if is_left else call.status]
+    never_ran = execution.is_finished and call.status in ("proposed", "suspended", "decided")
+    ruling, words = find_decided(execution, call), WORDS["item"]["skipped" if never_ran else call.status]
     arguments = None if call.arguments is None else budget.show(dict(call.arguments))
     # If the result is an artifact, this is the short value in its place.
     result = budget.show(call.value) if call.status == "succeeded" else None

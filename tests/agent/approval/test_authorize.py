@@ -156,7 +156,7 @@ def build_permit(answer: Answer, number: int, definition: ToolDefinition, policy
         assurance=ASSURANCE.get(answer.who, "human"),
         principal=OTHER if answer.who == "other" else OWNER,
     )
-    return Permit(source=answer.source, suspension=suspension, arguments={}, since=question)
+    return Permit(source=answer.source, suspension=suspension, arguments={}, basis=question)
 
 
 def build_grant(definition: ToolDefinition, now: float) -> Grant:

@@ -71,7 +71,7 @@ async def run(w: planwarden.Warden, *amounts: float) -> list[str]:
 
 async def forget(store: kit.MemoryStore) -> None:
     [key] = await store.list_once("pay", 10)
-    await store.forget_once(key.key, AuditEntry(kind="once_forgotten", facts={}))
+    await store.forget_once_key(key.key, AuditEntry(kind="once_forgotten", facts={}))
 
 
 @kit.requirement("rules:once")

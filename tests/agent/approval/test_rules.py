@@ -28,9 +28,7 @@ def when(condition: str, then: str = 'then = "allow"') -> RuleBook:
 
 
 def verdict(judged: Judgement | None) -> str:
-    if judged is None:
-        return "no"
-    return "yes" if judged.is_certain else "unknown"
+    return "no" if judged is None else "yes" if judged.is_certain else "unknown"
 
 
 # The second implementation below judges the forms that are left out here.

@@ -170,7 +170,7 @@ def test_nothing_but_commands_is_appended_and_no_job_starts_where_another_proces
     assert "acquired" not in row or state not in ("lost", "foreign")
     assert row.get("advanced", state) == ("unowned" if state in ("foreign", "unproven") else state)
     assert rights.cancels_jobs == ("jobs_ended" in row and rights.appends == "commands")
-    assert row.get("left") in ("lost", "foreign")
+    assert row.get("ceded") in ("lost", "foreign")
 
 
 FORK = """

@@ -113,7 +113,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
     """Sends requests, and runs the login when the server wants one."""
 
     inner: httpx2.AsyncBaseTransport
-    issuer: httpx2.AsyncClient
+    issuer_client: httpx2.AsyncClient
     provider: OAuthClientProvider
     storage: LoginTokenStorage
     challenge: str | None
@@ -147,7 +147,7 @@ class _LoginFlowTransport(httpx2.AsyncBaseTransport):
             if request.headers.get("content-type") == "application/json":
                 # Of all requests to the authorization server, only a registration is JSON.
                 self.storage.check_pkce()
-            answer = await self.issuer.send(request)
+            answer = await self.issuer_client.send(request)
             self.refusal = describe_refusal(answer) if answer.status_code >= 400 else None
             return answer
         if request.method == "GET":
@@ -173,9 +173,9 @@ async def log_in(login: LoginLocation, browser: LoginBrowser) -> bool:
     storage = LoginTokenStorage(login, stored, ignore_tokens=stored.challenge is None, redirect_uri=redirect_uri)
     limited = _LimitedBrowser(browser, login.url, storage)
     inner = httpx2.AsyncHTTPTransport()
-    async with inner, IssuerRequests(inner, login.url).client() as issuer:
+    async with inner, IssuerRequests(inner, login.url).client() as issuer_client:
         provider = build_provider(login, storage, limited)
-        flow = _LoginFlowTransport(inner, issuer, provider, storage, stored.challenge)
+        flow = _LoginFlowTransport(inner, issuer_client, provider, storage, stored.challenge)
         try:
             await _list_tools(login.config, flow)
         # The SDK and other servers can cause any error, even exception groups. The login's own first error counts.
@@ -194,16 +194,16 @@ async def _list_tools(config: ServerConfig, transport: httpx2.AsyncBaseTransport
         await client.session.list_tools()
 
 
-def _describe(error: BaseException, answer: str) -> str:
-    """Return what failed. `answer` describes the last answer of the authorization server."""
+def _describe(error: BaseException, refusal: str) -> str:
+    """Return what failed. `refusal` describes the last answer of the authorization server."""
     match error:
         case BaseExceptionGroup():
-            return _describe(error.exceptions[0], answer)
+            return _describe(error.exceptions[0], refusal)
         case OAuthRegistrationError():
             advice = "if it wants clients that were registered by hand, set client_id under [servers.NAME.login]"
-            return f"its authorization server does not register planwarden: {answer}; {advice}"
+            return f"its authorization server does not register planwarden: {refusal}; {advice}"
         case OAuthTokenError():
-            return f"its authorization server returned no usable token: {answer}; try again"
+            return f"its authorization server returned no usable token: {refusal}; try again"
         case PlanwardenError():
             return error.message
         case ValidationError():

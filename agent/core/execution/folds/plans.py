@@ -180,10 +180,10 @@ def _find_earlier_places(step: PlanStep, items: Sequence[JsonValue], reuse: ev.T
 
     If a call takes the index, only the same place counts. Equal items with the most calls to take over come first.
     """
-    takes_place = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
+    takes_index = any(binding.reference.step_id == ITEM_INDEX for binding in step.list_bindings())
 
     def name(place: int, item: JsonValue) -> str:
-        return comparable_json([item, takes_place and place])
+        return comparable_json([item, takes_index and place])
 
     free: dict[str, deque[int]] = {}
     before, counts = reuse.items or (), Counter(call.index // len(step.tool_calls) for call in reuse.calls)

@@ -77,9 +77,9 @@ def _reject_call(call: Call, event: ev.StepRejected, row: ev.CoveredCall | None)
 
 def apply_skipped(execution: ExecutionState, event: ev.StepSkipped, at: float) -> FieldChanges:
     state, cause = find_step(execution, event.step_id), execution.steps.get(event.because)
-    is_passed_over = cause.is_passed_over if cause is not None else event.because == WHEN
+    condition_failed = cause.condition_failed if cause is not None else event.because == WHEN
     why = {"skipped_by": event.because, "error_message": event.reason or None}
-    return move_step(execution, event, state, is_passed_over=is_passed_over, **why)
+    return move_step(execution, event, state, condition_failed=condition_failed, **why)
 
 
 def apply_rehearsed(execution: ExecutionState, event: ev.StepRehearsed, at: float) -> FieldChanges:
