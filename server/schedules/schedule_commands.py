@@ -106,7 +106,7 @@ class ScheduleBook:
         """Return all schedules, oldest first."""
         return await self._schedules.all()
 
-    async def is_ticker_running(self) -> bool:
+    async def has_scheduler(self) -> bool:
         """Return whether any running process starts the runs that are due."""
         return await self._schedules.is_attended()
 
