@@ -34,7 +34,7 @@ class TokenRow(Record, frozen=True, kw_only=True):
     columns = Columns("token", "secret_hash", "principal")
 
     token_id: str
-    """The token's name in lists and logs, which gives no access."""
+    """The token's name in lists and logs; the name alone gives no access."""
     secret_hash: str
     principal: str
     role: Role
@@ -97,7 +97,7 @@ class TokenStore(RecordStore[TokenRow]):
         return row if row is not None and row.role == role and row.is_valid(self.clock.now()) else None
 
     async def revoke(self, name: str) -> tuple[TokenRow, ...]:
-        """Revoke the token with the id `name`, or all tokens of principal `name`; return those not revoked before."""
+        """Revoke the token with the id `name`, or all tokens of principal `name`; return the rows that this changed."""
         now = self.clock.now()
 
         def end(transaction: RecordTransaction) -> tuple[TokenRow, ...]:

@@ -1,8 +1,8 @@
 """The decorator `@planwarden.tool`, which turns a function into a tool.
 
 The schema comes from the signature, the description from the docstring. The engine fills in a parameter annotated
-`CallContext`, which is not part of the schema. Plain (not async) functions run on a worker thread. A blocking tool may
-return `Suspend`, but the engine waits for an answer whatever the tool returns.
+`CallContext`, which is not part of the schema. Plain (not async) functions run on a worker thread. After a blocking
+tool, the engine waits for an answer, whether the tool returns a `Suspend` or anything else.
 """
 
 import inspect
@@ -35,7 +35,7 @@ Function = TypeVar("Function", bound=ToolFunction)
 
 CALL_TIMEOUT_S = 60.0
 THREAD_WAIT_S = 1.0
-"""A function that waited longer for a thread runs only if its call still belongs to this process."""
+"""A function that waited longer than this for a thread runs only if its call still belongs to this process."""
 
 
 @overload
@@ -75,7 +75,7 @@ def tool(
 
     Name and description come from the function unless given here; the schema always does. `risk` says how much approval
     a call needs: `dangerous` by default, but `confirm` for a blocking tool without an effect. `effect` says what may be
-    repeated after a crash: `read` for `risk="read"`, else `effect` by default. `capabilities` are words for the
+    repeated after a crash. By default it is `read` if `risk` is, otherwise `effect`. `capabilities` are words for the
     catalogue. `timeout_s` limits the call (default: 60 s), or a blocking tool's wait for the answer (default: no
     limit); `on_timeout` says what happens then. `on_resume(payload, decision)` turns the `Decision` on a blocking call
     into its result. A stopped call is cancelled where it waits: cleaning up needs `anyio.CancelScope(shield=True)`.

@@ -22,7 +22,7 @@ from planwarden.agent.common.canonical import MAX_DEPTH, exceeds
 from planwarden.agent.common.errors import LimitExceeded
 
 _SHOWN_CHARS = 200
-"""The number of characters that the error shows of a result that is too large."""
+"""How many characters of a refused result the error quotes."""
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
@@ -69,7 +69,7 @@ def _store(value: object, max_bytes: int) -> ResultWithArtifacts:
 
 
 def _refuse(value: object, max_bytes: int) -> LimitExceeded:
-    """Return the error for a value that is too large, with its beginning. Encode the JSON in parts, to stop early."""
+    """Return the error that quotes the beginning of a value that is too large. Encode in parts, to stop early."""
     beginning = value[:_SHOWN_CHARS] if isinstance(value, str) else ""
     for part in () if beginning else _ENCODER.iterencode(value):
         beginning += part

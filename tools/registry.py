@@ -57,8 +57,8 @@ class Registry:
         """Built at the first search after a change, because most processes never search."""
         self._groups: dict[str, frozenset[str]] = {}
         self._former: dict[str, tuple[ToolDefinition, int]] = {}
-        """Definitions of tools that changed or are gone, by the first `PIN_CHARS` of their digest, and the bytes of
-        their schemas."""
+        """Definitions of tools that changed or are gone, each with the number of bytes in its schemas. The key is the
+        first `PIN_CHARS` characters of the digest."""
         self._max_result_bytes = max_result_bytes
         self._listeners: dict[Callable[[], None], None] = {}
         self.listings: Listings | None = None
@@ -223,7 +223,7 @@ class Registry:
         return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
-        """Return the tool that the call was prepared for. Raise `ToolError` if it is gone, or `StaleDefinition`."""
+        """Return the tool of the prepared call. Raise `ToolError` if it is gone, `StaleDefinition` if it changed."""
         tool = self._find(name)
         if tool is None:
             raise ToolError(f"{name} no longer exists; nothing was run")
@@ -238,7 +238,7 @@ class Registry:
         try:
             if not exceeds(result, INLINE_VALUES, INLINE_BYTES):
                 plain = to_plain(result)
-                # `exceeds` counted an object of another class as one value, but it may contain many.
+                # `exceeds` counted an object of another class as one value, but such an object may contain many.
                 if len(encode(plain)) <= INLINE_BYTES and not exceeds(plain, INLINE_VALUES, INLINE_BYTES):
                     return cast("JsonValue", plain)
             return await store_large(result, self._max_result_bytes)
@@ -246,7 +246,7 @@ class Registry:
             raise _refuse(name, error) from error
 
     async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
-        """Return a result to which its tool attached artifacts, such as an image, after checks of all its parts."""
+        """Check all parts of a result to which its tool attached artifacts, such as an image, and return the result."""
         if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
             raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
         beside = await self._check_result(name, attached.beside)

@@ -1,11 +1,11 @@
 """The one judge of whether a call may run: `authorize` says allow, ask a person, or deny.
 
-A `Permit` is an answer that may let a call run: an approval, a row of one question about many calls, a confirmation
-that covers later calls, the answer that a call of unknown outcome did not happen, or an answer to an earlier attempt of
-a failed call. A permit names exactly one call; standing grants (`planwarden.agent.approval.grants`) name constraints.
+A `Permit` is an answer that may let a call run: an approval, one row of an answer about many calls, a confirmation
+that covers later calls, a statement that a call of unknown outcome did not happen, or the answer that let an earlier
+attempt run. A permit names exactly one call; standing grants (`planwarden.agent.approval.grants`) name constraints.
 
-The dispatcher asks `authorize` before every call; so do forecasts and the code that asks about a loop's calls.
-The guard and the replay of rules have no permits, so they ask the policy. `authorize` decides in this order:
+The dispatcher asks `authorize` before every call; forecasts use it too, as does the code that asks about loops.
+The guard and the replay of rules have no permits, so they ask the policy directly. `authorize` decides in this order:
 
 1. A call that a rule of the operator denies does not run, even if a person allowed it.
 2. An answer that names exactly this call lets it run if the answer still counts: the tool is the one that was shown,
@@ -48,10 +48,10 @@ class Permit(msgspec.Struct, frozen=True, kw_only=True):
 
     source: Source
     suspension: SuspensionState
-    """The question, with its risk and quorum, and its answer, with who gave it and with what assurance."""
+    """The question, including its risk and quorum, and its answer, including who gave it and with what assurance."""
     arguments: dict[str, JsonValue]
     since: ev.Question
-    """The last question that recorded the tool's definition; for a retry, the wait before the new attempt."""
+    """The last question that recorded the tool's definition; for a retry, the `wait` question before the attempt."""
 
     @property
     def suspension_id(self) -> str:
@@ -67,7 +67,7 @@ def is_intact(context: ApprovalContext, execution: ExecutionState, suspension: S
 
 
 def find_attempt_permit(execution: ExecutionState, call: Call, wait: ev.Question) -> Permit | None:
-    """Return the permit that released the attempt before `wait`; None when nobody was asked about that attempt."""
+    """Return the permit that let the attempt before `wait` run; None when nobody was asked about that attempt."""
     if not call.consumed:
         return None
     suspension = execution.suspensions[call.consumed[-1]]

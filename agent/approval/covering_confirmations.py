@@ -1,7 +1,7 @@
 """One confirmation that covers several later calls: which calls its question lists.
 
-A confirmation step may name later steps. Its question lists those of their calls whose arguments are known by then.
-If the items of a loop are known, it lists the calls of all items. After an approval, each listed call may run once
+A confirmation step may name later steps. Its question lists their calls, as far as the arguments are known by then.
+If a loop's items are known, the question lists the calls of all items. After an approval, each listed call may run once
 without another question.
 """
 
@@ -67,7 +67,7 @@ def _begin_loop(context: ApprovalContext, execution: ExecutionState, step_id: st
 def _cover(context: ApprovalContext, execution: ExecutionState, planned: Call) -> tuple[ev.CoveredCall, Risk] | None:
     """Return the call as a question lists it, with its risk; None if the call has begun or may not run.
 
-    None also if its tool asks by itself, or changed since the plan was accepted; the call's own question will say so.
+    Also None if its arguments are not known yet, or if its tool asks by itself or changed since the plan was accepted.
     """
     definition = context.tools.get(planned.tool_name)
     if definition is None or definition.is_blocking or planned.status != "proposed":
@@ -172,7 +172,7 @@ def _are_known(execution: ExecutionState, bindings: Iterable[Binding]) -> bool:
 def update_covered_call(
     context: ApprovalContext, execution: ExecutionState, covered: ev.CoveredCall
 ) -> tuple[ev.CoveredCall, Risk]:
-    """Return the covered call with the digest of its tool as it is now, and its risk: dangerous if the tool is gone.
+    """Return the covered call with the present digest of its tool, and the call's risk: dangerous if the tool is gone.
 
     No rule lowers the risk of a tool that changed since its call was covered, or since the plan was accepted.
     """

@@ -1,7 +1,7 @@
 """One transaction in the making: facts from outside, and everything that follows from them.
 
 A `Transaction` starts from the committed state, applies the facts, then asks `decide` and the dispatcher until nothing
-more follows. It is thrown away when its commit is refused; nothing in it has happened before the commit.
+more follows. If the commit is refused, the transaction is thrown away; nothing in it takes effect before the commit.
 """
 
 import asyncio
@@ -137,7 +137,7 @@ class Transaction:
     _inflight: Collection[str]
     _follow: bool
     _is_owner_gone: bool = True
-    """Whether the previous owner ended or gave up the execution; False if that process merely fell silent."""
+    """Whether the previous owner process exited or released the execution; False if it only stopped responding."""
     recorded: list[ev.Recorded] = field(default_factory=list[ev.Recorded], init=False)
     guards: tuple[Guard, ...] = field(default=(), init=False)
     start: StartRequest | None = field(default=None, init=False)
@@ -243,9 +243,9 @@ class Transaction:
         return not (is_asked or is_settled) and find_exhausted_budget(self.execution) is None
 
     def _awaits(self, *names: str) -> bool:
-        """Return whether one of the tools is not listed yet; a job then waits for it, and the decision is made later.
+        """Return whether a named tool is not listed yet; if so, add a job that waits for it, and decide later.
 
-        This process may continue an execution whose tools only another process has listed.
+        This happens when the process continues an execution whose tools only another process has listed.
         """
         job = ListingJob(tuple(filter(self._approval.tools.is_awaited, names)))
         if job.tools and not self._has_job(job.key):
@@ -332,8 +332,8 @@ class Transaction:
 
 
 def choose_tools(tools: Toolbox, query: str) -> list[ToolDefinition]:
-    """Return the available tools to show in a prompt: all or, if they are more than `PLANNING_TOOLS`, that many. In the
-    latter case, the best matches for `query` come first, and others follow in the order of their names."""
+    """Return the available tools to show in a prompt, at most `PLANNING_TOOLS`. If more are available, the best matches
+    for `query` come first, and others follow in the order of their names."""
     available = list(filter(_is_offered, tools.definitions()))
     if len(available) <= PLANNING_TOOLS:
         return available

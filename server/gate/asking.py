@@ -64,7 +64,7 @@ class HostQuestions:
     async def push(
         self, execution: ExecutionState, client: Client, questions: Questions, waiting: anyio.CancelScope, s: float
     ) -> None:
-        """Send the questions to a host of a revision before 2026-07-28. Then the call may wait `s` more seconds."""
+        """Ask a host that predates MCP 2026-07-28, and record its answers. Then the call waits at most `s` seconds."""
         try:
             for key, (suspension, elicitation) in questions.items():
                 params: dict[str, JsonValue] = build_input_request(elicitation)["params"]

@@ -48,8 +48,8 @@ async def render_question(
     choice: RowChoice | None = None,
     status: int | None = None,
 ) -> Response:
-    """Return the page of the question. `plan` is the text of an edited plan, to be shown again. `choice` is what the
-    person chose about rows; without it, all rows are ticked, and the address names the page of rows."""
+    """Return the page of the question. `plan` is the text of an edited plan, to be shown again. `choice` is the
+    person's choice of rows; without it, all rows are ticked, and the query `rows` says which page of rows to show."""
     service, question = request.service, record.question
     is_open, may_sign = record.card.is_open, can_sign(request, record)
     definition, rows = service.tools.get(question.tool_name or ""), None
@@ -74,7 +74,7 @@ async def render_question(
         allows_step=is_open and find_step_tool(record) is not None,
         trust_command=find_trust_command(request, record),
         rows=rows,
-        # A rule that would have let the newest approved calls of this tool through, or None; no page writes the rule.
+        # A rule under which this tool's newest approved calls would have run unasked, or None; the page only shows it.
         offer=await find_offer(service.store, record.execution, record.suspension, definition),
         whom=WHOM,
         is_news=False,

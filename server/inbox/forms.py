@@ -1,4 +1,4 @@
-"""Forms of pages: the fields that a page shows, such as those of a plan's inputs, and the values that come back.
+"""The forms on pages: their fields, such as those for a plan's inputs, and the values that the browser sends back.
 
 A field that the browser returns unchanged keeps its exact value, so browsers cannot alter text by normalizing it.
 """
@@ -161,7 +161,7 @@ def build_fault_remark(inputs: FilledForm) -> Remark:
 
 
 def keep_texts(inputs: JsonSchema | None, form_texts: Mapping[str, str]) -> FilledForm:
-    """Return the typed texts, unchecked, of those fields that the plan's inputs still have."""
+    """Return the texts that were typed into fields which the plan still has; the texts are not checked."""
     keys = (field.key for field in build_input_fields(inputs))
     return FilledForm(texts={key: form_texts[key] for key in keys if key in form_texts})
 

@@ -3,7 +3,7 @@
 A result for these hosts carries the plan and its open questions in `_meta`, which the host passes to the view
 and not to the model. Until the plan is over, the view polls `app_show` for changes, if the host lets it call tools.
 
-Each question keeps the three voices (see `card`) in separate fields, as in every channel. A question that can be
+As in every channel, findings, facts and the asker's words are in separate fields (see `card`). A question that can be
 answered in a form also has that form and a nonce. `app_decide` accepts a decision only with a nonce that was issued for
 the same revision and principal. So a model that calls the tool itself decides nothing, even if its host ignores
 `visibility: ["app"]`. The decision has the assurance `client` and no more, because the host draws the view and could
@@ -43,7 +43,7 @@ META_KEY = "planwarden/questions"
 MAX_QUESTIONS = 10
 """The most questions that one result carries."""
 QUESTION_CHARS = 4_000
-"""The longest question that can be answered in the view; one that is longer, or is cut, is only shown there."""
+"""The most characters of a question that can be answered in the view; a longer or shortened one is only shown."""
 PLAN_KEY = "planwarden/plan"
 WIDTH = 620
 """The width of the drawing in pixels, which fits into a conversation in most hosts."""
@@ -69,7 +69,7 @@ async def record_app_support(ctx: ServerRequestContext, call_next: CallNext) -> 
 
 
 class Nonces:
-    """The nonces that views send with decisions: one per revision of a question and principal, valid for an hour.
+    """The nonces that views send with decisions: one for each principal and revision of a question, valid for an hour.
 
     Each nonce is sealed with the secret key of its home, so every process of that home accepts it, even after a
     restart. No nonce is stored: the store takes only one decision about a question, and then the nonce is worthless.
@@ -115,7 +115,7 @@ def build_suspension_app() -> Apps:
 
 
 def build_questions(view: Execution, nonces: Nonces, principal: str, now: float) -> list[JsonValue]:
-    """Return the open questions to people, at most `MAX_QUESTIONS`, for the view and not for the model."""
+    """Return the open questions that a person must answer, at most `MAX_QUESTIONS`, for the view, not the model."""
     suspensions = [suspension for suspension in view.suspensions if suspension.addressee == "human"][:MAX_QUESTIONS]
     return [_build_question(suspension, nonces, principal, now) for suspension in suspensions]
 
@@ -197,7 +197,7 @@ def build_etag(execution: ExecutionState) -> str:
 
 
 def _describe_place(graph: PlanGraph) -> str:
-    """Return a sentence about the first step that waits, runs or went wrong; empty if there is none."""
+    """Return a sentence about the first step that waits, or else runs, or else went wrong; empty if there is none."""
     for mark in _MARKS_BY_PRIORITY:
         for number, row in enumerate(graph.rows, 1):
             if row.mark == mark:

@@ -1,4 +1,4 @@
-"""Resources: the views that the tools return, as JSON at an address, for hosts that let people or models read them.
+"""Resources: each is a view that a tool returns, as JSON at an address, for hosts that let people or models read it.
 
 The icon of the server, its tools and its prompts is here too.
 """
@@ -59,12 +59,12 @@ def _template(uri: str, name: str, title: str, description: str, readers: Annota
 
 RESOURCES = (
     _resource(TOOLS, "Tools for plans", "One line per tool.", _MODELS),
-    _resource(SUSPENSIONS, "Open questions", "To people and to the caller, oldest first.", _BOTH),
+    _resource(SUSPENSIONS, "Open questions", "The questions that wait for people or the caller, oldest first.", _BOTH),
     _resource(PLANS, "Saved plans", "What run_plan takes: each plan with its inputs.", _BOTH),
 )
-_PIECE = "A piece of it as text, from byte `offset` (0) on; nextOffset is where the next piece begins."
+_PIECE = "One piece, as text or base64, from byte `offset` (default 0) on; nextOffset is where the next piece begins."
 _NEWEST = "The newest of the thread, with all observations."
-_ANSWERED = "An answered question is in its execution."
+_ANSWERED = "Only while the question is open; afterwards, its execution shows it."
 TEMPLATES = (
     _template(f"{TOOLS}/{{name}}", "tool", "A tool's schema", "The whole definition.", _MODELS),
     _template(f"{EXECUTIONS}/{{thread_id}}", "execution", "An execution", _NEWEST, _BOTH),
@@ -102,7 +102,7 @@ async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
 
 async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
     view = await service.get_execution(name, observations_after=0, principal=principal)
-    # The client that reads this may be unable to ask a person.
+    # The client may have no way to ask a person, so the next action says where a person can answer.
     waiting = find_awaited_person(view)
     return to_short_json(view if waiting is None else ask_for_person(view, waiting), lists=True)
 
@@ -142,7 +142,7 @@ async def _read_suspensions(service: Service, name: str, principal: str) -> Json
 
 
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
-    """Return the open question. Raises the same error for any other id; unknown and foreign ids cost one query each."""
+    """Return the open question with this id. All others raise one error, foreign ids as fast as unknown ones."""
     row = await service.store.find_suspension(name)
     if row is not None and row.principal == principal:
         view, is_open = await service.read_question(row.thread_id, name, principal=principal)

@@ -1,7 +1,7 @@
 """Makes one attempt to deliver a message: a POST with a time limit. It reads the response's body only if asked to.
 
 It follows no redirect, because a redirect would take a signed message or a token elsewhere. It uses no proxy from the
-environment. The descriptions in a receipt are planwarden's own words; no text of the receiver reaches a log. The sender
+environment. A receipt's description is in planwarden's own words; no text from the receiver reaches a log. The sender
 imports this module only when it sends something, because importing the HTTP client takes a tenth of a second.
 """
 

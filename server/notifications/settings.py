@@ -20,7 +20,7 @@ from planwarden.agent.core.execution.notifications import SUBSCRIBABLE, Notifica
 
 MAX_CHANNELS = 10
 KEY_BYTES = range(24, 65)
-"""https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md, signature scheme"""
+"""Valid key lengths: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"""
 _PREFIX = "whsec_"
 _TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
 _TOKEN = re.compile(r"[!-~]{1,1000}")
@@ -84,7 +84,7 @@ class NotifySettings(BaseModel):
     @model_validator(mode="after")
     def _check_kind(self) -> "NotifySettings":
         if self.kind == "webhook" and (self.secret_env is None or self.token_env is not None):
-            raise ValueError("a webhook is signed: name the variable with its secret in secret_env, and no token_env")
+            raise ValueError("a webhook is signed: set secret_env to the variable with its secret, and omit token_env")
         if self.kind == "ntfy" and self.secret_env is not None:
             raise ValueError("ntfy uses no secret_env; for a server that requires a token, set token_env")
         parts = urlsplit(self.url)
@@ -135,7 +135,7 @@ def _build_channel(settings: NotifySettings, environment: Mapping[str, str]) -> 
 
 
 def read_key(variable: str, environment: Mapping[str, str]) -> tuple[bytes, str | None]:
-    """Return a pair: the key in the variable's Standard Webhooks secret and None, or an empty key and what is wrong."""
+    """Return the key from the Standard Webhooks secret in the variable, and None; else an empty key and the fault."""
     text = environment.get(variable)
     if not text:
         return b"", f"the environment variable {variable} is not set"

@@ -65,14 +65,14 @@ async def load_request_state_key(store: SecretStore) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise StoreError(
-            f"{store.locate(STATE_KEY)} is not a planwarden key; delete it, and forms that are open now are asked again"
+            f"{store.locate(STATE_KEY)} is not a planwarden key; delete it; open forms then ask their question again"
         )
     return key
 
 
 async def find_request_state_key(settings: Settings, store: SecretStore) -> bytes | None:
-    """Return the key as `load_request_state_key` does. With SQLite, log a `StoreError` and return None: then forms that
-    are open at a restart are asked again, or, if the home is not usable at all, every call returns the reason.
+    """Return the key as `load_request_state_key` does. With SQLite, log a `StoreError` and return None: a restart then
+    repeats the questions in open forms. If the whole home is unusable, every later call returns the reason.
     """
     try:
         return await load_request_state_key(store)

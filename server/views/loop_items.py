@@ -27,7 +27,7 @@ class LoopItems(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int
     """Items with a rejected call."""
     next: int | None = None
-    """The first item whose result is not here: `itemsFrom` of the next page; left out if there is none."""
+    """The first item whose result this page lacks, as `itemsFrom` for the next page; left out if no page follows."""
 
 
 class LoopItem(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""Reads the file: quick lookups on the caller's own thread, and reads that may take long through aiosqlite.
+"""Reads the file: looks up small answers on the caller's own thread, and runs long reads through aiosqlite.
 
-A lookup in cached pages takes about 20 microseconds; handing it to a thread and back takes ten times as long. A long
-read opens a connection of its own, so that no thread stays behind and no other read waits for it.
+A lookup in cached pages takes about 20 microseconds; handing it to a thread and back takes ten times as long. Each long
+read opens its own connection and thread, and ends both, so that no thread stays behind and no other read waits.
 
 `DirectReader` is for a process that may wait for every read, such as a command that only reads. It needs no thread.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 64
 """The most rows that the caller's own thread reads; a longer answer is read again from the start, as a long read."""
 READS_A_TURN = 16
-"""The number of lookups, of all callers together, after which the event loop gets a turn."""
+"""After this many lookups by all callers together, the event loop gets a turn."""
 
 
 class Reader:
@@ -57,7 +57,7 @@ class Reader:
         connection.execute("PRAGMA busy_timeout = 0")
 
     async def fetch(self, name: str, parameters: Sequence[object] = ()) -> Rows:
-        """Return the rows of a lookup. Raises `StoreError` when the medium failed or the reader is closed."""
+        """Return the rows of a lookup. Raise `StoreError` when the medium failed or the reader is closed."""
         if not all(map(is_unicode, parameters)):
             return []
         self._reads += 1
@@ -193,7 +193,7 @@ class DirectReader:
 def open_lookups(path: Path) -> SqlLookups | None:
     """Return lookups in a file, for a process that does nothing else while it reads.
 
-    Return None if the file's schema is not the newest: opening the whole store then upgrades it, or explains why not.
+    Return None if the file's schema is not the newest. Opening the whole store upgrades it then, or explains why not.
 
     Raises:
         StoreError: the file must not or cannot be used; it was left as it was.

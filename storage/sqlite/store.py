@@ -27,7 +27,7 @@ from planwarden.storage.sqlite.reader import DirectReader, Reader
 from planwarden.storage.sqlite.writer import MemoryWriter, Writer
 
 LARGE_CHARS = 256 * 1024
-"""If the events of an append have more characters than this, the event loop's own thread does not write them."""
+"""The most characters that an append's events may have if the event loop's own thread is to write them."""
 TICKER = "ticker-"
 """The prefix of the owner names of processes that start due schedules."""
 

@@ -55,7 +55,7 @@ MAX_GROUP = 256
 CHECKPOINT_ESTIMATE = 5_000
 """Pages of the write-ahead log, by `_estimate_pages`, after which the thread moves the log into the database."""
 CHECKPOINT_PAGES = 8_000
-"""Pages of the log after which a commit moves the log itself; committing a large artifact can reach this."""
+"""Pages of the log after which a commit itself moves the log; committing a large artifact can reach this."""
 
 
 class _Request(Request[Result]):
@@ -66,7 +66,7 @@ class _Request(Request[Result]):
 
 
 class Writer:
-    """Runs operations on its connection, in order, in transactions of up to `MAX_GROUP`.
+    """Runs operations on its connection, in order, up to `MAX_GROUP` in one transaction.
 
     `check` is called before each transaction, and raises when the file must no longer be used. `lock` keeps other
     processes from writing, where SQLite alone is not enough.
@@ -188,7 +188,7 @@ class Writer:
         return self._foreign_changes
 
     def _look_for_foreign_changes(self) -> None:
-        # What cannot be read now is read at the next look.
+        # If the number cannot be read now, the next call reads it.
         with suppress(*FAULTS):
             self._foreign_changes = int(self._connection.execute(SQL["data_version"]).fetchone()[0])
 
@@ -222,7 +222,7 @@ class Writer:
                 if keeps_running and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
-        # Closing the last connection writes the log into the database. If the lock stays taken, the next opener will.
+        # Closing the last connection writes the log into the database. If the lock stays taken, the next opener does.
         with suppress(StoreError), self._held():
             self._connection.close()
             return
@@ -273,7 +273,7 @@ class Writer:
         if len(batch) == 1:
             batch[0].error = failure
             return
-        # One operation may have broken the transaction of all: run each in a transaction of its own.
+        # One operation may have broken the whole batch's transaction: run each in a transaction of its own.
         for request in batch:
             request.error = None
         for request in batch:
@@ -361,7 +361,7 @@ class MemoryWriter:
 def _estimate_pages(rows: int) -> int:
     """Estimate how many pages of the log a transaction that changed `rows` rows takes; err on the high side.
 
-    A single row takes up to three with its indexes. Rows of a group share pages; index entries of random ids do not.
+    With its indexes, a row takes up to three pages. Rows of a group share pages; index entries of random ids do not.
     """
     return min(3 * rows, 40 + rows // 2)
 

@@ -1,4 +1,4 @@
-"""Calls the tools of one agent behind a downstream server, and says what each failure means.
+"""Calls the tools of one agent, which is a downstream server, and says what each failure means.
 
 An agent may ask a question in the middle of such a call (elicitation). The agent gets the decision that a person
 here has already made, or a cancellation.

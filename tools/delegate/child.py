@@ -80,7 +80,7 @@ class ChildQuestion(BaseModel):
     """What the agent's own planwarden found about the question."""
     toolCall: JsonValue = None
     confirms: JsonValue = None
-    """Later calls that the same decision releases there."""
+    """Later calls that the same decision releases at the agent."""
     releases: JsonValue = None
     """Calls that the decision releases at further agents, to which this agent delegated."""
     undecidable: JsonValue = None
@@ -218,7 +218,7 @@ class ChildView(BaseModel):
         return next((question for question in self.suspensions if question.addressee == "human"), None)
 
     def find(self, suspension_id: str | None) -> ChildQuestion | None:
-        """Return the suspension of that id, if it is still open."""
+        """Return the suspension of that id if it is still open, else None."""
         return next((question for question in self.suspensions if question.suspensionId == suspension_id), None)
 
     @property

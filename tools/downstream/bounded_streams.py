@@ -6,8 +6,8 @@ gigabytes (https://www.rfc-editor.org/rfc/rfc9110#section-8.4). The SDK limits t
 Since revision 2026-07-28 every result has a `resultType`. Some servers omit it, and clients must then assume `complete`
 (https://modelcontextprotocol.io/specification/2026-07-28/basic#resulttype). The SDK refuses a result without it, which
 would give a successful call an unknown outcome. It also refuses a whole listing for one malformed tool. Each request of
-a server keeps a task of the SDK until it is answered, and a server could send any number of them. `IncomingMessages`
-prevents all three, for local servers too.
+a server occupies a task of the SDK until it is answered, and a server could send any number of requests.
+`IncomingMessages` prevents all three, for local servers too.
 """
 
 import math
@@ -105,7 +105,7 @@ class ServerRequests:
         self._open: set[int | str] = set()
 
     def admits(self, message: JSONRPCMessage) -> bool:
-        """Return False for a request that must be dropped. A request that the server cancels needs no answer."""
+        """Return whether to pass the message on. A request stays open until we answer it or the server cancels it."""
         if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             request_id = (message.params or {}).get("requestId")
             if isinstance(request_id, int | str):
@@ -142,7 +142,7 @@ class _Stream:
 
 
 class IncomingMessages(_Stream):
-    """The messages of the server, without requests that are too many, and with results that the SDK accepts."""
+    """The messages of the server, without surplus requests, and with results changed so that the SDK accepts them."""
 
     def __aiter__(self) -> Self:
         return self
@@ -160,7 +160,7 @@ class IncomingMessages(_Stream):
 
 
 def _replace_malformed_tools(result: dict[str, JsonValue]) -> None:
-    """Replace each malformed tool of a listing, in place, by one that says why it cannot be used."""
+    """Replace each malformed tool of a listing, in place, with one that says why it cannot be used."""
     if not isinstance(tools := result.get("tools"), list):
         return
     # Only listings since revision 2026-07-28 have a `ttlMs`, and all of them do.
@@ -202,7 +202,7 @@ async def connect_streams(
     read_s: float | None,
     is_typed: bool = True,
 ) -> AsyncGenerator[Any]:
-    """Yield the streams to the server's URL; without `is_typed`, the SDK's own. A read may take `read_s` seconds."""
+    """Yield our streams to the server's URL or, without `is_typed`, the SDK's. A read may take `read_s` seconds."""
     assert config.url is not None
     timeout = httpx2.Timeout(connect=CONNECT_TIMEOUT_S, read=read_s, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
     async with (

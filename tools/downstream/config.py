@@ -149,7 +149,7 @@ class LoginLocation(msgspec.Struct, frozen=True, kw_only=True):
         return await self.find_secrets().version(self.name)
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """Lock the login in all processes, this one included, to read and replace it. Not reentrant.
+        """Return a lock on the login against all processes, this one included, to read and replace it. Not reentrant.
 
         Entering raises `StoreError` when another process holds the lock for too long, or no lock can be made.
         """

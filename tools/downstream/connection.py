@@ -1,6 +1,6 @@
 """The connection to one downstream server: started when it is needed, listed, kept, and restarted when it is lost.
 
-One task owns the SDK's client, as the task that enters a task group must also leave it; calls come from other tasks.
+One task owns the SDK's client, because the task that enters a task group must leave it; calls come from other tasks.
 After a loss the first restart follows at once, and each further one waits twice as long as the last, up to a minute.
 During a start, callers wait. After a failed start, callers get the reason at once.
 
@@ -132,7 +132,7 @@ class ServerConnection:
             self._wake.set()
 
     def request_listing(self) -> None:
-        """List the tools again, because the server says that they changed."""
+        """Have the tools listed again soon, because the server says that they changed."""
         self._wake.set()
 
     def begin(
@@ -210,7 +210,7 @@ class ServerConnection:
             self._set_state("closed")
 
     async def _wait_before_restart(self, seconds: float) -> None:
-        """Wait for `seconds`, but only until the stored login changes: a person may have logged in."""
+        """Wait for `seconds`, or until the stored login changes, because a person may have logged in."""
         login = await self._find_login_version()
         while seconds > 0 and await self._find_login_version() == login:
             await anyio.sleep(min(seconds, LOGIN_POLL_S))

@@ -5,7 +5,7 @@ transport calls that check immediately before it writes the request.
 
 Before revision 2026-07-28, a server that asks during a call waits for the answer, so the call must stay open. Each call
 runs in its own task, and the caller waits until the call ends or the server asks. After a question the caller stops
-waiting, but the call goes on until the answer. If the connection or process ends first, only the log has the call.
+waiting, but the call goes on until the answer. If the connection or process ends first, only the log knows the call.
 """
 
 import logging
@@ -126,7 +126,7 @@ class InFlightCalls:
     def hold(self, name: str, call: InFlightCall) -> bool:
         """Hold a call that waits for an answer. Return False when `MAX_HELD` calls already wait."""
         if len(self._held) >= MAX_HELD:
-            # Calls of an earlier connection ended with it, and their questions may never be answered.
+            # Calls of an earlier connection ended with that connection, and their questions may never be answered.
             waiting = {name: each for name, each in self._held.items() if not each.has_ended or each.result is not None}
             self._held = waiting
         if len(self._held) >= MAX_HELD:
@@ -139,7 +139,7 @@ class InFlightCalls:
         return self._held.pop(name, None)
 
     def cancel_held(self, execution_id: str) -> None:
-        """Cancel the calls of an execution that wait for an answer."""
+        """Cancel those calls of an execution that wait for an answer."""
         for name in [name for name, call in self._held.items() if call.execution_id == execution_id]:
             self._held.pop(name).scope.cancel()
 

@@ -1,8 +1,8 @@
 """All downstream MCP servers of one process: their tools in the catalogue, their health, their start and their end.
 
-Before a server runs, its tools are known from its last listing. It starts when one of its tools is called, when a plan
-needs a tool that it did not list, or, if it has never listed its tools, at the first search. The new listing replaces
-the old one. While a server is down, only its own tools are unavailable, with the reason.
+Before a server runs, its tools are known from its last listing. A server starts when one of its tools is called, when
+a plan needs a tool that is not in that listing, or, if the server has never listed its tools, at the first search. The
+new listing replaces the old one. While a server is down, only its own tools are unavailable, and each says why.
 """
 
 import logging
@@ -81,7 +81,7 @@ class Agents(Protocol):
 class DownstreamServers:
     """The servers, and their tools in a registry. The tools are there at once; calling them needs `async with`.
 
-    After it was left, the object can be entered again, and its servers can start again.
+    After the end of `async with`, the object can be entered again, and its servers can start again.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class DownstreamServers:
         """Load the listing that another process saved for a server. This process may not know the server yet."""
         connection = self._connections.get(config.name)
         if connection is not None and connection.config.fingerprint != config.fingerprint:
-            # The name belongs to another server in this process.
+            # In this process, the name belongs to another server.
             return
         if connection is None:
             connection = self._connections[config.name] = self._build_connection(config)
@@ -177,7 +177,7 @@ class DownstreamServers:
             self._register_tools(config, *await anyio.to_thread.run_sync(self._build_tools, config, listing))
 
     def handle_commit(self, commit: Commit | None) -> None:
-        """When an execution has finished, cancel its calls that still wait for an answer, and stop its agents."""
+        """If the commit finished an execution, cancel its calls that still wait for an answer, and stop its agents."""
         if commit is not None and commit.execution.is_finished:
             for connection in self._connections.values():
                 connection.calls.cancel_held(commit.execution.execution_id)
@@ -232,7 +232,7 @@ class DownstreamServers:
         await self._wait_for_listings(self.never_listed_servers)
 
     async def start_all(self) -> None:
-        """Start every server, and wait until each runs or is down, at most as long as its start may take."""
+        """Start every server, and wait until each runs or is down, or the time for its start is over."""
 
         async def start(connection: ServerConnection) -> None:
             with suppress(ToolError):
@@ -314,7 +314,7 @@ class DownstreamServers:
                 await self._state_changed.wait()
 
     def _build_tools(self, config: ServerConfig, listing: list[JsonValue]) -> tuple[list[DownstreamTool], list[str]]:
-        """Return the listing's tools with the operator's settings, and notes on unusable ones. Runs on a thread."""
+        """Return the listing's tools with the operator's settings, and notes on unusable ones. May run on a thread."""
         slugs = tuple(other.slug for other in self.configs)
         tools, notes = build_tools(config, listing, other_tools=self._other_tools, slugs=slugs)
         return [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in tools], notes

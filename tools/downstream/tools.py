@@ -30,7 +30,7 @@ MAX_DEFINITION_BYTES = 128 * 1024
 RESERVED = (OWN_TOOLS - {"run_plan"}) | {DELEGATE}
 """Names that models know as tools of planwarden itself. No downstream tool gets one of them."""
 MALFORMED = "planwarden/malformed"
-"""The key in `_meta` of a tool that replaces a malformed one; its value says what was wrong with that."""
+"""The key in `_meta` of the stand-in for a malformed tool; its value says what was wrong with that tool."""
 _HASHED = re.compile(r".+_[0-9a-f]{8}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -137,7 +137,7 @@ def _build_name(
     name = f"{slug}_{_replace_special(remote_name)}"
     longer = (other.casefold() for other in other_prefixes if len(other) > len(slug) + 1)
     is_foreign = name.casefold().startswith(tuple(longer))
-    # A server whose slug begins with another one must not give a tool the name with a hash of the other's tool.
+    # If a server's slug begins with another's, none of its tools may have the hashed name of the other's tool.
     is_foreign = is_foreign or (name.startswith(tuple(other_prefixes)) and _HASHED.fullmatch(name) is not None)
     is_special = _PLAIN.fullmatch(remote_name) is None or len(name) > MAX_NAME_CHARS
     if is_special or is_ambiguous or is_foreign or name in other_tools or name in RESERVED:

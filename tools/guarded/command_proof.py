@@ -1,8 +1,8 @@
 """Decides whether the success of a command line proves that one command in it ran in a folder and succeeded.
 
-A host reports one exit code for a whole line. A 0 proves a command only if the line cannot end with 0 when the command
-did not. That usually excludes commands behind `||`, before `;`, before a pipe and in the background. A line that the
-grammar of `shell` cannot read proves nothing. What a program does is not checked: a Makefile's `test` may be empty.
+A host reports one exit code for a whole line. A 0 proves that a command succeeded only if the line must fail whenever
+that command fails or does not run. That usually excludes commands behind `||`, before `;`, before a pipe and in the
+background. A line that `shell` cannot read proves nothing. A program is not checked: `make test` may do nothing.
 """
 
 import os.path
@@ -28,14 +28,14 @@ _VARIABLE = (
     r"|(?:DATABASE|DB|REDIS|BASE|API)_(?:URL|HOST|PORT|NAME|USER)|PYTHON(?:DONTWRITEBYTECODE|UNBUFFERED|HASHSEED))"
 )
 _ASSIGNMENT = rf"(?:PYTHON{_HARMLESS_PATH}|{_VARIABLE}=[A-Za-z0-9_./:,@%+-]*|RUSTFLAGS=-Dwarnings)"
-"""Matches the assignment of a variable that, as its name says, changes neither which program runs nor what it does."""
+"""A pattern of assignments to variables that, by their names, change neither which program runs nor what it does."""
 _START = r"(?:(?<=\A)|(?<=&&[ ])|(?<=;[ ])|(?<=\n))"
 _LEADING = rf"{_START}(?:time[ \t]+(?:-p[ \t]+)?|(?:{_ASSIGNMENT}[ \t]+)+)"
 _NOT = rf"{_START}! (?=[\w./ -]+(?:&&|[;\n]))"
 _TEST = rf"{_START}\[ (-[a-z] [\w./-]+) \](?=[ \t\n;]|\Z)"
 _SAME_EXIT = r"(?<=\|\|[ ])exit \$\?"
 _FROM_PATH = r"(?:/(?:usr/(?:local/)?)?bin/)?[\w.-]+"
-"""Matches a shell or wrapper by its bare name or in a system folder, where no model wrote it."""
+"""A pattern of shells and wrappers by their bare names or in a system folder, where no model can have written them."""
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _GROUPS = ("(", "{")
 _BLIND = {
@@ -43,7 +43,7 @@ _BLIND = {
     *("hash", "builtin", "shopt", "setopt", "unsetopt", "emulate", "autoload", "zmodload", "read", "mapfile"),
     *("readarray", "getopts", "let", "{"),
 }
-"""Commands after which the rest of the line may not run, or may mean something else."""
+"""Commands that may keep the rest of the line from running, or change its meaning."""
 _EXPORTS = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _BLINDED = "what comes before it in the line may keep it from running"
 _ACTIVATE = r"(?:[\w./-]*/)?\.?v?env/bin/activate"
@@ -65,14 +65,14 @@ _OTHER = Program("color no-color quiet silent verbose")
 
 
 class _Reading(msgspec.Struct):
-    """A command, and the commands that it runs through programs that pass on the exit code of what they run."""
+    """A command, and the command that it runs, and so on inward; each outer one passes on the next one's exit code."""
 
     stages: list[Sequence[str]]
-    """The words of each command, the outermost first; the last entry is the innermost without its options."""
+    """The words of each command, the outermost first; at the end, those of the innermost again without its options."""
     folders: list[str] = []
-    """The folders that these programs enter."""
+    """The folders that these commands enter."""
     places: list[str] = []
-    """Other paths that these programs use."""
+    """Other paths that these commands use."""
     unknown: list[str] = []
     """Words that may make the innermost command do something other than what it was asked to do."""
     program: Program | None = None
@@ -99,7 +99,7 @@ def _explain(
         entered = _follow(_find_folders(commands[:index], folders), reading.folders)
         script = _find_script(words)
         if script is not None and depth < MAX_DEPTH:
-            # A command of the inner line is proven if the outer line also proves the shell or group that runs it.
+            # A command of the inner line is proven only if the outer line also proves the shell or group around it.
             why = _explain(script, entered, root, fits, depth + 1, is_group=words[0] in _GROUPS)
         else:
             why = _explain_reading(reading, entered, root, fits)
@@ -115,7 +115,7 @@ def _simplify(line: str) -> str:
     """Return the line without parts whose removal neither hides nor adds a command, with every quote in its place."""
 
     def drop_comment(match: re.Match[str]) -> str:
-        # The comment is checked here, because an expression that gives up at a quote would begin again at each `#`.
+        # The comment's end is checked here: a pattern that fails at a quote would be tried again from each `#`.
         return "" if line[match.end() : match.end() + 1] in ("", "\n") else match[0]
 
     if "\\" not in line:
@@ -130,7 +130,7 @@ def _follow(folders: frozenset[str], moves: Sequence[str]) -> frozenset[str]:
 
 
 def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits: Callable[[str], bool]) -> str | None:
-    """Return why the command proves nothing wherever it is in its line; None if there is no such reason."""
+    """Return why the command proves nothing wherever it is in its line, or None; `NOT_THERE` if it is not wanted."""
     words = next((words for words in reading.stages if fits(shlex.join(words))), None)
     if words is None:
         return NOT_THERE
@@ -143,7 +143,7 @@ def _explain_reading(reading: _Reading, folders: frozenset[str], root: str, fits
 
 
 def _read(words: Sequence[str]) -> _Reading:
-    """Read the command and the commands behind it; one that may run something else than it names is the innermost."""
+    """Return the command and those inside it, down to one that may run something other than its words name."""
     reading = _Reading([words])
     for _ in range(MAX_DEPTH):
         program = find_program(words[0])
@@ -204,7 +204,7 @@ def _read_innermost(reading: _Reading, words: Sequence[str], depth: int) -> list
 
 
 def _is_harmless_setting(word: str) -> bool:
-    """Return whether a word given to make certainly sets no variable to a value that may leave nothing tested."""
+    """Return whether make certainly still tests something when it is given this word, which may set a variable."""
     name, equals, value = word.partition("=")
     if not equals:
         return True
@@ -227,7 +227,7 @@ def _is_harmless_setting(word: str) -> bool:
 
 
 def _is_in(root: str, folders: frozenset[str], places: Sequence[str]) -> bool:
-    """Return whether the command certainly runs in the root or below, and on no path outside of the root."""
+    """Return whether the command certainly runs in the root or below, and uses no path outside of the root."""
     paths = {os.path.normpath(os.path.join(folder, word)) for folder in folders for word in (".", *places)}
     return bool(folders) and all(path == root or path.startswith(f"{root.rstrip('/')}/") for path in paths)
 
@@ -239,7 +239,7 @@ def _strip(command: ShellCommand) -> Sequence[str]:
 
 
 def _find_script(words: Sequence[str]) -> str | None:
-    """Return the line that a group or shell runs, below a `set` with the shell's options; None for other words."""
+    """Return the line that a group or shell runs, after a `set` line with the shell's options; None for other words."""
     if words[0] in _GROUPS:
         return words[1]
     is_shell = re.fullmatch(_FROM_PATH, words[0]) and words[0].rpartition("/")[2] in _SHELLS
@@ -272,7 +272,7 @@ def _explain_zero(commands: Sequence[ShellCommand], start: int, *, is_group: boo
         return "its exit code is swallowed by `||`"
     if ends[start] == "|" and "pipefail" not in options:
         return "a pipe swallows its exit code; put `set -o pipefail` before it"
-    # In a list with `&&` or `||`, `set -e` applies only to the last command; inside of a group it may not apply.
+    # In a list with `&&` or `||`, `set -e` applies only to the last command; inside a group it might not apply.
     stops = "errexit" in options and not is_group and set(ends[first:last]) <= {"|"}
     if last < len(commands) - 1 and not stops:
         return f"the exit code is that of `{commands[start + 1].text[:60]}`, which comes after it"

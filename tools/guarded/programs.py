@@ -13,8 +13,8 @@ import msgspec
 
 Kind = Literal["flag", "value", "count", "folder", "place", "line", "setting", "unknown"]
 _KINDS: Mapping[str, Kind] = {"": "flag", "=": "value", "#": "count", ">": "folder", "/": "place", "!": "line"}
-"""The sign after an option's name in the table says what value it takes: none, a text (a pattern of it may follow), a
-number if a number follows, the folder in which the program works, another path that it uses, or a command line."""
+"""What value the option takes, by the sign after its name in the table: none, a text (the sign may be followed by a
+pattern), a number if a number follows, the program's working folder, another path, or a command line."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -25,12 +25,12 @@ class Program(msgspec.Struct, frozen=True):
     operands: int = 0
     """The number of words between the options and the command."""
     then: Literal["command", "line", "first", "script", "guess", "git", "module", "nothing"] = "nothing"
-    """What follows: a command, a command line in several words or in one, a shell's script, a command that comes after
-    a word that `behind` matches, a command of git, a module of Python, or no command."""
+    """What follows: a command; a command line in several words (`line`) or one (`first`); a shell's script; a command
+    after the word that `behind` matches, or anywhere (`guess`); a command of git; a module of Python; no command."""
     is_closed: bool = True
-    """False if the program may run something that its words do not show."""
+    """Whether the program's words show all that it may run."""
     behind: str = ""
-    """A pattern of the word before the command; if the pattern captures text, that is the command's first word."""
+    """A pattern of the word before the command; if the pattern captures text, that text is the command's first word."""
     exits: bool = False
     """Whether the program ends with the exit code of the command that it runs."""
     only: str = ".*"
@@ -156,7 +156,7 @@ _TABLE: Mapping[str, Program] = {
     "setarch chroot strace": Program(then="guess"),
     "python pypy": Program("-BEIPSbdqsuv -WX= check-hash-based-pycs= -cm!", then="module"),
     "coverage": Program("-ap append branch parallel-mode source= -m!", then="module", behind="run"),
-    # Only harmless options are listed below: with them, a program still does its work, and still fails if that fails.
+    # Only harmless options are listed below: with them, a program still does its work, and fails if its work fails.
     "pytest py.test": Program(
         "-lqsvx cache-clear disable-warnings exitfirst failed-first ff full-trace last-failed lf new-first nf "
         "no-header no-summary quiet showlocals strict-config strict-markers verbose -kmnr= -W=error.* "
@@ -260,7 +260,7 @@ def _list_kinds(program: Program) -> Mapping[str, tuple[Kind, str]]:
 
 
 def _split_word(word: str, kinds: Mapping[str, tuple[Kind, str]], *, is_long: bool) -> tuple[str, str | None]:
-    """Return the first option in the word that is not a flag, or the last flag, and its value if the word has one."""
+    """Return the word's first option that is not a flag, or the last if all are, and its value if the word has one."""
     if word.startswith("--") or is_long:
         name, equals, value = word.lstrip("-").partition("=")
         return name, value if equals else None

@@ -1,6 +1,6 @@
 """Reads what a command line runs, with a small grammar. A person decides on lines that the grammar cannot read.
 
-A rule names one command, such as `npm test`, but `npm test; rm -rf ~` is two. So rules let a command line pass only if
+A rule names one command, such as `npm test`, but `npm test; rm -rf ~` has two. So rules let a command line pass only if
 they let each of its commands pass, and only if this grammar reads the whole line. The grammar lists what may occur, and
 reads it as every POSIX shell does. It does not accept what a shell processes before it runs a command (variables,
 substitutions, patterns, braces, `~`, groups, redirections to files), blanks other than space and tab, words of the
@@ -97,10 +97,10 @@ def _list_plain_words(text: str) -> Iterator[str]:
 
 
 def list_words(line: str) -> Iterator[list[str]]:
-    """Yield the words of each part of any line, without quotes and backslashes, as far as they can be recognized.
+    """Yield the words of each part of a line, a list per part, even if the grammar cannot read the line.
 
-    Substitutions and groups are parts too, and in doubt there are too many words rather than too few. So the words may
-    be a reason to refuse a line, but never a reason to let a line pass.
+    Substitutions and groups are parts too. Quotes and backslashes are removed where they are recognized. In doubt there
+    are too many words, not too few, so they may be a reason to refuse a line, but never to let it pass.
     """
     words: list[str] = []
     word: str | None = None

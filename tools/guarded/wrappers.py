@@ -1,8 +1,8 @@
 """Finds the commands behind wrappers: programs that run another command, such as `env`, `sudo -u ann` and `bash -c`.
 
 A rule that denies `git push` also denies `env git push`. A command behind a wrapper can only make planwarden deny a
-call or ask a person; it never lets a call pass. Known wrappers are read with their options. `is_whole` is
-False if the line does not show what a wrapper runs. Scripts, and languages other than those of shells, are not read.
+call or ask a person; it never lets a call pass. Known wrappers are read with their options. `InnerCommands.is_whole`
+is False if the line does not show what a wrapper runs. Scripts, and languages other than those of shells, are not read.
 """
 
 import re
@@ -17,9 +17,9 @@ MAX_INNER = 100
 MAX_DEPTH = 8
 """The most levels of wrappers inside each other."""
 MAX_READ_CHARS = 16 * MAX_CHARS
-"""The most characters that are read for one line; a command inside of others is read again for each of those."""
+"""The most characters that are read for one line. A nested command counts again for each command around it."""
 _NO_COMMAND = ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
-"""Options of wrappers, and of the programs that they run, whose value is not a command."""
+"""Options of wrappers, and of the programs that they run, that take a value which is not a command."""
 _HARMLESS = "=(?:true|false|cat|:)?"
 """The end of a setting whose command, if any, does nothing."""
 _SETTING_THAT_RUNS = re.compile(
@@ -28,7 +28,7 @@ _SETTING_THAT_RUNS = re.compile(
     r"|[\w.-]+\.(?:\w*editor|\w*command|pager|external|helper|textconv|fsmonitor|program|askpass|gitproxy|cmd|driver"
     r"|difffilter)(?:=.*)?))"
 )
-"""Settings of git that run a command, or that give other words the meaning of a denied command."""
+"""Settings of git that run a command, or that, like an alias, can make other words mean a denied command."""
 _SCOPES = ("--global", "--local", "--system", "--worktree")
 _READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list")
 _VARIABLE_THAT_RUNS = re.compile(
@@ -37,12 +37,12 @@ _VARIABLE_THAT_RUNS = re.compile(
 _LINE_OF_GIT = re.compile(
     r"(?s)-[a-z]*x(?P<glued>.*)|--(?:ex\w*|up\w*(?:-p\w*)?|rece\w*(?:-p\w*)?|\w+-filter)(?:=(?P<value>.*))?"
 )
-"""Options of some commands of git that run a command line."""
+"""Options with which some commands of git run a command line."""
 _RUNNING = frozenset(
     ("rebase", "filter-branch", "difftool", "clone", "fetch", "pull", "push", "ls-remote", "archive", "send-pack")
 )
 EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
-"""Options of `find` that run the words behind them, up to `;` or `+`."""
+"""Options of `find` that run the words after them, up to `;` or `+`."""
 
 
 class InnerCommands:
@@ -50,11 +50,11 @@ class InnerCommands:
 
     def __init__(self, line: str) -> None:
         self.is_whole = True
-        """False if the line may run something that is not among these commands."""
+        """Whether these commands are certainly all that the line runs."""
         self._chars_left = MAX_READ_CHARS
         self._commands: dict[tuple[str, ...], bool] = {}
         self._is_sure = True
-        """Whether a command certainly begins at the words that are read now."""
+        """Whether the words that are being read are certainly a command rather than a guess."""
         self._read_before: set[tuple[str, ...]] = set()
         self._read_line(line, 0)
 
@@ -63,7 +63,7 @@ class InnerCommands:
         return [*dict.fromkeys(map(" ".join, self._commands))]
 
     def list_words(self) -> Mapping[tuple[str, ...], bool]:
-        """Return the words of each command, and whether a command certainly begins with them."""
+        """Return the words of each command, mapped to False if they are only a guess, otherwise to True."""
         return self._commands
 
     def _read_line(self, line: str, depth: int) -> None:
@@ -124,7 +124,7 @@ class InnerCommands:
         self._commands[words] = self._is_sure or self._commands.get(words, False)
 
     def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int, *, is_guess: bool = False) -> None:
-        """Read each place where a command begins. Guesses are sure only up to the first word behind the options."""
+        """Read a command from each of `starts`. With `is_guess`, only those up to the first operand may be sure."""
         is_sure, has_begun = self._is_sure, False
         for start in starts:
             if self._is_too_much(depth + 1):
@@ -177,14 +177,14 @@ class InnerCommands:
 
     def _pass_options(self, program: Program, words: Sequence[str], depth: int) -> Sequence[str]:
         """Return the words behind the program's options, and read the command lines that are values of options."""
-        # A wrapper that takes a line in an option also takes that option behind its operands.
+        # Wrappers that take a command line as the value of an option accept that option even after their operands.
         options, operands, rest = read_options(program, words, program.operands if "!" in program.options else 0)
         for option in options:
             if option.kind == "line":
                 self._chars_left -= sum(map(len, words[option.end :])) + len(words) - option.end
                 if self._is_too_much(depth):
                     break
-                # The value of some options is in a language of its own.
+                # Some options take code in a language other than a shell's.
                 self.is_whole &= option.name == "c" and program.is_closed
                 self._read_line(option.value or "", depth)
                 self._read_line(" ".join((option.value or "", *words[option.end :])), depth)

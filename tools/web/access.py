@@ -148,7 +148,7 @@ class WebReply(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """The URL after redirects."""
     media_type: str
-    """In lower case without parameters; empty when the host sent none."""
+    """The media type in lower case, without parameters; empty when the host sent none."""
     charset: str | None
     body: bytes
     """The body after decompression."""

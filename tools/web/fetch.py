@@ -19,7 +19,7 @@ from planwarden.tools.web.access import MAX_ADDRESSES_TRIED, WebAccess, WebLimit
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to checked addresses only. Raises `ToolError` for what the policy refuses."""
+    """Sends requests to checked addresses only. Raises `ToolError` for a refused request or an unknown host."""
 
     def __init__(self, access: WebAccess, tls: ssl.SSLContext) -> None:
         self._access = access

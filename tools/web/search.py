@@ -1,7 +1,7 @@
 """The `webSearch` tool: titles, addresses and snippets from a search service that the operator configured.
 
-The tool turns three wire formats into one. The operator chooses the service, so it may have a private address; this
-exception holds only for its host and port. Redirects are not followed, because the request carries a key.
+The tool turns three wire formats into one. The operator chooses the service, so it may have a private address, which is
+allowed for its host and port only. Redirects are not followed, because the request carries a key.
 The key appears in no error, `repr` or result. What a service returns comes from strangers; the tool visits none of the
 addresses in it.
 
@@ -138,7 +138,7 @@ def _read_hits(provider: Provider, body: bytes) -> list[SearchHit]:
 
 
 def web_search_tool(endpoint: SearchEndpoint | None, access: WebAccess = PUBLIC_WEB) -> Tool:
-    """Return the built-in `webSearch` over `endpoint`; it is unavailable without one."""
+    """Return the built-in `webSearch` over `endpoint`; the tool is unavailable if that is None."""
     definition = ToolDefinition(
         name="webSearch",
         description=(

@@ -1,6 +1,6 @@
 """What to do next, as a value: `decide(execution)` reads the folded log and nothing else.
 
-If there is no action, the execution waits for a result, an answer or its start, or it is over.
+If there is no action, the execution has not started, waits for a result or an answer, or has ended.
 """
 
 import math
@@ -130,7 +130,7 @@ def _decide_pending(execution: ExecutionState, state: StepState) -> Action | Non
     lacking = [execution.steps[name] for name in state.needs if not _can_go_on_after(execution, state, name)]
     has_conditions = bool(state.step.when)
     for dependency in lacking:
-        # If a real run would have the lacking result, judge the step's own conditions before skipping the step.
+        # If the dependency was only rehearsed, a real run might have its result: judge the step's own conditions first.
         is_judged_first = has_conditions and is_unknown_in_rehearsal(execution, dependency)
         if dependency.status in STEP_TERMINAL and not is_judged_first:
             return ev.StepSkipped(step_id=step_id, because=dependency.step.step_id)
@@ -229,7 +229,7 @@ def _decide_without_call(execution: ExecutionState, state: StepState) -> Action 
 def _prompt(
     execution: ExecutionState, purpose: ev.Purpose, outage: ModelOutage | None, step_id: str | None = None
 ) -> Action | None:
-    """Ask the model, or wait if its provider has failed. Return None during that wait, and once patience is used up."""
+    """Return `AskModel`, or `WaitForModel` after a failure; None during that wait, and once patience is used up."""
     if outage is None:
         return AskModel(purpose, step_id)
     if outage.suspension_id is not None:
@@ -290,7 +290,7 @@ def _end(execution: ExecutionState, *, may_ask: bool) -> tuple[Action, ...]:
 
 
 def _synthesize(execution: ExecutionState) -> tuple[Action, ...] | None:
-    """Ask for the final text, once; None if there is nothing to ask."""
+    """Return what to do to get the final text; None if it is not wanted, already written, or no longer obtainable."""
     if not execution.options.synthesize or execution.synthesis is not None or execution.model_error is not None:
         return None
     if "synthesize" not in execution.options.explicit and find_final_text(execution) is not None:

@@ -38,7 +38,7 @@ def take_over(
     Raises:
         InvalidArguments: the plan has no such step.
         NotRetryable: a step would, without asking a person, repeat something that was or may have been done.
-        LimitExceeded: the results are larger than `MAX_BYTES` together.
+        LimitExceeded: the results together exceed `MAX_BYTES`.
     """
     again, changed = find_steps_after(plan, from_step), _find_changed_inputs(source, inputs)
     for step in plan.steps:
@@ -56,7 +56,7 @@ def take_over(
     ]
     steps = tuple(reused for reused in reused_steps if reused.is_completed or reused.calls)
     if measure_at_least(list(_list_values(steps)), MAX_BYTES) > MAX_BYTES:
-        raise LimitExceeded(f"the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB together")
+        raise LimitExceeded(f"together, the results to take over are larger than {MAX_BYTES // 1024 // 1024} MiB")
     rejecters: dict[str, ev.Assurance | None] = {
         step.step_id: source.suspensions[state.rejected_by].assurance
         for step in plan.steps
@@ -69,9 +69,9 @@ def take_over(
 
 
 def keep_version(source: ExecutionState, plan: Plan) -> ev.PlanVersion | None:
-    """Return the version of the saved plan to record when an execution of `plan` goes on from `source`.
+    """Return which version of the saved plan to record for an execution of `plan` that continues `source`.
 
-    None if `plan` is another plan, or if a model or a person changed it after `source` began with it.
+    None if `source` ran no saved plan, ran a plan other than `plan`, or if its plan was changed after it was accepted.
     """
     return None if source.is_revised or not is_same_json(source.plan, plan) else source.saved_plan
 
@@ -133,7 +133,7 @@ def _refuse_unasked_repeat(source: ExecutionState, step: PlanStep, changed: Coll
     if unknown and (is_again or takes_changed or is_other):
         raise NotRetryable(
             f"nobody knows whether call {unknown[0]!r} of execution {source.execution_id!r} happened; retry without "
-            "fromStep, with its step and inputs unchanged; a person is then asked first",
+            "fromStep, and leave the step of that call and its inputs unchanged; a person is then asked first",
             details={"executionId": source.execution_id, "calls": list[JsonValue](unknown[:20])},
         )
     if not is_again and earlier.status == "completed" and (is_other or takes_changed):
@@ -223,7 +223,7 @@ def _take_step(
 def _take_calls(
     source: ExecutionState, earlier: StepState, step: PlanStep, changed: Collection[str], confirming: Collection[str]
 ) -> Iterator[ev.TakenCall]:
-    """Yield calls of a step that is not kept; planned calls have the plan's ids, a model's calls have the next ids."""
+    """Yield the reusable calls of a step that is not kept: planned calls get the plan's ids, a model's later ones."""
     number = len(step.tool_calls)
     if step.loop is not None and _is_same_step(earlier.step, step):
         unchanged = _find_unchanged_calls(step, changed)

@@ -1,8 +1,8 @@
 """The values of bindings: `resolve` replaces each `{"$from": ...}` in arguments with the value that it points to.
 
 Pointers are RFC 6901 (https://www.rfc-editor.org/rfc/rfc6901). The engine copies values, so no model retypes them.
-If the log holds only a stand-in, the value is in an artifact: `resolve` raises `PartsNeeded`; a caller with access to
-the store reads those parts and calls `resolve` again. Values from earlier executions are already in the log.
+If the log has only a stand-in for a large value, `resolve` raises `PartsNeeded`, which names parts of the artifact; a
+caller with access to the store reads them and calls `resolve` again. Values from earlier executions are in the log.
 
 A short plan can refer to a large value many times, so the total size is checked before any result is built.
 """
@@ -65,7 +65,7 @@ class BindingSources(msgspec.Struct, frozen=True):
     """The values that conditions looked at, with their sizes, by the text of their bindings."""
 
     def find_step(self, reference: Reference) -> StepState | None:
-        """Return the step that has the result, reduced to one call if the reference has a `call`; None if absent."""
+        """Return the named step, or a copy with just the named call; None if missing or if the call has no result."""
         if reference.call is None:
             return None if reference.step_id in self.own else self.steps.get(reference.step_id)
         call = self.item_calls[reference.call] if 0 <= reference.call < len(self.item_calls) else None
@@ -98,7 +98,7 @@ def resolve(arguments: dict[str, JsonValue], sources: BindingSources) -> dict[st
     Raises:
         InvalidArguments: a step is unknown or unfinished, its result has nothing usable at the pointer, or the
             resolved arguments would be larger than `MAX_ARGUMENT_BYTES`.
-        AbsentValue: a binding without default points to nothing, or to a step that was skipped or rejected.
+        AbsentValue: a binding without a default points to nothing, or to a step that was skipped or rejected.
         PartsNeeded: a binding leads into an artifact, and the sources do not have its value.
     """
     bindings = tuple(islice(find_bindings(arguments), MAX_REFERENCES + 1))
@@ -145,7 +145,7 @@ def find_result(
 ) -> JsonValue:
     """Return what the reference takes from the result of a completed step.
 
-    `parts` must hold the part that `find_address` names for the same `takes_lists`.
+    `parts` must hold the part whose address, if any, `find_address` returns for the same `takes_lists`.
 
     Raises:
         InvalidArguments: there is nothing usable at the pointer.
@@ -188,8 +188,8 @@ def _check_size(bindings: Collection[Binding], values: Mapping[Reference, JsonVa
             often = f"{times[reference]} times " if times[reference] > 1 else ""
             raise InvalidArguments(
                 f"the arguments would be larger than {MAX_ARGUMENT_BYTES} bytes: they take {reference.pointer[:200]!r} "
-                f"of {reference.step_id[:64]!r}, at least {size} bytes, {often}through '$from'; point to the parts "
-                "that are needed"
+                f"of {reference.step_id[:64]!r}, which has at least {size} bytes, {often}through '$from'; point to the "
+                "parts that are needed"
             )
 
 
@@ -225,7 +225,7 @@ def _find_value(reference: Reference, sources: BindingSources, texts: ParsedText
 
 
 def find_address(state: StepState, reference: Reference, *, takes_lists: bool = False) -> PartAddress | None:
-    """Return the address of the artifact part that the pointer leads to, or None if the log itself holds the value.
+    """Return the address of the artifact part that the pointer leads to; None if the value is taken from the log.
 
     With `takes_lists`, the part may also be a whole result, namely the list for a loop.
     """

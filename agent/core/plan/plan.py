@@ -41,8 +41,8 @@ STEPS_KEYS = ("todoList", "steps")
 """The key of the list of steps, and its name in older plans."""
 
 ArgumentCheck = Callable[[dict[str, JsonValue], Collection[Path], int], tuple[tuple[str, ...], int]]
-"""Takes arguments, the paths in them whose values are not known yet (null for now), and a limit on the work; returns
-the faults that the arguments have whatever those values turn out to be, and the work spent."""
+"""Takes arguments, the paths of their values that are not known yet (null for now), and a limit on the work; returns
+the faults that remain whatever those values turn out to be, and the work spent."""
 
 
 class ToolFacts(msgspec.Struct, frozen=True):
@@ -149,12 +149,12 @@ class PlanStep(StoredStruct):
 
 
 class ItemOrder(FrozenStruct):
-    """The order in which a loop makes its calls, in waves. The calls of each item are numbered from 0."""
+    """The waves of a loop: a call takes results only from earlier waves. Each item's calls are numbered from 0."""
 
     takes: tuple[tuple[int, ...], ...] = ()
     """For each call of an item: the numbers of the earlier calls whose results it takes."""
     ends: tuple[int, ...] = ()
-    """For each wave: the number of the first call of an item that comes after the wave."""
+    """For each wave: the number of the first call that comes after it; for the last wave, the count of all calls."""
 
 
 def find_item_order(calls: Sequence[PlannedCall]) -> ItemOrder:
@@ -203,7 +203,7 @@ def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
 
 
 def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
-    """Return the results that the plan, which was checked with this `earlier`, takes from earlier executions."""
+    """Return the results that the plan takes from earlier executions; `earlier` is what the plan was checked with."""
     if not earlier:
         return ()
     results = (earlier.get(reference) for reference in list_foreign_references(plan))

@@ -1,4 +1,4 @@
-"""Adds values to JSON files as people write them, with comments and trailing commas, and removes values from them.
+"""Adds values to hand-written JSON files, which may have comments and trailing commas, and removes values from them.
 
 All other characters stay as they are. A function returns a changed text only if that text can be read again.
 """
@@ -46,7 +46,7 @@ def read_json_text(text: str) -> JsonNode:
         return JsonNode(kind="object", start=0, end=0, value={})
     node = _read(text, _skip(text, 0), 0)
     if _skip(text, node.end) != len(text):
-        raise InvalidArguments(f"it goes on after its value, {_describe_place(text, node.end)}")
+        raise InvalidArguments(f"it has more text after its JSON value, {_describe_place(text, node.end)}")
     return node
 
 
@@ -84,7 +84,7 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
-    """Return the text without the value at that path, and without the containers that become empty, except the root and
+    """Return the text without the value at that path. Also remove the containers that this empties, but not the root or
     those that were empty before `add_item` (see `_was_empty`).
 
     Raises:
@@ -119,7 +119,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
 
 
 def _was_empty(container: JsonNode) -> bool:
-    """Return whether no blank precedes the first member: `_insert` leaves none in a container that was empty."""
+    """Return whether the container was empty before `_insert`, which then puts no blank before the first member."""
     return container.children[0][1] == container.start + 1
 
 

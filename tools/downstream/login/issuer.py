@@ -59,7 +59,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
         check_address(str(request.url), self.server_url)
         request.headers["accept-encoding"] = ENCODINGS
         try:
-            # A limit per read would restart with every byte of a slow drip.
+            # A limit per read would start again with every byte of a slow answer.
             with anyio.fail_after(TIMEOUT_S):
                 return await self._send(request)
         except TimeoutError:
@@ -83,7 +83,7 @@ class IssuerRequests(httpx2.AsyncBaseTransport):
             return await _read(await guarded.handle_async_request(request), request)
 
     async def build_access(self, url: httpx2.URL) -> WebAccess:
-        """Return web access to the URL's port; to private networks only if the downstream server is in one itself."""
+        """Return web access to the URL's port, in private networks too if the downstream server itself is in one."""
         server = urlsplit(self.server_url)
         literal = _parse_address(server.hostname or "")
         names = [literal] if literal is not None else await self.resolve(server.hostname or "", server.port or 443)

@@ -34,7 +34,7 @@ class StoredLogin(BaseModel):
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
     form: Literal[1] = 1
     server_url: str
-    """The server's address; a server with another address in its configuration does not use the login."""
+    """The server's address. If the configuration has another address now, the login is not used."""
     client: OAuthClientInformationFull | None = None
     """The client that we use at the authorization server, unless the operator registered one."""
     tokens: OAuthToken | None = None
@@ -77,7 +77,7 @@ class LoginTokenStorage:
     """Set by `configure`."""
 
     def configure(self, provider: OAuthClientProvider) -> None:
-        """Set what the SDK does not store: when the token expires, and where to get a new one."""
+        """Keep the provider, and tell it what the SDK does not store: when and where to refresh the token."""
         self.provider = provider
         if self.ignore_tokens:
             return

@@ -74,7 +74,7 @@ class LoginTransport(httpx2.AsyncBaseTransport):
         await self._issuer.aclose()
 
     async def _authorize(self, request: httpx2.Request, refused: str | None = None) -> str | None:
-        """Add the token to the request and return the token. Refresh it if expired or `refused`, unless others did."""
+        """Add the token to the request and return it. Refresh it first if it expired or is still the `refused` one."""
         async with self._lock:
             try:
                 await self._reload_if_changed()

@@ -26,9 +26,9 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_LOG_LINE_BYTES = 8 * 1024
 READ_BYTES = 64 * 1024
 EDGE_BYTES = 512
-"""Bytes kept of each end of an oversized line, because either may contain the id of the answered request."""
+"""Bytes kept from each end of an oversized line, because either end may contain the id of the answered request."""
 ENDLESS = 16
-"""How many times its limit a message may have before it counts as one without an end."""
+"""A message of more than this many times its limit counts as one without an end."""
 PAUSE_S = 0.01
 GRACE_S, WATCH_S = 1.0, 0.25
 END_S = 2.0
@@ -74,7 +74,7 @@ def cut_line(line: bytes) -> OversizedLine:
 class LineReader:
     """Splits a stream of bytes into lines, and keeps at most `limit` bytes of an unfinished line.
 
-    A line of more than `endless` bytes that goes on yields an `OversizedLine` that names no request.
+    An unfinished line of more than `endless` bytes yields an `OversizedLine` that names no request.
     """
 
     def __init__(self, limit: int, endless: float = math.inf) -> None:
@@ -83,7 +83,7 @@ class LineReader:
         self._head: bytes | None = None
         """The head of the current line, if the line is already too long."""
         self._size = 0
-        """The bytes of the current line."""
+        """The number of bytes that the current line has so far."""
 
     def feed(self, chunk: bytes) -> list[bytes | OversizedLine]:
         *ends, rest = chunk.split(b"\n")
@@ -115,7 +115,7 @@ def shorten_sdk_log() -> None:
 
 
 def _drop_traceback(record: logging.LogRecord) -> bool:
-    """Remove the traceback from a record about an invalid message, because the fault is the server's."""
+    """Keep every record, but remove the traceback of one about an invalid message: the fault is the server's."""
     # The HTTP client's error for an answer beyond a limit is a `RuntimeError`.
     if record.exc_info and isinstance(record.exc_info[1], ValueError | RuntimeError):
         record.exc_info = None
@@ -131,7 +131,7 @@ class ServerLog:
     _size: int = 0
 
     def write(self, line: bytes) -> None:
-        """Append one line, given without its line break, unless the file cannot be written to."""
+        """Append a line, given without its line break. Do nothing if the file cannot be written to."""
         data = f"{_escape(line[: MAX_LINE_CHARS * 4])}\n".encode()
         with suppress(OSError):
             if self._descriptor is None or self._size + len(data) > MAX_LOG_BYTES:

@@ -1,7 +1,7 @@
 """Connects to a downstream server behind a URL: Streamable HTTP, with limited answers and an error per failed request.
 
-The SDK reads a JSON answer whole, and an exception of the HTTP client ends its connection without an error for the
-request. `BoundedTransport` limits each answer, and gives each failed POST an error of its own, which says whether
+The SDK reads a JSON answer whole. An exception of the HTTP client ends the SDK's connection, and the request gets no
+error. `BoundedTransport` limits each answer, and gives each failed POST an error of its own, which says whether
 the server may have carried the request out. The SDK follows redirects within the same origin only.
 """
 
@@ -59,9 +59,9 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         code = NOT_SENT if 400 <= status < 500 else LOST
         refusal = _error_response(code, f"it answered with HTTP status {status}{advice}")
         if status == 404 and "mcp-session-id" in request.headers:
-            # The SDK takes this, unless an error is in the body, for the end of the session.
+            # To the SDK, a 404 without an error in its body is the end of the session.
             refusal = httpx2.Response(404)
-        # The SDK knows where a redirect leads.
+        # The SDK follows redirects itself.
         if is_post and not is_usable and not response.has_redirect_location:
             await response.aclose()
             return refusal
@@ -97,10 +97,10 @@ def _translate_error(error: httpx2.TransportError) -> httpx2.Response:
 
 
 async def _read_failure(response: httpx2.Response, refusal: httpx2.Response) -> httpx2.Response:
-    """Return an answer with a status of 400 or more: the server's own JSON-RPC error if it is one, else the refusal.
+    """Read an answer with a status of 400 or more. Return it if it is a JSON-RPC error to pass on, else `refusal`.
 
-    A proxy that answers for the server may write JSON too; the server may still have carried out the request. Many
-    servers say with an error of their own that they do not know the session.
+    Other JSON may come from a proxy, and the server may still have carried out the request. If `refusal` is an empty
+    404, only `METHOD_NOT_FOUND` is passed on, because many servers report an unknown session with an error.
     """
     body = await response.aread()
     with suppress(ValidationError):

@@ -107,7 +107,7 @@ class _McpChild(Child, kw_only=True):
             await self._fail_request(request_id, LOST, "the answer is not valid MCP")
 
     def _is_wanted(self, message: JSONRPCMessage) -> bool:
-        """Return False for notifications that we do not use. Report a change of the tools."""
+        """Return False for a notification that we do not use, otherwise True. Report a change of the tools."""
         if not isinstance(message, JSONRPCNotification):
             return True
         if message.method == _TOOLS_CHANGED:
