@@ -83,7 +83,7 @@ class Nonces:
         parts = f"{int(now + NONCE_TTL_S)}.{suspension.digest}"
         return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
 
-    def read(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
+    def verify(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
         """Return the digest of the revision that the nonce was issued for; None if the nonce has expired, is forged, or
         was issued for another question or principal."""
         parts, _, seal = nonce.rpartition(".")

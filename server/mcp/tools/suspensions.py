@@ -203,7 +203,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
         raise InvalidArguments("the content has no 'decision'; the person says approve or reject")
     now = request.service.store.clock.now()
     nonce = request.arguments["nonce"]
-    digest = request.nonces.read(request.principal, request.suspension_id, nonce, now)
+    digest = request.nonces.verify(request.principal, request.suspension_id, nonce, now)
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
