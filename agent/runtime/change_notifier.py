@@ -29,9 +29,9 @@ class ChangeNotifier:
         it."""
         return self._stop_watches.setdefault(execution_id, asyncio.Event())
 
-    def wake(self, execution_id: str, *, goes_on: bool = False) -> None:
-        """Set the watches on the execution; if it `goes_on` in this process, only those of `watch`."""
-        for watches in (self._watches,) if goes_on else (self._watches, self._stop_watches):
+    def wake(self, execution_id: str, *, is_running: bool = False) -> None:
+        """Set the watches on the execution; if it `is_running` in this process, only those of `watch`."""
+        for watches in (self._watches,) if is_running else (self._watches, self._stop_watches):
             watch = watches.pop(execution_id, None)
             if watch is not None:
                 watch.set()

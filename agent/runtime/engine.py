@@ -545,8 +545,8 @@ class Engine:
             self._all_done.set()
 
     def _wake_watcher(self, run: Run) -> None:
-        goes_on = run.execution.status == "running" and not run.is_foreign and run.failure is None
-        self._notifier.wake(run.execution.execution_id, goes_on=goes_on)
+        is_running = run.execution.status == "running" and not run.is_foreign and run.failure is None
+        self._notifier.wake(run.execution.execution_id, is_running=is_running)
 
 
 def _raise_duplicate(execution: ExecutionState, suspension_id: str) -> None:

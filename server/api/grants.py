@@ -107,7 +107,7 @@ class StepCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the tool as the step writes it."""
 
     arguments: dict[str, JsonValue]
-    takes: dict[str, tuple[str, ...]]
+    sources: dict[str, tuple[str, ...]]
     """For each argument with a value from elsewhere, the sources: `inputs`, a loop's `item`, or ids of steps."""
 
 
@@ -170,8 +170,8 @@ class GrantService:
         await self.add(grant)
         return self._view(grant, None)
 
-    async def prepare(self, request: GrantRequest, authority: Authority, *, question: str | None = None) -> Grant:
-        """Return the grant for `add`; store nothing. A grant made in answer to a `question` has that question's id.
+    async def prepare(self, request: GrantRequest, authority: Authority, *, question_id: str | None = None) -> Grant:
+        """Return the grant for `add`; store nothing. A grant made in answer to a question has its id, `question_id`.
 
         Raises:
             InvalidArguments: neither a person nor a program makes the grant, or a number, name or value is unusable.
@@ -188,7 +188,7 @@ class GrantService:
         return copy_fields(
             Grant,
             request,
-            grant_id=question or new_id(),
+            grant_id=question_id or new_id(),
             definition_digest=request.definition_digest or "",
             expires_at=now + request.expires_in_s,
             created_by=authority.principal,
@@ -338,7 +338,7 @@ def describe_grant(grant: Grant) -> dict[str, JsonValue]:
 def _check_values(calls: tuple[StepCall, ...], terms: Mapping[str, JsonValue]) -> None:
     """Raise `InvalidArguments` if a wanted value cannot occur in any call of the step."""
     for name, value in terms.items():
-        values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.takes]
+        values = [call.arguments[name] for call in calls if name in call.arguments and name not in call.sources]
         if len(values) == len(calls) and not any(is_same_json(other, value) for other in values):
             raise InvalidArguments(f"the step never calls with this value of {name[:MAX_NAME_CHARS]!r}; it has another")
 
@@ -364,8 +364,8 @@ def _explain_no_call(step: PlanStep, tool_name: str) -> str:
 
 def _describe_call(call: PlannedCall) -> StepCall:
     references = {name: find_references(value) for name, value in call.arguments.items()}
-    takes = {name: tuple(dict.fromkeys(each.step_id for each in listed)) for name, listed in references.items()}
-    return StepCall(arguments=call.arguments, takes={name: sources for name, sources in takes.items() if sources})
+    sources = {name: tuple(dict.fromkeys(each.step_id for each in listed)) for name, listed in references.items()}
+    return StepCall(arguments=call.arguments, sources={name: ids for name, ids in sources.items() if ids})
 
 
 def _join(names: list[str]) -> str:

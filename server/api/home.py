@@ -65,17 +65,17 @@ class Duties(NamedTuple):
     """The role that others see. A process with a role keeps running, sends notifications and starts scheduled runs."""
     adopts: bool = False
     """Whether the process continues executions that other processes left behind."""
-    follows: bool = False
+    executes: bool = False
     """Whether the process itself continues the executions that its callers start or name."""
     has_engine: bool = True
     has_servers: bool = True
 
 
 DUTIES: dict[Role, Duties] = {
-    "both": Duties("both", adopts=True, follows=True),
-    "worker": Duties("worker", adopts=True, follows=True),
+    "both": Duties("both", adopts=True, executes=True),
+    "worker": Duties("worker", adopts=True, executes=True),
     "front": Duties("front"),
-    "command": Duties(follows=True),
+    "command": Duties(executes=True),
     "recorder": Duties(),
     "checker": Duties(has_engine=False),
     "reader": Duties(has_engine=False, has_servers=False),

@@ -68,7 +68,7 @@ async def find_offer(
         StoreError: the store cannot be read.
     """
     question = suspension.question
-    if definition is None or not _counts(suspension, definition) or question.rule is not None:
+    if definition is None or not _is_eligible(suspension, definition) or question.rule is not None:
         return None
     approvals = await _list_approvals(store, execution.principal, definition)
     if len(approvals) < MIN_APPROVALS:
@@ -86,15 +86,15 @@ def build_offer(tool_name: str, approvals: Sequence[Approval]) -> RuleOffer | No
         condition = _bound([call.get(path, _ABSENT) for call in values])
         if condition is None or len(conditions) >= MAX_PLACES:
             return None
-        conditions[_write_pointer(path)] = condition
+        conditions[_format_pointer(path)] = condition
         for depth in range(len(path)):
             objects.setdefault(path[:depth], set()).add(path[depth])
     # Every call has these objects, because `_bound` refuses a value that one of the calls lacks.
     for path, names in objects.items():
-        conditions[_write_pointer(path) or "/"] = {"only": list[JsonValue](sorted(names))}
+        conditions[_format_pointer(path) or "/"] = {"only": list[JsonValue](sorted(names))}
     times = sorted(at for at, _ in approvals)
     busiest_day = max(sum(1 for other in times if at - DAY_S < other <= at) for at in times)
-    text = _write(tool_name, conditions, busiest_day, times)
+    text = _format_rule(tool_name, conditions, busiest_day, times)
     return RuleOffer(count=len(calls), text=text) if _matches_all(text, tool_name, calls) else None
 
 
@@ -107,12 +107,12 @@ async def _list_approvals(store: Lookups, principal: str, definition: ToolDefini
             continue
         with suppress(UnknownThread, LogUnreadable):
             items = (await find_execution(store, row.execution_id)).suspensions.values()
-            counting = (item for item in items if _counts(item, definition))
-            approvals += ((item.decided_at or item.created_at, item.question.arguments or {}) for item in counting)
+            eligible = (item for item in items if _is_eligible(item, definition))
+            approvals += ((item.decided_at or item.created_at, item.question.arguments or {}) for item in eligible)
     return approvals[:MAX_APPROVALS]
 
 
-def _counts(suspension: SuspensionState, definition: ToolDefinition) -> bool:
+def _is_eligible(suspension: SuspensionState, definition: ToolDefinition) -> bool:
     """Return whether a person or program approved a call that a rule may let through, and the tool is unchanged."""
     question, decision = suspension.question, suspension.decision
     return (
@@ -138,7 +138,7 @@ def _list_values(
         yield path, cast("JsonValue", value)
 
 
-def _write_pointer(path: ArgumentPath) -> str:
+def _format_pointer(path: ArgumentPath) -> str:
     return "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
 
 
@@ -177,7 +177,7 @@ def _is_plain(value: object) -> bool:
     return not exceeds(parts, MAX_VALUES + 1, MAX_CHARS) and all(str(part).isprintable() for part in parts)
 
 
-def _write(
+def _format_rule(
     tool_name: str, conditions: Mapping[str, Mapping[str, JsonValue]], count: int, times: Sequence[float]
 ) -> str:
     first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (times[0], times[-1]))

@@ -47,7 +47,7 @@ async def open_runtime(
             await find_secrets(settings, store).check()
         if isinstance(store, HasRecords):
             store.records.policy = settings.policy.policy_digest
-            await exchange_definitions(store, home.tools, adds=duties.follows)
+            await exchange_definitions(store, home.tools, adds=duties.executes)
         if duties.has_servers:
             await home.open_servers(store, stack.enter_async_context)
         if duties.adopts and home.downstream.never_listed_servers and await store.orphans(1):
@@ -64,7 +64,7 @@ async def open_runtime(
             outbox=build_outbox(settings.channels),
             observer=observer,
             adopts=duties.adopts,
-            follows=duties.follows,
+            follows=duties.executes,
             concurrency=MAX_ADOPTED if concurrency is None else concurrency,
             peers=peers,
         )
@@ -97,6 +97,6 @@ def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GateP
     registry = registry_of(store) if duties.has_engine else None
     if registry is not None:
         return StorePeers(registry, store.clock, home.tools, home.settings.policy.policy_digest)
-    if duties.follows and isinstance(store, HasRecords):
+    if duties.executes and isinstance(store, HasRecords):
         return GatePeers(store, home.settings.home, home.read_gated_tools)
     return None

@@ -46,7 +46,7 @@ from planwarden.server.api.limits import (
 )
 from planwarden.server.api.retries import build_moved_error, choose_inputs, find_requester, start_retry
 from planwarden.server.api.starts import (
-    Create,
+    CreateRun,
     Starts,
     add_plan,
     build_plan_request,
@@ -57,7 +57,7 @@ from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.tools import find_seen_shape, read_artifact
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.settings.configuration import Settings
-from planwarden.server.settings.options import check_is_run, combine_options, continue_run, read_options
+from planwarden.server.settings.options import combine_options, continue_run, read_options, reject_run_options
 from planwarden.server.settings.policy import assess_authority
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
 from planwarden.server.views.forecast import Forecast, build_forecast
@@ -81,7 +81,7 @@ class InboxOpener(Protocol):
         """Open the inbox if necessary, and return its address; None if the inbox cannot be opened."""
         ...
 
-    def call_person(self, suspension_id: str) -> None:
+    def show_in_browser(self, suspension_id: str) -> None:
         """Show the person the question directly, not through the client, if that is possible."""
         ...
 
@@ -137,7 +137,7 @@ class Service:
         check_text(goal, "goal", MAX_GOAL_CHARS)
         call = read_options(start.options)
         if plan_only:
-            check_is_run(call)
+            reject_run_options(call)
 
         async def create(request: StartRequest | None) -> ExecutionState:
             await self.wait_for_catalogue()
@@ -231,7 +231,7 @@ class Service:
                 execution = await self.wait(await self.find(execution.execution_id), seconds)
         return execution
 
-    async def _start(self, start: StartOptions, request: StartRequest | None, create: Create) -> ExecutionState:
+    async def _start(self, start: StartOptions, request: StartRequest | None, create: CreateRun) -> ExecutionState:
         """Return what `create` starts, or what the key has started before, unless the goal was delegated too often.
 
         A goal that comes back to an execution of the same principal is refused. The caller must not learn of other
@@ -565,10 +565,10 @@ class Service:
         """Return the address of the inbox; open one if the execution waits for a person."""
         return self.open_inbox() if any(map(_is_for_person, execution.open_suspensions)) else self.inbox_url
 
-    def call_person(self, suspension_id: str) -> None:
+    def show_in_browser(self, suspension_id: str) -> None:
         """Show the question to the person through the inbox, because the client cannot ask."""
         if self.inbox_opener is not None:
-            self.inbox_opener.call_person(suspension_id)
+            self.inbox_opener.show_in_browser(suspension_id)
 
 
 def _is_for_person(suspension: SuspensionState | None) -> bool:

@@ -42,7 +42,7 @@ from planwarden.tools.downstream.servers import DownstreamServers
 
 PLAN_DIGITS = 16
 
-Create = Callable[[StartRequest | None], Awaitable[ExecutionState]]
+CreateRun = Callable[[StartRequest | None], Awaitable[ExecutionState]]
 """Starts or continues an execution, and returns it; takes the request that the store has to keep, if any."""
 
 STEP_ID = "ask"
@@ -184,7 +184,7 @@ class Starts:
         self.library = library
 
     async def start_once(
-        self, start: StartOptions, request: StartRequest | None, create: Create, *, thread_id: str | None = None
+        self, start: StartOptions, request: StartRequest | None, create: CreateRun, *, thread_id: str | None = None
     ) -> ExecutionState:
         """Return the execution that the key started before, as it is now; if none, what `create` returns.
 

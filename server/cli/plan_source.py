@@ -30,7 +30,7 @@ class GivenPlan(msgspec.Struct, frozen=True):
     """The title in the plan's file; None for a saved plan, or without a title."""
     version: str | None = None
     """The digest of a usable saved plan; otherwise None."""
-    fault: InvalidArguments | None = None
+    error: InvalidArguments | None = None
     """Why the plan's file cannot be used."""
 
 
@@ -47,7 +47,7 @@ def choose_plan(home: Home, word: str, *, has_key: bool = False) -> GivenPlan:
         except InvalidArguments as error:
             if not has_key:
                 raise
-            return GivenPlan(None, fault=error)
+            return GivenPlan(None, error=error)
     catalogue = home.library.look_now()
     if catalogue.get(word) is None:
         if catalogue.get_fault(word) is None and Path(word).is_file():

@@ -153,7 +153,7 @@ class CliSession(msgspec.Struct, frozen=True):
     def can_approve(self, suspension: Suspension, owner: str) -> bool:
         """Return whether an approval at this terminal is enough; if not, show the question and what it needs."""
         if suspension.undecidable is not None:
-            terminal_question.show(self.terminal, suspension.card, is_cut=False)
+            terminal_question.show(self.terminal, suspension.card, is_shortened=False)
             return False
         if self._suffices("human", suspension, owner):
             return True
@@ -219,7 +219,7 @@ class CliSession(msgspec.Struct, frozen=True):
         """Ask the person, unless --yes answers. Return the decision and its channel; None leaves the question open."""
         is_yes_or_no = suspension.kind in ("confirmation", "approval") and suspension.answer_schema is None
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
-            terminal_question.show(self.terminal, suspension.card, is_cut=False)
+            terminal_question.show(self.terminal, suspension.card, is_shortened=False)
             if not self._suffices(self.assurance, suspension, LOCAL):
                 self.terminal.say(TerminalLine((YES_ADVICE, "warn"), mark="note"))
                 return None, CHANNEL

@@ -140,7 +140,7 @@ class GatedCalls:
         if _has_twins(call.arguments, properties if isinstance(properties, dict) else ()):
             return build_text("Not run, because an argument's name differs only in case from another or the schema's")
         requirement = await judge_with_paths(partial(self._settings.policy.requirement, definition, call.arguments))
-        current = self._rely_on(call.name, definition)
+        current = self._build_relied_definition(call.name, definition)
         relied = self._relied_by_tool.get(current.tool)
         if relied is None:
             relied = self._relied_by_tool[current.tool] = await self._relied.find_or_add(current)
@@ -159,7 +159,7 @@ class GatedCalls:
         except PlanwardenError as error:
             return answers.refuse(error.message, error.code)
 
-    async def note_written(self, frame: Frame) -> None:
+    async def record_delivery(self, frame: Frame) -> None:
         """Record that the host has the result that answers the request.
 
         If the process ends before this, the next identical call gets the result.
@@ -238,7 +238,7 @@ class GatedCalls:
             responses=frames.read_members(params.get("inputResponses")),
         )
 
-    def _rely_on(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
+    def _build_relied_definition(self, remote_name: str, definition: ToolDefinition) -> ReliedDefinition:
         key = digest([self._relay.config.slug, self._relay.config.fingerprint, remote_name], context="gated tool/v1")
         return ReliedDefinition(tool=key, origin=definition.origin, digest=definition.digest)
 
@@ -260,9 +260,9 @@ class GatedCalls:
                 return result
             try:
                 with self._announce_question(thread_id) if needs_person else nullcontext(()) as earlier:
-                    doubt = await self._find_doubt(definition, earlier, needs_person=needs_person)
-                    asks = needs_person or doubt is not None
-                    started = await self._start(call, definition, thread_id, newest, pin, doubt, asks=asks)
+                    warning = await self._find_warning(definition, earlier, needs_person=needs_person)
+                    asks = needs_person or warning is not None
+                    started = await self._start(call, definition, thread_id, newest, pin, warning, asks=asks)
                     if needs_person:
                         await self._wait_for_question(started)
             except (ThreadBusy, StartRefused):
@@ -291,7 +291,7 @@ class GatedCalls:
                 await self._service.wait_for_change(execution)
                 execution = await self._service.find(execution.execution_id)
 
-    async def _find_doubt(
+    async def _find_warning(
         self, definition: ToolDefinition, earlier: Collection[str], *, needs_person: bool
     ) -> str | None:
         """Return a warning if the tool has effects and nobody knows whether an earlier call of it happened; else None.
@@ -320,7 +320,7 @@ class GatedCalls:
         thread_id: str,
         newest: ExecutionState | None,
         pin: str,
-        doubt: str | None,
+        warning: str | None,
         *,
         asks: bool,
     ) -> ExecutionState:
@@ -335,7 +335,7 @@ class GatedCalls:
         if newest is not None:
             start = StartRequest(after=newest.execution_id, after_version=newest.version)
             note = await self._describe_earlier(newest)
-        options = ev.Options(is_literal=True, asks_because=doubt, note=note)
+        options = ev.Options(is_literal=True, asks_because=warning, note=note)
         # If a person is asked, the gate itself reports progress, because the host may be gone when the call runs.
         meta = {**call.meta, **call.client.envelope}
         self.tools.claim(thread_id, {key: meta[key] for key in meta if key != "progressToken" or not asks})
@@ -440,13 +440,13 @@ class GatedCalls:
         A call that nobody is asked about is held without a limit: its host waits as it would without a gate.
         """
         beats = 0
-        past: set[str] | None = None
+        already_asked: set[str] | None = None
         async with anyio.create_task_group() as asking:
             with anyio.CancelScope() as waiting:
                 while not (execution.is_finished or _is_unknown(execution)):
                     questions = {suspension.question.suspension_id for suspension in execution.open_suspensions}
-                    if execution.suspensions and (past is None or questions - past):
-                        past = questions | (past or set())
+                    if execution.suspensions and (already_asked is None or questions - already_asked):
+                        already_asked = questions | (already_asked or set())
                         hold_s = await self._ask(execution, call, asking, waiting)
                         if not hold_s:
                             # The reply carries the questions that are open now; after a wait, they may be decided.
@@ -537,7 +537,7 @@ class GatedCalls:
         definition = self._service.tools.get(own_call.tool_name)
         tool = self.tools.find_by_name(own_call.tool_name)
         if definition is not None and tool is not None and definition.digest == suspension.question.definition_digest:
-            record = self._rely_on(tool.remote_name, definition)
+            record = self._build_relied_definition(tool.remote_name, definition)
             if record != self._relied_by_tool.get(record.tool):
                 self._relied_by_tool[record.tool] = record
                 await self._relied.approve(record)

@@ -318,7 +318,7 @@ class GateEndpoint:
 async def connect(warden: Warden, config: ServerConfig, principal: str, write: Write) -> AsyncGenerator[Host]:
     """Yield a host for the principal, with its own connection to the server; `write` sends lines to the host."""
     opening = Opening()
-    opening.settled.set()
+    opening.is_done.set()
     async with anyio.create_task_group() as tasks:
         host = Host(write, tasks)
         gate = Gate(opening, config, warden.settings.home, host)

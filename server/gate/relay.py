@@ -63,7 +63,7 @@ class CallHandler(Protocol):
         """Return the line that answers the call, or None for a call that passes through."""
         ...
 
-    async def note_written(self, frame: Frame) -> None:
+    async def record_delivery(self, frame: Frame) -> None:
         """Note that the host has the line that answers the call."""
         ...
 
@@ -177,7 +177,7 @@ class Host:
                     answer = frames.build_error(request_id, frames.INTERNAL_ERROR, text)
                 await self.write(answer)
                 for relay in self.relays:
-                    await relay.calls.note_written(frame)
+                    await relay.calls.record_delivery(frame)
         finally:
             del self._requests[request_id]
 

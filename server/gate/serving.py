@@ -42,7 +42,7 @@ class Opening:
 
     def __init__(self) -> None:
         self.has_work = anyio.Event()
-        self.settled = anyio.Event()
+        self.is_done = anyio.Event()
         self.failure: PlanwardenError = StoreError("planwarden is about to end")
         self.exit_code = 0
         """The exit code of the process after a signal; 0 without a signal."""
@@ -50,7 +50,7 @@ class Opening:
     def fail(self, reason: PlanwardenError) -> None:
         """Answer each call with the reason from now on."""
         self.failure = reason
-        self.settled.set()
+        self.is_done.set()
 
 
 class CallJudge(CallHandler, Protocol):
@@ -86,7 +86,7 @@ class Gate:
     async def open(self) -> CallJudge:
         """Wait for the store, then return the judge of calls. Raises `PlanwardenError`: the store cannot be opened."""
         self.opening.has_work.set()
-        await self.opening.settled.wait()
+        await self.opening.is_done.wait()
         if self.judge is None:
             raise self.opening.failure
         return self.judge
@@ -94,9 +94,9 @@ class Gate:
     async def handle(self, frame: Frame) -> bytes | None:
         return await (await self.open()).handle(frame)
 
-    async def note_written(self, frame: Frame) -> None:
+    async def record_delivery(self, frame: Frame) -> None:
         if self.judge is not None:
-            await self.judge.note_written(frame)
+            await self.judge.record_delivery(frame)
 
     def note_change(self) -> None:
         if self.judge is not None:
@@ -167,7 +167,7 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
                 # The engine loads slowly, and messages pass while it loads.
                 judging = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.judging")
                 async with judging.open_gates(gates, settings):
-                    opening.settled.set()
+                    opening.is_done.set()
                     await ended.wait()
         except PlanwardenError as error:
             logger.error("%s", error.message)

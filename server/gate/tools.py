@@ -25,7 +25,7 @@ from planwarden.server.gate.client import Client
 from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
-from planwarden.tools.downstream.connection import GatedCall
+from planwarden.tools.downstream.connection import GatedCaller
 from planwarden.tools.downstream.elicitation import BadElicitation
 from planwarden.tools.downstream.listing_cache import (
     FOLDER,
@@ -74,7 +74,7 @@ class GatedTools:
         """By execution, the clients of the calls that wait for it."""
         self.large: dict[str, Raw] = {}
         """By execution, a result that is too large to be stored, for the calls that wait for the execution."""
-        self._gated_calls: dict[str, GatedCall] = {}
+        self._gated_callers: dict[str, GatedCaller] = {}
         """By thread, the function that makes its call; the connection that plans use does not make these calls."""
         self._meta: dict[str, dict[str, JsonValue]] = {}
         """By thread, what the host's call has in `_meta`."""
@@ -159,18 +159,18 @@ class GatedTools:
 
         `meta` is what the server gets in `_meta` when the call is made.
         """
-        self._gated_calls.setdefault(thread_id, self.call)
+        self._gated_callers.setdefault(thread_id, self.call)
         self._meta[thread_id] = meta
 
     def release(self, thread_id: str) -> None:
         """Stop claiming the call of the thread."""
         self._meta.pop(thread_id, None)
-        if self._gated_calls.get(thread_id) == self.call:
-            del self._gated_calls[thread_id]
+        if self._gated_callers.get(thread_id) == self.call:
+            del self._gated_callers[thread_id]
 
     def close(self) -> None:
         """Stop claiming the calls of all threads, because the host is gone."""
-        for thread_id in list(self._gated_calls):
+        for thread_id in list(self._gated_callers):
             self.release(thread_id)
 
     def _build_tool(self, tool: DownstreamTool) -> Tool:
@@ -273,7 +273,7 @@ class SharedTools(GatedTools):
     def __init__(self, relay: Relay, registry: Registry, downstream: DownstreamServers) -> None:
         super().__init__(relay, registry, lambda definition: definition, Path())
         self._downstream = downstream
-        self._gated_calls = downstream.connection(relay.config.name).gated_calls
+        self._gated_callers = downstream.connection(relay.config.name).gated_callers
 
     async def _register(self, listing: list[JsonValue]) -> list[DownstreamTool]:
         normal = await anyio.to_thread.run_sync(normalize_listing, listing)

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 READ_S = 10.0
 MAX_HEAD_BYTES = 1_000
-MODELS_ID = "claudecode/toolUseId"
+TOOL_USE_ID_KEY = "claudecode/toolUseId"
 """The key in `_meta` that Claude Code sets on calls made by its model, and never on calls made by a hook."""
 
 
@@ -46,7 +46,7 @@ async def answer_guard_call(
     guard: HostGuard, arguments: Mapping[str, Any], principal: str, meta: Mapping[str, Any]
 ) -> str:
     """Return the JSON answer to a hook that called the tool `guard_call`."""
-    if MODELS_ID in meta:
+    if TOOL_USE_ID_KEY in meta:
         verdict = deny("Refused: only the host's hook calls guard_call. It lets nothing pass for a model.")
     else:
         values = (arguments.get(name) for name in ("host", "tool_name", "tool_input", "cwd", "session_id"))

@@ -17,9 +17,9 @@ MAX_ENTRIES = 20_000
 """The most folder entries that are looked at for one call."""
 MAX_PATHS = 1_000
 """The most paths that one pattern may match."""
-MAX_PARTS = 100_000
+MAX_SEGMENTS = 100_000
 """The most segments that the paths of one call may have together: the system has to look up each segment."""
-MAX_ALTERNATIVES = 100
+MAX_BRACE_EXPANSIONS = 100
 """The most texts to which the braces of one text may expand."""
 _PATTERN = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
@@ -37,7 +37,7 @@ class PathPatterns:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._entries_left = MAX_ENTRIES
-        self._parts_left = MAX_PARTS
+        self._segments_left = MAX_SEGMENTS
         self._resolved: dict[tuple[str, str], frozenset[str]] = {}
 
     def resolve(self, text: str, folder: str, *, has_braces: bool = True) -> frozenset[str]:
@@ -77,8 +77,8 @@ class PathPatterns:
     def _follow(self, path: str) -> Iterator[str]:
         for each in [path, *self._expand_pattern(path)] if _PATTERN.search(path) else [path]:
             if len(each) <= MAX_PATH_CHARS:
-                self._parts_left -= each.count("/")
-                if self._parts_left < 0:
+                self._segments_left -= each.count("/")
+                if self._segments_left < 0:
                     raise TooMuch
                 yield _follow_links(each)
 
@@ -129,7 +129,7 @@ def _expand_braces(text: str) -> list[str]:
             continue
         before, inner, after = each[: braces.start()], braces[1], each[braces.end() :]
         waiting += [before + piece + after for piece in (["*"] if ".." in inner else inner.split(","))]
-        if len(expanded) + len(waiting) > MAX_ALTERNATIVES:
+        if len(expanded) + len(waiting) > MAX_BRACE_EXPANSIONS:
             if '"' in text:
                 return [text]
             raise TooMuch

@@ -44,7 +44,7 @@ _ASSIGNED = re.compile(
 )
 """Text that assigns a value to a variable, or several values in turn."""
 _PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
-MAX_ALTERNATIVES = 10
+MAX_VARIABLE_VALUES = 10
 """The most values of one variable that are looked up: few enough that two nested loops stay within the limits."""
 _USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
 _PLAIN = r"[\w./~${}@+:-]+"
@@ -104,7 +104,7 @@ class _CallCheck:
         if uses_variable(line):
             return "it names a variable that leads to planwarden's settings and database"
         parts = [*list_parts(line)]
-        changes = [(None, self._call.folder), *self._list_folders(parts)]
+        changes = [(None, self._call.folder), *self._resolve_folder_changes(parts)]
         # A command may run more than its own words: a script that it reads, or what other commands print.
         if re.search(r"<<|\$\(|`", line):
             changes = [(None, folder) for _, folder in changes]
@@ -161,7 +161,7 @@ class _CallCheck:
             return os.path.basename(folder) in HOST_FOLDER_NAMES or folder in map(os.path.dirname, self._code)
         if act.does == "read all of":
             return folder in list_around(self._home)
-        return folder in self._above if act.names is None else self._is_above_one_of(act.names, folder)
+        return folder in self._ancestors if act.names is None else self._is_above_one_of(act.names, folder)
 
     def _refuse_search(self) -> str | None:
         """Return why the host's search tool may not search these folders; None if it may, or if it is another tool."""
@@ -184,13 +184,13 @@ class _CallCheck:
         return [self._home, *filter(os.path.lexists, list_code_of_hosts(self._environment, self._call.folder))]
 
     @cached_property
-    def _above(self) -> frozenset[str]:
+    def _ancestors(self) -> frozenset[str]:
         """What is protected, and all folders above it."""
         return frozenset[str]().union(*map(list_around, self._protected))
 
     def _is_above_one_of(self, patterns: Sequence[str], folder: str) -> bool:
         """Return whether a pattern fits a name from the folder down to a protected path, or a name below that path."""
-        inside = {path for path in self._above if folder in list_around(path)}
+        inside = {path for path in self._ancestors if folder in list_around(path)}
         protected = [path for path in self._protected if path.casefold() in inside]
         names = {os.path.basename(path) for path in inside}.union(*map(self._patterns.list_names_below, protected))
         return any(fnmatchcase(name.casefold(), pattern.casefold()) for name in names for pattern in patterns)
@@ -200,11 +200,11 @@ class _CallCheck:
         for folder in folders:
             yield from self._patterns.resolve(text, folder, has_braces=is_shell)
 
-    def _list_folders(self, parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
+    def _resolve_folder_changes(self, parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
         """Yield pairs for the first `MAX_FOLDERS` changes of folder: the words of the command that runs in the folder,
         or None if every later command may run there; and a folder that the change may lead to."""
         folder = self._call.folder
-        for command, change in islice(_list_changes(parts), MAX_FOLDERS):
+        for command, change in islice(_list_folder_changes(parts), MAX_FOLDERS):
             for path in sorted(self._patterns.resolve(change, folder), key=os.path.isdir):
                 folder = path if command is None else folder
                 yield command, path
@@ -233,7 +233,7 @@ class _CallCheck:
 
         def find(name: str) -> str | None:
             # In PowerShell, `env:` precedes a name. In other shells, it is a variable with a part of its value.
-            alternatives = values.get(name.partition(":")[0], ())[:MAX_ALTERNATIVES]
+            alternatives = values.get(name.partition(":")[0], ())[:MAX_VARIABLE_VALUES]
             return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
 
         for match in _ASSIGNED.finditer(line):
@@ -259,7 +259,7 @@ def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
                 yield key, " ".join(map(str, node))
 
 
-def _list_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
+def _list_folder_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str] | None, str]]:
     """Yield pairs: the words of the one command that runs in the folder, or None for all later ones; and the folder."""
     for words in parts:
         moves = False

@@ -47,7 +47,7 @@ def build_authority(request: InboxRequest) -> Authority:
     return Authority(assurance="human", channel=CHANNEL, principal=request.session.principal)
 
 
-async def find_allowable(request: InboxRequest) -> QuestionRecord:
+async def find_grantable_question(request: InboxRequest) -> QuestionRecord:
     """Return the question that the address names. Raises `BadForm` if this person cannot allow its calls in
     advance, or if this process lacks tools of the run."""
     record = await find_question_of(request)
@@ -124,7 +124,7 @@ async def answer_and_allow(request: InboxRequest, record: QuestionRecord, grant_
         raise AlreadyDecided("this question has been decided in the meantime; nothing was allowed")
     if request.form_value("digest") != record.question.digest:
         raise StaleRevision("this question was revised since you looked at it; nothing was allowed")
-    grant = await grants.prepare(grant_request, build_authority(request), question=question)
+    grant = await grants.prepare(grant_request, build_authority(request), question_id=question)
     failures: list[PlanwardenError] = []
 
     async def allow() -> None:

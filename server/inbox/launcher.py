@@ -97,9 +97,9 @@ class InboxLauncher:
         self._service.find_inbox(execution)
         question = next((question for question in waiting if question.needs not in (None, "client")), None)
         if question is not None:
-            self.call_person(question.suspension_id)
+            self.show_in_browser(question.suspension_id)
 
-    def call_person(self, suspension_id: str) -> None:
+    def show_in_browser(self, suspension_id: str) -> None:
         """Open the browser with a one-time code: at most once per question, and never in the quiet time `QUIET_S`."""
         now = anyio.current_time()
         if (

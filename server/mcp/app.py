@@ -50,7 +50,7 @@ WIDTH = 620
 MAX_RESULTS = 12
 """The most results that the view shows; it shows those of the latest steps."""
 RESULT_CHARS = 300
-_STOPS_AT: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
+_MARKS_BY_PRIORITY: tuple[Mark, ...] = ("asks", "busy", "failed", "rejected")
 
 client_shows_apps: ContextVar[bool] = ContextVar("client_shows_apps", default=False)
 """Whether the client that sent the current message draws apps; `record_app_support` sets it."""
@@ -83,7 +83,7 @@ class Nonces:
         parts = f"{int(now + NONCE_TTL_S)}.{suspension.digest}"
         return f"{parts}.{self._seal(principal, suspension.suspension_id, parts)}"
 
-    def read(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
+    def verify(self, principal: str, suspension_id: str, nonce: str, now: float) -> str | None:
         """Return the digest of the revision that the nonce was issued for; None if the nonce has expired, is forged, or
         was issued for another question or principal."""
         parts, _, seal = nonce.rpartition(".")
@@ -177,7 +177,7 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
     outcome = None if suspension is None else build_outcome(execution, suspension)
     return {
         "threadId": execution.thread_id,
-        "seen": name_version(execution),
+        "seen": build_etag(execution),
         "title": build_title(execution),
         "state": f"The plan {describe_state(execution)}.",
         "tone": WORDS["execution"][execution.status].tone,
@@ -191,14 +191,14 @@ def build_plan(execution: ExecutionState, question_id: str | None = None) -> Jso
     }
 
 
-def name_version(execution: ExecutionState) -> str:
+def build_etag(execution: ExecutionState) -> str:
     """Return an id of the execution's present version, by which the view notices changes; each event changes it."""
     return f"{execution.execution_id}:{execution.version}"
 
 
 def _describe_place(graph: PlanGraph) -> str:
     """Return a sentence about the first step that waits, or else runs, or else went wrong; empty if there is none."""
-    for mark in _STOPS_AT:
+    for mark in _MARKS_BY_PRIORITY:
         for number, row in enumerate(graph.rows, 1):
             if row.mark == mark:
                 count = len(graph.rows) + graph.left_out

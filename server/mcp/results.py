@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.artifact import is_stand_in
 from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.mcp.text import MAX_TEXT, cut, format_error, is_told
+from planwarden.server.mcp.text import MAX_TEXT, cut, format_error, is_in_message
 from planwarden.server.views.encoding import to_short_json
 
 MAX_STRUCTURED = 256_000
@@ -51,7 +51,7 @@ def build_result(content: JsonValue, text: Callable[[Document], str]) -> CallToo
 def build_error_result(error: PlanwardenError) -> CallToolResult:
     """Return the error as a result with `isError`. If the message names all `problems`, the details leave them out."""
     code = "internal_error" if error.code in INTERNAL_CODES else error.code
-    repeated = {"problems"} if is_told(error.details.get("problems"), error.message) else set[str]()
+    repeated = {"problems"} if is_in_message(error.details.get("problems"), error.message) else set[str]()
     details = {key: part for key, part in error.details.items() if key not in repeated}
     content: JsonValue = {"error": {"code": code, "message": error.message, "details": details}}
     result = build_result(content, lambda document: format_error(document["error"]))

@@ -99,11 +99,11 @@ def format_schemas(document: Document) -> str:
 def format_error(error: Document) -> str:
     """Return an error as text: its code, its message, and the details that the message does not contain."""
     sentence = f"{error['code']}: {error['message']}"
-    details = {key: part for key, part in error["details"].items() if not is_told(part, error["message"])}
+    details = {key: part for key, part in error["details"].items() if not is_in_message(part, error["message"])}
     return f"{sentence}\nDetails: {_format_json(details, 2 * MAX_VALUE)}" if details else sentence
 
 
-def is_told(part: Any, message: str) -> bool:
+def is_in_message(part: Any, message: str) -> bool:
     """Return whether `part`, one of an error's details, is a list of texts that the message already contains."""
     texts = cast("list[Any]", part) if isinstance(part, list) else []
     return bool(texts) and all(isinstance(text, str) and text in message for text in texts)

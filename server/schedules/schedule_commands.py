@@ -106,7 +106,7 @@ class ScheduleBook:
         """Return all schedules, oldest first."""
         return await self._schedules.all()
 
-    async def is_attended(self) -> bool:
+    async def has_scheduler(self) -> bool:
         """Return whether any running process starts the runs that are due."""
         return await self._schedules.has_scheduler()
 
@@ -161,8 +161,8 @@ class ScheduleBook:
                     return decided.recent[-1] if decided.queued == schedule.queued else None
                 schedule = replace(decided, version=decided.version + 1)
             assert schedule.starting_at is not None
-            starter = ScheduleTicker(self._store, self._schedules, self._plans, patience_s=0.0)
-            return await starter.start_tick(schedule, schedule.starting_at)
+            schedule_ticker = ScheduleTicker(self._store, self._schedules, self._plans, patience_s=0.0)
+            return await schedule_ticker.start_tick(schedule, schedule.starting_at)
         raise _busy(schedule_id)
 
     def build_view(self, schedule: PlanSchedule) -> ScheduleView:

@@ -15,7 +15,7 @@ from planwarden.server.settings.faults import Table
 
 MAX_PROMPT_CHARS = 20_000
 _OPTIONS = frozenset(entry.name for entry in fields(ev.Options)) - {"explicit"}
-OF_ONE_RUN = frozenset({"rehearse", "review"})
+PER_RUN_OPTIONS = frozenset({"rehearse", "review"})
 """Options that hold for the execution that they were sent for; its thread does not keep them."""
 
 Prompt = Annotated[str, Field(min_length=1, max_length=MAX_PROMPT_CHARS)]
@@ -112,12 +112,12 @@ def combine_options(server: ev.Options, thread: ev.Options | None, call: Mapping
     inherited = {name: getattr(thread, name) for name in thread.explicit} if thread is not None else {}
     explicit = {**inherited, **call}
     options = {name: explicit[name] for name in explicit if name in _OPTIONS}
-    return replace(server, **options, explicit=tuple(sorted(explicit.keys() - OF_ONE_RUN)))
+    return replace(server, **options, explicit=tuple(sorted(explicit.keys() - PER_RUN_OPTIONS)))
 
 
-def check_is_run(call: Mapping[str, object]) -> None:
+def reject_run_options(call: Mapping[str, object]) -> None:
     """Raise `InvalidArguments` if a call that only plans has options that concern a run."""
-    for name in OF_ONE_RUN & call.keys():
+    for name in PER_RUN_OPTIONS & call.keys():
         raise InvalidArguments(f"create_plan runs nothing, so send options.{name} to execute_plan with its threadId")
 
 

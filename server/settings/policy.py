@@ -184,7 +184,7 @@ def _limit_host_call(
     host, _, tool = definition.name.partition(HOST_SEPARATOR)
     shell = find_shell_tool(host, tool)
     if shell is None:
-        return whole if _is_let(whole, rules) else _ask_a_person(whole)
+        return whole if _is_allowed_for_host(whole, rules) else _ask_a_person(whole)
 
     @cache
     def judge_line(line: str) -> Requirement:
@@ -192,22 +192,22 @@ def _limit_host_call(
 
     line = arguments.get(shell.command)
     inner = InnerCommands(line if isinstance(line, str) else "")
-    loose = [judge_line(line) for line in inner.list_lines()]
+    nested = [judge_line(line) for line in inner.list_lines()]
     commands = _read_commands(shell, arguments)
-    spelled = [judge_line(line) for command in commands for line in (command.text, shlex.join(command.words))]
-    firmest = max((whole, *spelled, *loose), key=_rank)
+    top_level = [judge_line(line) for command in commands for line in (command.text, shlex.join(command.words))]
+    firmest = max((whole, *top_level, *nested), key=_rank)
     if _rank(firmest) > _rank(PERSON):
         return firmest
-    if not spelled or not inner.is_whole:
+    if not top_level or not inner.is_whole:
         return _ask_a_person(whole if whole.needs is not None else replace(whole, found=UNREAD))
     # A rule that asks applies to a wrapped command only if the rule comes before the one that allows the wrapper.
-    last = max(each.rule.number if each.rule is not None else 0 for each in spelled)
-    behind = (each for each in loose if each.needs is not None and each.rule is not None and each.rule.number < last)
-    asking = next(chain((each for each in spelled if not _is_let(each, rules)), behind), None)
+    last = max(each.rule.number if each.rule is not None else 0 for each in top_level)
+    behind = (each for each in nested if each.needs is not None and each.rule is not None and each.rule.number < last)
+    asking = next(chain((each for each in top_level if not _is_allowed_for_host(each, rules)), behind), None)
     if asking is not None:
         return _ask_a_person(asking)
     return replace(
-        spelled[0], shares=_add_up(share for command in commands for share in judge_line(command.text).shares)
+        top_level[0], shares=_add_up(share for command in commands for share in judge_line(command.text).shares)
     )
 
 
@@ -227,7 +227,7 @@ def _rank(requirement: Requirement) -> int:
     return 2 if requirement.needs in ("signed", "second") else 1
 
 
-def _is_let(requirement: Requirement, rules: RuleBook | None) -> bool:
+def _is_allowed_for_host(requirement: Requirement, rules: RuleBook | None) -> bool:
     """Return whether a rule that names hosts allows the call."""
     rule = requirement.rule
     if requirement.needs is not None or requirement.denied is not None or rules is None or rule is None:

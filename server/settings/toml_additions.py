@@ -37,16 +37,16 @@ def add_to_text(text: str, additions: Additions, comment: str) -> str:
     """
     if text.startswith(BYTE_ORDER_MARK):
         return BYTE_ORDER_MARK + add_to_text(text.removeprefix(BYTE_ORDER_MARK), additions, comment)
-    end = "\r\n" if "\r\n" in text else "\n"
+    newline = "\r\n" if "\r\n" in text else "\n"
     lines, remaining = text.splitlines(keepends=True), dict(additions)
     for index, name in reversed([*_find_tables(lines, additions)]):
         keys = remaining.pop(name, {})
-        lines[index] = lines[index].rstrip("\r\n") + end
-        lines[index + 1 : index + 1] = [f"{key} = {quote(value)}{end}" for key, value in keys.items()]
+        lines[index] = lines[index].rstrip("\r\n") + newline
+        lines[index + 1 : index + 1] = [f"{key} = {quote(value)}{newline}" for key, value in keys.items()]
     changed = "".join(lines)
     if remaining:
-        gap = "" if not changed else end if changed.endswith("\n") else end * 2
-        changed += gap + f"# {comment}{end}" + format_additions(remaining).replace("\n", end)
+        gap = "" if not changed else newline if changed.endswith("\n") else newline * 2
+        changed += gap + f"# {comment}{newline}" + format_additions(remaining).replace("\n", newline)
     expected = tomllib.loads(text)
     try:
         for name, keys in additions.items():

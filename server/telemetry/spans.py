@@ -85,9 +85,9 @@ class ExecutionSpans:
                 if first is not None:
                     self._remember(execution.execution_id, _OpenSpans(first))
             case ev.StepStarted():
-                self._find_step(execution, event.step_id)
+                self._ensure_step_span(execution, event.step_id)
             case ev.StepCompleted() | ev.StepFailed() | ev.StepRejected() | ev.StepRehearsed():
-                span = self._find_step(execution, event.step_id)
+                span = self._ensure_step_span(execution, event.step_id)
                 if isinstance(event, ev.StepCompleted):
                     span.set_attribute("planwarden.step.validation", event.validation)
                 self._end_step(execution, event.step_id, event)
@@ -101,11 +101,11 @@ class ExecutionSpans:
     def start_job(self, execution: ExecutionState, key: str, prompt: Prompt | None) -> Span:
         """Start and return the span of the prompt or, if that is None, of the call whose id is `key`."""
         if prompt is not None:
-            about: Attributes = {**self._model, "planwarden.purpose": prompt.purpose}
+            attributes: Attributes = {**self._model, "planwarden.purpose": prompt.purpose}
             name, step_id = f"chat {self._model.get('gen_ai.request.model', '')}".strip(), prompt.step_id
         else:
             call = execution.call(key)
-            about = {
+            attributes = {
                 "gen_ai.operation.name": "execute_tool",
                 "gen_ai.tool.name": call.tool_name,
                 "gen_ai.tool.call.id": key,
@@ -113,10 +113,10 @@ class ExecutionSpans:
                 "planwarden.tool.effect": call.effect,
             }
             if self._records_arguments:
-                about["gen_ai.tool.call.arguments"] = json.dumps(call.arguments)[:MAX_ARGUMENTS_CHARS]
+                attributes["gen_ai.tool.call.arguments"] = json.dumps(call.arguments)[:MAX_ARGUMENTS_CHARS]
             name, step_id = f"execute_tool {call.tool_name}", call.step_id
-        above = self._find_open(execution).span if step_id is None else self._find_step(execution, step_id)
-        return self._start_child(above, name, about)
+        parent = self._ensure_spans(execution).span if step_id is None else self._ensure_step_span(execution, step_id)
+        return self._start_child(parent, name, attributes)
 
     def close(self) -> None:
         """End the open spans as interrupted; a process that continues an execution starts new ones."""
@@ -134,28 +134,28 @@ class ExecutionSpans:
                 span.set_attribute("planwarden.interrupted", True)
                 span.end()
 
-    def _find_open(self, execution: ExecutionState) -> _OpenSpans:
+    def _ensure_spans(self, execution: ExecutionState) -> _OpenSpans:
         """Return the execution's open spans; if it has none, start a span below the execution's first span."""
         spans = self._open.get(execution.execution_id)
         if spans is None:
-            about = _build_attributes(execution.execution_id, execution.thread_id)
-            about["planwarden.execution.resumed"] = True
+            attributes = _build_attributes(execution.execution_id, execution.thread_id)
+            attributes["planwarden.execution.resumed"] = True
             # If no context is stored, an empty one begins a new trace.
             carrier = {"traceparent": execution.traceparent or "", "tracestate": execution.tracestate or ""}
             stored = _W3C.extract({name: value for name, value in carrier.items() if value}, Context())
-            spans = _OpenSpans(self._tracer.start_span(_WORKFLOW, stored, attributes=about))
+            spans = _OpenSpans(self._tracer.start_span(_WORKFLOW, stored, attributes=attributes))
             self._remember(execution.execution_id, spans)
         return spans
 
-    def _find_step(self, execution: ExecutionState, step_id: str) -> Span:
-        spans = self._find_open(execution)
+    def _ensure_step_span(self, execution: ExecutionState, step_id: str) -> Span:
+        spans = self._ensure_spans(execution)
         if step_id not in spans.steps:
-            about: Attributes = {"planwarden.step.id": step_id}
-            spans.steps[step_id] = self._start_child(spans.span, f"planwarden.step {step_id}", about)
+            attributes: Attributes = {"planwarden.step.id": step_id}
+            spans.steps[step_id] = self._start_child(spans.span, f"planwarden.step {step_id}", attributes)
         return spans.steps[step_id]
 
-    def _start_child(self, above: Span, name: str, attributes: Attributes) -> Span:
-        return self._tracer.start_span(name, trace.set_span_in_context(above), attributes=attributes)
+    def _start_child(self, parent: Span, name: str, attributes: Attributes) -> Span:
+        return self._tracer.start_span(name, trace.set_span_in_context(parent), attributes=attributes)
 
     def _end_step(self, execution: ExecutionState, step_id: str, event: ev.Event) -> None:
         spans = self._open.get(execution.execution_id)

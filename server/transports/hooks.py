@@ -43,7 +43,7 @@ class HookEndpoint:
             if hook.problem is not None:
                 logger.warning("hook %r takes no requests: %s", hook.name, hook.problem)
         self._service = service
-        self._no_hook = Hook(name="", plan="", key=secrets.token_bytes(32))
+        self._decoy_hook = Hook(name="", plan="", key=secrets.token_bytes(32))
         """Checked in place of an unknown hook, so that the time until the answer reveals nothing."""
         self._logged_at: dict[str, float] = {}
 
@@ -55,7 +55,7 @@ class HookEndpoint:
         if request.method != "POST":
             return Response(status_code=405, headers={"allow": "POST"})
         name = str(request.scope["path"]).removeprefix(HOOKS_PATH)
-        hook = self._hooks.get(name, self._no_hook)
+        hook = self._hooks.get(name, self._decoy_hook)
         headers = [request.headers.getlist(f"webhook-{part}") for part in ("id", "timestamp", "signature")]
         if any(len(values) != 1 for values in headers):
             return self._refuse(hook, "it is not signed")
@@ -65,7 +65,7 @@ class HookEndpoint:
         body = await _read_body(request)
         if isinstance(body, Response):
             return body
-        if not is_signed(hook.key, message_id, timestamp, body, signatures) or hook is self._no_hook:
+        if not is_signed(hook.key, message_id, timestamp, body, signatures) or hook is self._decoy_hook:
             return self._refuse(hook, "it is not signed with the secret of the hook")
         try:
             return await self._start(hook, message_id, body)
@@ -107,7 +107,7 @@ class HookEndpoint:
         now = self._service().store.clock.steady()
         if now - self._logged_at.get(hook.name, -math.inf) >= LOGGED_EVERY_S:
             self._logged_at[hook.name] = now
-            if hook is self._no_hook:
+            if hook is self._decoy_hook:
                 logger.warning("refused a request for a hook that this server does not have")
             else:
                 logger.warning("hook %r refused a request: %s", hook.name, reason)

@@ -91,7 +91,7 @@ async def serve_http(
         # Before the store creates a database, refuse an address that needs tokens.
         needs_token(settings.http, host, has_tokens=False, may_use=False)
     log_to_stderr(settings.observation)
-    logging.getLogger("uvicorn.error").addFilter(_is_ours)
+    logging.getLogger("uvicorn.error").addFilter(_drop_disconnects)
     warden = Warden(settings=settings, whole_process=True, role=role)
     with closing(pair_socket(_bind_socket(host, port))) as listening:
         bound_port = listening.port
@@ -123,7 +123,7 @@ async def serve_http(
             await _serve(_mount(app, inbox, hooks, guarded_gates), listening.sockets, server.end_streams)
 
 
-def _is_ours(record: logging.LogRecord) -> bool:
+def _drop_disconnects(record: logging.LogRecord) -> bool:
     """Return False for records of connections that broke off during a request: otherwise anybody could fill the log.
 
     If a body is not HTTP, uvicorn answers 400 before the application does, and the application's answer then fails.
@@ -136,7 +136,7 @@ def build_http_app(
 ) -> Starlette:
     """Return the server as an ASGI application that answers only under its own names and, with `check`, only to callers
     that the check admits."""
-    logging.getLogger("mcp.server.streamable_http").addFilter(_is_ours)
+    logging.getLogger("mcp.server.streamable_http").addFilter(_drop_disconnects)
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True, allowed_hosts=list(names.hosts), allowed_origins=list(names.origins)
     )

@@ -402,7 +402,7 @@ def _build_step(execution: ExecutionState, state: StepState) -> Step:
         error=None
         if state.error_code is None
         else Error(code=state.error_code, message=state.error_message or _describe_rejection(execution, state)),
-        actual_tool_calls=tuple(map(build_tool_call, pick_telling(calls, MAX_LOOP_CALLS) if is_loop else calls)),
+        actual_tool_calls=tuple(map(build_tool_call, pick_notable(calls, MAX_LOOP_CALLS) if is_loop else calls)),
         items=count_items(state, PAGE_ITEMS if is_completed else None) if is_loop else None,
         taken_from=state.taken_from,
         skipped_because=state.skipped_by,
@@ -418,7 +418,7 @@ def _describe_rejection(execution: ExecutionState, state: StepState) -> str:
     return describe_decision(suspension, is_left_out=True, has_reason=False) or state.error_code or ""
 
 
-def pick_telling(calls: Iterable[Call], limit: int) -> list[Call]:
+def pick_notable(calls: Iterable[Call], limit: int) -> list[Call]:
     """Return at most `limit` calls of a loop in their order, preferably those that did not succeed."""
     selection = sorted(calls, key=lambda call: call.status == "succeeded")[:limit]
     return sorted(selection, key=lambda call: int(call.call_id.rpartition(":")[2]))

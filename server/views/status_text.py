@@ -17,7 +17,7 @@ from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WAITS, WORDS
 
 ERROR_CHARS = 300
-PATIENCE = "modelPatience"
+MODEL_PATIENCE = "modelPatience"
 """The budget that is used up when a provider does not answer in time."""
 GOES_ON_FROM: frozenset[str] = frozenset({"failed", "rejected", "incomplete", "cancelled"})
 """Statuses of executions that ended before their plan was done."""
@@ -92,7 +92,7 @@ def describe_next_attempt(execution: ExecutionState) -> str | None:
 def describe_lost_patience(execution: ExecutionState) -> str | None:
     """If the execution gave up on the provider, return how often it had asked, and the last error; otherwise None."""
     outages = list_outages(execution)
-    if execution.exhausted != PATIENCE or not outages:
+    if execution.exhausted != MODEL_PATIENCE or not outages:
         return None
     last = max(outages, key=lambda outage: outage.failed_at)
     times = "once" if last.attempts == 1 else f"{last.attempts} times"

@@ -165,8 +165,8 @@ class _Inquiry:
             else None
         )
         self._conditions = _ask(transaction, prepared, now)
-        is_in_thread_anew = prepared.projected.goes_on or not append.expected_version
-        self._next = execute("next_in_thread", (append.execution.thread_id,)) if is_in_thread_anew else None
+        starts_in_thread = prepared.projected.is_resumed or not append.expected_version
+        self._next = execute("next_in_thread", (append.execution.thread_id,)) if starts_in_thread else None
 
     def conclude(
         self, transaction: SqlTransaction, executions: Mapping[str, _Row], now: float, leased_until: float

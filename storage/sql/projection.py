@@ -45,7 +45,7 @@ class Projection(msgspec.Struct, frozen=True, gc=False):
     """How many steps there are, and how many of them are done; both None if neither has changed."""
     grant_uses: Mapping[str, int]
     """How often each grant is used."""
-    goes_on: bool
+    is_resumed: bool
     """Whether the append starts an execution planned earlier or continues an incomplete one, and does not finish it."""
 
 
@@ -54,7 +54,7 @@ def project(append: Append) -> Projection:
     execution, events = append.execution, [recorded.event for recorded in append.recorded]
     intended = [event for event in events if isinstance(event, ev.ToolCallIntended)]
     is_renamed = any(isinstance(event, _RENAMING) for event in events) or any(
-        _is_beside_the_plan(execution, event) for event in intended
+        _is_unplanned(execution, event) for event in intended
     )
     is_further = not append.expected_version or any(isinstance(event, _PROGRESSING) for event in events)
     is_restarted = append.expected_version > 0 and any(isinstance(event, ev.ExecutionStarted) for event in events)
@@ -66,7 +66,7 @@ def project(append: Append) -> Projection:
     )
 
 
-def _is_beside_the_plan(execution: ExecutionState, intended: ev.ToolCallIntended) -> bool:
+def _is_unplanned(execution: ExecutionState, intended: ev.ToolCallIntended) -> bool:
     """Return whether a model calls a tool that its step does not name."""
     call = execution.call(intended.call_id)
     return call.by_model and call.tool_name not in list_step_tools(execution.steps[call.step_id].step)
@@ -86,7 +86,7 @@ def write_rows(transaction: SqlTransaction, append: Append, projection: Projecti
     if projection.synopsis is not None:
         execute("write_synopsis", (number, *list_values(projection.synopsis)))
     fault = describe_fault(execution) if is_finished else ""
-    if projection.goes_on or fault:
+    if projection.is_resumed or fault:
         execute("write_fault", (fault, number))
 
 

@@ -192,12 +192,12 @@ class Writer:
         with suppress(*FAULTS):
             self._foreign_changes = int(self._connection.execute(SQL["data_version"]).fetchone()[0])
 
-    def _wake(self, goes_on: bool) -> None:
+    def _wake(self, keeps_running: bool) -> None:
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="planwarden writer", daemon=True)
                 self._thread.start()
-        self._wakes.put(goes_on)
+        self._wakes.put(keeps_running)
 
     async def close(self) -> None:
         """Commit what is queued and close the connection."""
@@ -208,18 +208,18 @@ class Writer:
             await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        goes_on = True
-        while goes_on:
-            goes_on = self._wakes.get()
+        keeps_running = True
+        while keeps_running:
+            keeps_running = self._wakes.get()
             with self._using:
                 while batch := self._batch():
                     self._wait_and_perform(batch)
                     # Look before delivering, so that the callers find the connection free when they go on.
                     self._look_for_foreign_changes()
                     deliver(batch)
-                    if goes_on and self._can_hand_back():
+                    if keeps_running and self._can_hand_back():
                         break
-                if goes_on and self._pages >= CHECKPOINT_ESTIMATE:
+                if keeps_running and self._pages >= CHECKPOINT_ESTIMATE:
                     self._checkpoint()
             self._hand_back()
         # Closing the last connection writes the log into the database. If the lock stays taken, the next opener does.

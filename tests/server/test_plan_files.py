@@ -14,9 +14,9 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, UnknownPlan
 from planwarden.agent.core.plan.plan import MAX_STEPS
 from planwarden.server.plans import library, yaml_text
-from planwarden.server.plans.keeping import write_plan
 from planwarden.server.plans.library import PlanCatalogue, PlanLibrary
 from planwarden.server.plans.plan_file import MAX_FILE_BYTES
+from planwarden.server.plans.plan_writer import write_plan
 from planwarden.server.plans.yaml_text import read_yaml, write_yaml
 from tests.requirements import requirement
 from tests.support.strategies import JSON

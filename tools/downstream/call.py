@@ -114,9 +114,9 @@ class DownstreamCall(msgspec.Struct, frozen=True):
             StaleDefinition: the server defines the tool differently now; nothing was sent.
         """
         # While the host's own connection to the server lives, a gated call goes over it.
-        gated_call = self.connection.gated_calls.get(context.thread_id)
-        if gated_call is not None:
-            return await gated_call(self.tool, arguments, context)
+        gated_caller = self.connection.gated_callers.get(context.thread_id)
+        if gated_caller is not None:
+            return await gated_caller(self.tool, arguments, context)
         return await self._send(CallRound(arguments=arguments), context)
 
     async def resume(self, payload: JsonValue, decision: JsonValue, context: CallContext) -> Outcome:

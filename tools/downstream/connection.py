@@ -46,7 +46,7 @@ LOGIN_POLL_S = 1.0
 """The wait between checks for a new login, while the server is down."""
 OnListing = Callable[["ServerConnection", list[JsonValue], str | None], Awaitable[None]]
 """Takes the tools as the server lists them now, and a note about what was left out."""
-GatedCall = Callable[
+GatedCaller = Callable[
     [DownstreamTool, dict[str, JsonValue], CallContext], Awaitable[JsonValue | ResultWithArtifacts | Suspend]
 ]
 
@@ -88,7 +88,7 @@ class ServerConnection:
         """Why the newest connection was lost, if it was."""
         self._client: mcp.Client | None = None
         self.calls = InFlightCalls(config.name)
-        self.gated_calls: dict[str, GatedCall] = {}
+        self.gated_callers: dict[str, GatedCaller] = {}
         """By thread id, the function that makes a host's calls over that host's own connection."""
         self._call_tasks: TaskGroup | None = None
 

@@ -48,7 +48,7 @@ from planwarden.agent.core.plan.checks.tools import (
     find_argument_faults,
     list_placeholders,
 )
-from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_told
+from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_reported
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
     DEFAULT_ITEMS,
@@ -163,7 +163,7 @@ def _parse_steps(
     try:
         parsed = PlanInput.model_validate({"todoList": entries, "inputs": inputs}).todoList
     except ValidationError as error:
-        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_told(fault, problems)])
+        problems.extend([fault for fault in list_pydantic_faults(error, "") if not is_reported(fault, problems)])
         parsed = [step for entry in entries if (step := _read_step(entry)) is not None]
     most = max(MAX_CONDITION_VALUES, VALUES_PER_STEP * len(parsed))
     conditions: list[JsonValue] = [condition.matches for entry in parsed for condition in entry.when]

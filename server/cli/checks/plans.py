@@ -37,7 +37,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
     async def read(store: CompleteStore) -> tuple[tuple[PlanSchedule, ...], bool]:
         return await ScheduleStore(store).all(), await ScheduleStore(store).has_scheduler()
 
-    schedules, is_attended = use_store(settings, read)
+    schedules, has_scheduler = use_store(settings, read)
     if not schedules:
         return None
     plans = _look_for_plans(settings).names
@@ -61,7 +61,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
         when = datetime.fromtimestamp(first.next_at, find_zone(first.timezone)).isoformat(timespec="minutes")
         facts["nextAt"] = when
         text += f"; the next tick is at {when}, plan {first.plan!r}"
-        if not is_attended:
+        if not has_scheduler:
             command = shlex.join([*build_command_prefix(settings), "serve", "--http"])
             text += f"; {NOT_ATTENDED}: a host with planwarden, or `{command}`"
             return HealthCheck("schedules", "warning", text, facts)

@@ -250,7 +250,7 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     if suspension.expires_at is not None and suspension.expires_at.timestamp() <= time.time():
         raise Expired(f"the time to answer question {suspension.suspension_id!r} has passed")
     check_tools(home, execution)
-    terminal_question.show(session.terminal, suspension.card, is_cut=False)
+    terminal_question.show(session.terminal, suspension.card, is_shortened=False)
 
     async def start(service: Service) -> ExecutionState:
         nonlocal person

@@ -53,7 +53,7 @@ def handle_demo(arguments: Namespace) -> int:
     terminal, folder = build_terminal(arguments), arguments.home
     demo_folder = expand_home(folder).absolute() if folder else Path(tempfile.mkdtemp(prefix="planwarden-demo-"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANWARDEN_")}
-    model = _fill_home(demo_folder, is_attended=terminal.can_ask or not arguments.yes)
+    model = _fill_home(demo_folder, is_interactive=terminal.can_ask or not arguments.yes)
     home = Home.load(demo_folder, model, environment)
     session = CliSession(home, terminal, says_yes=arguments.yes)
     subtitle = f"  {demo_folder}  no key, no network, a script plays the model"
@@ -89,7 +89,7 @@ def handle_demo(arguments: Namespace) -> int:
     return exit_code(execution)
 
 
-def _fill_home(home: Path, *, is_attended: bool) -> str:
+def _fill_home(home: Path, *, is_interactive: bool) -> str:
     """Write settings, tools, a plan, a scripted model and some old files into an empty folder; return the model's name.
 
     Where nobody can be asked, the settings lower the risk of the deletion, because --yes is not enough otherwise.
@@ -103,7 +103,7 @@ def _fill_home(home: Path, *, is_attended: bool) -> str:
         (home / name).write_bytes((templates / f"demo_{name}").read_bytes())
     model = f"scripted:{home / 'model.json'}"
     settings = f'model = {json.dumps(model)}\n\n[tools]\npython = ["tools.py"]\n'
-    if not is_attended:
+    if not is_interactive:
         settings += '\n[tools.deleteReports]\nrisk = "confirm"\n'
     (home / "planwarden.toml").write_text(settings, encoding="utf-8")
     reports = home / "reports"

@@ -156,8 +156,8 @@ def _list_arguments(call: StepCall, fixed_values: Mapping[str, JsonValue]) -> It
     if not call.arguments and not fixed_values:
         yield "  no arguments"
     for name, value in {**call.arguments, **fixed_values}.items():
-        if name in call.takes and name not in fixed_values:
-            sources = ", ".join(map(describe_value_source, call.takes[name]))
+        if name in call.sources and name not in fixed_values:
+            sources = ", ".join(map(describe_value_source, call.sources[name]))
             yield TerminalLine((f"  {escape_text(name)} = {format_value(value, None)}: any value of {sources}", "warn"))
         else:
             only = ", and no other value" if name in fixed_values else ""

@@ -21,7 +21,9 @@ from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read_given_inputs
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import NO, Terminal, build_terminal, write_result
-from planwarden.server.plans.keeping import (
+from planwarden.server.plans.library import HOME, PlanCatalogue
+from planwarden.server.plans.plan_file import SavedPlan
+from planwarden.server.plans.plan_writer import (
     ProposedInput,
     build_document,
     check_keepable,
@@ -31,8 +33,6 @@ from planwarden.server.plans.keeping import (
     suggest_title,
     write_plan,
 )
-from planwarden.server.plans.library import HOME, PlanCatalogue
-from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text

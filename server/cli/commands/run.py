@@ -104,9 +104,9 @@ def run_plan(
         # The plan's file may have been changed or deleted since the key started the run.
         document = plan.document if source is None else _take_declaration(source)
         inputs = None if read_inputs is None else read_inputs(document)
-        if plan.fault is not None:
+        if plan.error is not None:
             if source is None or not is_same_json({**source.inputs, **(inputs or {})}, {**source.inputs}):
-                raise plan.fault
+                raise plan.error
             return _report_start(session, earlier, source, key)
         if earlier is None and document is not None:
             await _check_needs_no_model(session.home, service, document)

@@ -81,12 +81,12 @@ def handle_list(arguments: Namespace) -> int:
 
     async def work(service: Service) -> tuple[tuple[ScheduleView, ...], bool]:
         book = build_book(service)
-        return tuple(map(book.build_view, await book.list())), await book.is_attended()
+        return tuple(map(book.build_view, await book.list())), await book.has_scheduler()
 
-    views, is_attended = home.run(work, "reader")
+    views, has_scheduler = home.run(work, "reader")
     document: dict[str, JsonValue] = {"schedules": [to_json(view) for view in views]}
     return write_result(
-        arguments, document, lambda terminal: draw_schedules(terminal, home, views, is_attended=is_attended)
+        arguments, document, lambda terminal: draw_schedules(terminal, home, views, has_scheduler=has_scheduler)
     )
 
 
@@ -143,7 +143,7 @@ def build_book(service: Service) -> ScheduleBook:
     return ScheduleBook(service.store, service, find_operator(), channel="terminal")
 
 
-def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView], *, is_attended: bool) -> None:
+def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView], *, has_scheduler: bool) -> None:
     if not views:
         command = home.command("schedule", "add", "PLAN", "--cron", "0 9 * * 1", "--timezone", "Europe/Berlin")
         terminal.say("No schedules.", TerminalLine((command, "dim"), indent=1))
@@ -168,7 +168,7 @@ def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView]
             terminal.say(TerminalLine(f"{len(view.queued_ticks)} waiting until the last run has ended", indent=1))
         for tick in view.recent[:SHOWN_TICKS]:
             terminal.say(_build_tick_line(tick))
-    if not is_attended and any(view.paused_at is None for view in views):
+    if not has_scheduler and any(view.paused_at is None for view in views):
         text = f"{NOT_ATTENDED}: a host with planwarden, or {home.command('serve', '--http')}"
         terminal.say(TerminalLine((text, "warn"), mark="note"))
 
@@ -186,8 +186,8 @@ def _change_schedule(arguments: Namespace, change: Callable[[Service, ScheduleBo
 
     async def work(service: Service) -> tuple[ScheduleView, bool]:
         book = build_book(service)
-        return book.build_view(await change(service, book)), await book.is_attended()
+        return book.build_view(await change(service, book)), await book.has_scheduler()
 
-    view, is_attended = home.run(work, "recorder")
-    draw = partial(draw_schedules, home=home, views=(view,), is_attended=is_attended)
+    view, has_scheduler = home.run(work, "recorder")
+    draw = partial(draw_schedules, home=home, views=(view,), has_scheduler=has_scheduler)
     return write_result(arguments, to_json(view), draw)

@@ -252,7 +252,7 @@ def _draw_execution(
 def _draw_open_question(terminal: Terminal, home: Home, card: Card, *, is_past: bool) -> None:
     question = card.question
     if question.addressee == "human":
-        terminal_question.show(terminal, card, is_cut=False)
+        terminal_question.show(terminal, card, is_shortened=False)
         if not is_past:
             terminal.say(TerminalLine((home.command("approve", question.suspension_id), "bold")))
     elif question.addressee == "caller":

@@ -35,7 +35,7 @@ from planwarden.server.views.escaping import (
     is_isolating,
     shorten_id,
 )
-from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_telling
+from planwarden.server.views.execution import MAX_LOOP_CALLS, describe_rehearsal, pick_notable
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_text import describe_lost_patience, describe_outage
 from planwarden.server.views.status_words import SIGNS, WAITS, WORDS, Mark, Tone
@@ -92,9 +92,9 @@ class TerminalLine:
             return
         for row in text.wrap(console, max(2, options.max_width - head.cell_len), overflow="fold"):
             row.rstrip()
-            is_cut = is_isolating(head.plain + row.plain)
-            yield head + row + Text(END_ISOLATE * is_cut)
-            head = Text(" " * head.cell_len + ISOLATE * is_cut)
+            is_isolated = is_isolating(head.plain + row.plain)
+            yield head + row + Text(END_ISOLATE * is_isolated)
+            head = Text(" " * head.cell_len + ISOLATE * is_isolated)
 
 
 def indent_fact(fact: str) -> TerminalLine:
@@ -153,7 +153,7 @@ def _prose_lines(state: StepState) -> Iterable[TerminalLine]:
 
 def _calls_lines(execution: ExecutionState, state: StepState) -> Iterable[TerminalLine]:
     calls = [call for call in state.list_known_calls() if call.status != "proposed"]
-    rows = calls if state.items is None or len(calls) <= MAX_LOOP_CALLS else pick_telling(calls, MAX_LOOP_CALLS)
+    rows = calls if state.items is None or len(calls) <= MAX_LOOP_CALLS else pick_notable(calls, MAX_LOOP_CALLS)
     for call in rows:
         yield _call_line(execution, call)
     if len(rows) < len(calls):

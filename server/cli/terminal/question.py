@@ -30,22 +30,22 @@ _RISK_STYLES: dict[str | None, Style] = {"dangerous": "bad", "critical": "bad"}
 ROWS_PER_PAGE = 20
 
 
-def show(terminal: Terminal, card: Card, *, is_cut: bool = True, is_paged: bool = False) -> None:
-    """Draw the question in a frame. `is_cut` shortens long values, which a person can ask to view whole.
+def show(terminal: Terminal, card: Card, *, is_shortened: bool = True, is_paged: bool = False) -> None:
+    """Draw the question in a frame. `is_shortened` shortens long values, which a person can ask to view whole.
 
     With `is_paged`, leave out the rows of a question about many calls: `ask` draws them page by page.
     """
-    facts = format_facts(replace(card, rows=()) if is_paged else card, limit=VALUE_CHARS if is_cut else None)
+    facts = format_facts(replace(card, rows=()) if is_paged else card, limit=VALUE_CHARS if is_shortened else None)
     question = card.question
     lines = [TerminalLine((card.where, "dim"))] if card.where else []
     lines += [TerminalLine(("planwarden found: ", "warn"), sentence, mark="note") for sentence in card.findings]
     lines += map(indent_fact, facts)
     if question.needs is not None:
         lines.append(TerminalLine(f"Needs: {WHOM[question.needs]}"))
-    if not is_cut:
+    if not is_shortened:
         lines.append(TerminalLine((f"Digest: {question.digest[:MIN_DIGEST_CHARS]}", "dim")))
     if card.words:
-        words = card.words if is_cut else card.whole_words
+        words = card.words if is_shortened else card.whole_words
         lines += [TerminalLine((f"{card.label}:", "bold")), TerminalLine((words, "dim"), indent=1)]
     style = _RISK_STYLES.get(question.risk, "warn")
     terminal.panel(f"{card.heading} {shorten_id(question.suspension_id)}", lines, style)
@@ -101,7 +101,7 @@ def _ask_for_approval(
     choices = [
         Choice(YES, "y yes", approve),
         *([covering] if plan is not None and card.covered else []),
-        _reject(terminal),
+        _build_reject_choice(terminal),
         *([editing] if plan is not None or card.may_edit else []),
         *viewing,
     ]
@@ -119,7 +119,7 @@ def _edit_plan(terminal: Terminal, plan: dict[str, JsonValue]) -> dict[str, Json
     return edited
 
 
-def _reject(terminal: Terminal, keys: tuple[str, ...] = NO, label: str = "n no, reject it") -> Choice:
+def _build_reject_choice(terminal: Terminal, keys: tuple[str, ...] = NO, label: str = "n no, reject it") -> Choice:
     def reject() -> Decision | None:
         reason = terminal.ask("Why not? (Enter: no reason given) ")
         return None if reason is None else Decision(approved=False, reason=reason[:2_000] or None)
@@ -133,7 +133,7 @@ def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | 
         return None
     terminal.say(TerminalLine(("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False))))
     sending = Choice(YES, "y yes", lambda: Decision(content=content))
-    rejecting = _reject(terminal, ("r", "reject"), "r reject the question")
+    rejecting = _build_reject_choice(terminal, ("r", "reject"), "r reject the question")
     return terminal.choose("Send it?", lambda: [sending, rejecting])
 
 
@@ -153,7 +153,7 @@ def _ask_what_happened(terminal: Terminal) -> Decision | None:
     choices = [
         Choice(YES, "y", ask_for_result),
         Choice(NO, "n", lambda: Decision(content={"happened": False})),
-        _reject(terminal, ("g", "give up"), "g"),
+        _build_reject_choice(terminal, ("g", "give up"), "g"),
     ]
     return terminal.choose("Did it happen?", lambda: choices)
 
@@ -193,18 +193,18 @@ class RowTable:
         ]
         return [
             Choice(YES, f"y yes, {approved}", self.approve),
-            _reject(self._terminal),
+            _build_reject_choice(self._terminal),
             Choice(("s",), "s choose rows", self.choose),
             Choice(("e",), "e edit a row", self.edit),
             *(paging if self._pages > 1 else []),
-            Choice(("v",), "v view whole values", lambda: self.show(is_cut=False)),
+            Choice(("v",), "v view whole values", lambda: self.show(is_shortened=False)),
         ]
 
-    def show(self, *, is_cut: bool = True) -> None:
+    def show(self, *, is_shortened: bool = True) -> None:
         """Draw the current page of rows, and remember that the person has seen them."""
         first = self._page * ROWS_PER_PAGE
         rows = range(first, min(first + ROWS_PER_PAGE, len(self._calls)))
-        limit = VALUE_CHARS if is_cut else None
+        limit = VALUE_CHARS if is_shortened else None
         for row in rows:
             note = ", edited" if row in self._edited else ""
             left_out = "" if row in self._chosen else ", does not run"

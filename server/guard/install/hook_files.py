@@ -36,7 +36,7 @@ SHELL_LIMIT_S = 30
 """Seconds after which the shell's `timeout`, if installed, kills planwarden; planwarden itself gives up earlier."""
 SERVER = "planwarden"
 PLUGIN_FILE = "planwarden-guard.js"
-FLOOR = ("bash", "edit", "webfetch")
+ASK_PERMISSIONS = ("bash", "edit", "webfetch")
 """Permissions of opencode that are set to `ask` if they are not set yet, in case the plugin cannot be loaded."""
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 _CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
@@ -171,18 +171,18 @@ def find_hook_files(host: HostName, environment: Mapping[str, str], project: Pat
 
 
 def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
-    """Return the permissions that the installed plugin lists; without one, those of `FLOOR` that are not set yet."""
+    """Return the permissions that the installed plugin lists; without one, the `ASK_PERMISSIONS` not set yet."""
     with suppress(OSError, ValueError):
         return read_added(plugin.read_text(encoding="utf-8"))
     try:
         root = read_json_text(settings.read_text(encoding="utf-8"))
     except (OSError, ValueError, InvalidArguments):
-        return FLOOR
+        return ASK_PERMISSIONS
     node = root.find("permission")
     if node is not None and node.kind != "object":
         # One value covers all permissions.
         return ()
-    return tuple(name for name in FLOOR if node is None or node.find(name) is None)
+    return tuple(name for name in ASK_PERMISSIONS if node is None or node.find(name) is None)
 
 
 def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, ...], JsonValue]:

@@ -85,7 +85,7 @@ def set_member(text: str, path: tuple[str, ...], value: JsonValue) -> str:
 
 def remove_at(text: str, path: tuple[str | int, ...]) -> str:
     """Return the text without the value at that path. Also remove the containers that this empties, but not the root or
-    those that were empty before `add_item` (see `_is_from_before`).
+    those that were empty before `add_item` (see `_was_empty`).
 
     Raises:
         InvalidArguments: there is no such value, or the text cannot be read.
@@ -98,7 +98,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
             raise InvalidArguments("there is nothing to remove")
         chain.append(node)
     depth = len(path)
-    while depth > 1 and len(chain[depth - 1].children) == 1 and not _is_from_before(chain[depth - 1]):
+    while depth > 1 and len(chain[depth - 1].children) == 1 and not _was_empty(chain[depth - 1]):
         depth -= 1
     parent, target = chain[depth - 1], chain[depth]
     index = next(number for number, (_, _, node) in enumerate(parent.children) if node is target)
@@ -109,7 +109,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
         begin, end = start, parent.children[1][1]
     else:
         begin, end = parent.start + 1, parent.end - 1
-        if _is_from_before(parent) or re.search(r"//|/\*", text[begin:start] + text[target.end : end]):
+        if _was_empty(parent) or re.search(r"//|/\*", text[begin:start] + text[target.end : end]):
             begin, end = start, target.end
             comma = _skip(text, end)
             text = text[:comma] + text[comma:].removeprefix(",")
@@ -118,7 +118,7 @@ def remove_at(text: str, path: tuple[str | int, ...]) -> str:
     return changed
 
 
-def _is_from_before(container: JsonNode) -> bool:
+def _was_empty(container: JsonNode) -> bool:
     """Return whether the container was empty before `_insert`, which then puts no blank before the first member."""
     return container.children[0][1] == container.start + 1
 

@@ -39,7 +39,7 @@ BROKEN: Mapping[str, tuple[str, ...]] = {
     "failing silently": ("sh", "-c", "exit 1"),
 }
 """Programs that take planwarden's place."""
-READS: Mapping[HostName, str] = {
+READ_TOOLS: Mapping[HostName, str] = {
     "claude-code": "Read",
     "codex": "update_plan",
     "gemini": "read_file",
@@ -133,22 +133,22 @@ def _find_claude_problem(environment: Mapping[str, str], project: Path | None) -
     config = environment.get("CLAUDE_CONFIG_DIR")
     folder = project or Path.cwd()
     settings = Path(config) if config else home / ".claude"
-    of_folder_settings = (folder / ".claude" / name for name in ("settings.json", "settings.local.json"))
-    for file in (settings / "settings.json", *of_folder_settings):
+    project_settings = (folder / ".claude" / name for name in ("settings.json", "settings.local.json"))
+    for file in (settings / "settings.json", *project_settings):
         if _read_value(file, "disableAllHooks") is True:
             return f"{file} has disableAllHooks, so Claude Code asks nobody; a person has to remove it"
-    own = (Path(config) if config else home) / ".claude.json"
-    entry = _read_value(own, "mcpServers", SERVER)
-    of_folder = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
+    user_config = (Path(config) if config else home) / ".claude.json"
+    user_entry = _read_value(user_config, "mcpServers", SERVER)
+    project_entry = _read_value(folder / ".mcp.json", "mcpServers", SERVER)
     # Claude Code prefers a server from the folder's .mcp.json, and the hook calls the server by its name alone.
-    if project is None and of_folder is not None and of_folder != entry:
+    if project is None and project_entry is not None and project_entry != user_entry:
         return (
             f"{folder / '.mcp.json'} names a server {SERVER!r} of its own, which Claude Code asks instead of yours; "
             "remove it there"
         )
-    if entry is None and of_folder is None:
+    if user_entry is None and project_entry is None:
         return (
-            f"no MCP server {SERVER!r} is in {own} or .mcp.json, so Claude Code blocks every call; "
+            f"no MCP server {SERVER!r} is in {user_config} or .mcp.json, so Claude Code blocks every call; "
             "`planwarden config print claude-code` prints the entry to add"
         )
     return ""
@@ -219,7 +219,7 @@ def _describe_shell_sessions(base: Path) -> str:
 
 def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
     """Run the hook as its host would, twice with planwarden, then once with each broken program. Yield the trials."""
-    event = json.dumps({"tool_name": READS[file.host], "tool_input": {}, "cwd": os.getcwd()})
+    event = json.dumps({"tool_name": READ_TOOLS[file.host], "tool_input": {}, "cwd": os.getcwd()})
     yield _run(file, program, SHELL_LIMIT_S, "a call that only reads", event, blocks=False)
     yield _run(file, program, SHELL_LIMIT_S, "something odd from the host", "garbage", blocks=True)
     for what, words in BROKEN.items():
@@ -228,7 +228,7 @@ def _run_trials(file: HookFile, program: tuple[str, ...]) -> Iterator[Trial]:
 
 def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, event: str, *, blocks: bool) -> Trial:
     with tempfile.TemporaryDirectory() as folder:
-        command = _build_words(file, program, limit_s, event, Path(folder))
+        command = _build_argv(file, program, limit_s, event, Path(folder))
         try:
             ended = subprocess.run(command, input=event.encode(), capture_output=True, timeout=PATIENCE_S, check=False)
         except subprocess.TimeoutExpired:
@@ -242,14 +242,14 @@ def _run(file: HookFile, program: tuple[str, ...], limit_s: int, what: str, even
     return Trial(what=what, blocks=is_blocked, expected=blocks, output=reason[-300:] or f"exit code {ended.returncode}")
 
 
-def _build_words(file: HookFile, program: tuple[str, ...], limit_s: int, event: str, folder: Path) -> list[str]:
+def _build_argv(file: HookFile, program: tuple[str, ...], limit_s: int, event: str, folder: Path) -> list[str]:
     if file.host != "opencode":
         return ["sh", "-c", build_command(file.host, program, limit_s=limit_s)]
     plugin = folder / "plugin.mjs"
     plugin.write_text(file.add("", program).replace("LIMIT_MS = 30_000", f"LIMIT_MS = {limit_s * 1000}"))
     driver = folder / "driver.mjs"
     driver.write_text(_DRIVER)
-    tool = "" if event == "garbage" else READS[file.host]
+    tool = "" if event == "garbage" else READ_TOOLS[file.host]
     return ["node", str(driver), str(plugin), tool, os.getcwd()]
 
 

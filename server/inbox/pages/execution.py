@@ -35,9 +35,9 @@ from planwarden.server.views.svg import draw_for_page
 MAX_ENTRIES = 500
 MAX_RELATIVES = 20
 DETAIL_CHARS = 200
-VALUE_CHARS = 8_000
+MAX_VALUE_BYTES = 8_000
 """The most bytes of arguments, or of a result, that the page shows; a person can download larger ones as a file."""
-PAGE_CHARS = 400_000
+MAX_PAGE_BYTES = 400_000
 """The limit for all values on the page together."""
 MAX_POINTS = 5
 MAX_CALLS = 50
@@ -173,9 +173,9 @@ class _ValueBudget:
     """How many bytes of values the page can still show."""
 
     def __init__(self) -> None:
-        self._left = PAGE_CHARS
+        self._left = MAX_PAGE_BYTES
 
-    def show(self, value: JsonValue, limit: int = VALUE_CHARS) -> ValueView | None:
+    def show(self, value: JsonValue, limit: int = MAX_VALUE_BYTES) -> ValueView | None:
         """Return the value; None when it has more than `limit` bytes, or the page is full."""
         if self._left <= 0:
             return None
@@ -185,7 +185,7 @@ class _ValueBudget:
         self._left -= size
         return ValueView(value)
 
-    def show_text(self, text: str | None, limit: int = VALUE_CHARS) -> ValueView | None:
+    def show_text(self, text: str | None, limit: int = MAX_VALUE_BYTES) -> ValueView | None:
         """Return what a model wrote, or only its beginning if it is too large, or a mark if the page is full; None if
         the model wrote nothing."""
         if not text:
@@ -200,13 +200,13 @@ def build_plan_view(execution: ExecutionState, graph: PlanGraph, *, is_newest: b
     """
     plan, is_finished = execution.plan, execution.is_finished
     begun = [state.step.step_id for state in execution.steps.values() if state.has_begun]
-    goes_on = is_newest and plan is not None and execution.status in (*GOES_ON_FROM, "completed")
-    can_retry = goes_on and is_finished and execution.status != "completed"
-    can_fork = goes_on and bool(begun)
+    can_continue = is_newest and plan is not None and execution.status in (*GOES_ON_FROM, "completed")
+    can_retry = can_continue and is_finished and execution.status != "completed"
+    can_fork = can_continue and bool(begun)
     budget = _ValueBudget()
     states = {state.step.step_id: state for state in list_shown_steps(execution)}
     # The final text comes first, so that it is shown even if the page is full. No other page or file has it whole.
-    output = budget.show_text(execution.synthesis, PAGE_CHARS)
+    output = budget.show_text(execution.synthesis, MAX_PAGE_BYTES)
     steps = [_build_step(execution, states[row.key], row, people, budget) for row in graph.rows]
     points = ((number, step["step_id"], step["state"]) for number, step in enumerate(steps, 1) if step["is_open"])
     return {

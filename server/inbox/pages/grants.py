@@ -19,7 +19,7 @@ from planwarden.server.inbox.allowing import (
     answer_and_allow,
     build_authority,
     describe_grant,
-    find_allowable,
+    find_grantable_question,
     find_step,
     find_step_tool,
     read_titles,
@@ -98,7 +98,7 @@ async def make_grant(request: InboxRequest) -> Response:
 
 
 async def _find_grantable_question(request: InboxRequest) -> QuestionRecord:
-    record = await find_allowable(request)
+    record = await find_grantable_question(request)
     if not record.card.can_be_granted:
         raise BadForm(NOT_IN_ADVANCE)
     return record
@@ -124,14 +124,14 @@ def _render_grant_form(request: InboxRequest, record: QuestionRecord, fault: str
 
 @ROUTES.page("/suspensions/{suspension_id}/allow-step")
 async def show_step_form(request: InboxRequest) -> Response:
-    record = await find_allowable(request)
+    record = await find_grantable_question(request)
     return await _render_step_form(request, record, await find_step(request, record))
 
 
 @ROUTES.form("/suspensions/{suspension_id}/allow-step/make")
 async def make_step_grant(request: InboxRequest) -> Response:
     """Approve all calls in the question, and allow the step's calls in later runs."""
-    record = await find_allowable(request)
+    record = await find_grantable_question(request)
     plan_step = await find_step(request, record)
     uses, seconds = read_number(request.form_value("uses")), _read_end(request, request.form_value("until"))
     if record.card.is_open and (uses is None or seconds is None):
@@ -198,6 +198,6 @@ async def _render_step_form(
 def _list_arguments(call: StepCall) -> list[tuple[str, ValueView, str]]:
     """Return each argument's name, what the plan writes for it, and the sources of its values (empty without any)."""
     return [
-        (escape_text(name), ValueView(value), ", ".join(map(describe_value_source, call.takes.get(name, ()))))
+        (escape_text(name), ValueView(value), ", ".join(map(describe_value_source, call.sources.get(name, ()))))
         for name, value in call.arguments.items()
     ]

@@ -15,7 +15,9 @@ from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.inbox.pages.execution import find_execution
 from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, describe_refusal, hash_draft
-from planwarden.server.plans.keeping import (
+from planwarden.server.plans.library import PlanCatalogue
+from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
+from planwarden.server.plans.plan_writer import (
     ProposedInput,
     build_document,
     check_keepable,
@@ -26,8 +28,6 @@ from planwarden.server.plans.keeping import (
     suggest_title,
     write_plan,
 )
-from planwarden.server.plans.library import PlanCatalogue
-from planwarden.server.plans.plan_file import MAX_NAME_CHARS, MAX_TITLE_CHARS
 from planwarden.server.settings.configuration import PLAN_FOLDER
 from planwarden.server.views.escaping import ValueView, capitalize, escape_text
 

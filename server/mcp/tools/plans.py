@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from planwarden.server.api import tools as tool_search
 from planwarden.server.mcp import schemas
-from planwarden.server.mcp.app import name_version
+from planwarden.server.mcp.app import build_etag
 from planwarden.server.mcp.results import build_result, build_view_result
 from planwarden.server.mcp.text import format_execution, format_schemas, format_tools
 from planwarden.server.mcp.tools.tool import (
@@ -168,7 +168,7 @@ async def app_show(request: ToolRequest) -> CallToolResult:
     execution = await request.service.load_newest(request.thread_id, request.principal)
     view = request.service.build_view(execution)
     result = build_result({"threadId": view.thread_id, "status": view.status}, lambda document: document["status"])
-    if request.arguments.get("seen") == name_version(execution):
+    if request.arguments.get("seen") == build_etag(execution):
         return result
     return await add_app_data(request, view, result)
 

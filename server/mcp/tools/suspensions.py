@@ -169,7 +169,7 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     result = await _ask_person(request, suspension)
     if result is not None:
         return result
-    request.service.call_person(suspension.suspension_id)
+    request.service.show_in_browser(suspension.suspension_id)
     await wait_for_decision(request.service, suspension, request.wait_s, request.context)
     return await _show_outcome(request, await _read_execution(request))
 
@@ -203,7 +203,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
         raise InvalidArguments("the content has no 'decision'; the person says approve or reject")
     now = request.service.store.clock.now()
     nonce = request.arguments["nonce"]
-    digest = request.nonces.read(request.principal, request.suspension_id, nonce, now)
+    digest = request.nonces.verify(request.principal, request.suspension_id, nonce, now)
     if digest is None:
         return await _record_claim(request, decision, is_open=is_open)
     return await _decide_as_client(request, decision, "app", digest, hash_question(question.card))
@@ -343,7 +343,7 @@ async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResul
 
 async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
     """Return the execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
-    view = await _read_execution(request, attempt="answer")
+    view = await _read_execution(request, attempt="unanswered")
     is_open = _find_open_suspension(request, view) is not None
     note = f"The person {reason}, so nothing was approved or rejected." if is_open else ""
     return await show_execution(request, view, note)

@@ -165,7 +165,7 @@ def name_decision_ways(request: ToolRequest, view: Execution, *, calls: bool = F
     """
     waiting = None if find_usable_modes(request.context) else find_awaited_person(view)
     if calls and waiting is not None:
-        request.service.call_person(waiting)
+        request.service.show_in_browser(waiting)
     return view if waiting is None else ask_for_person(view, waiting)
 
 

@@ -14,7 +14,7 @@ from planwarden.agent.core.plan.plan import ToolFacts
 from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.server.cli.commands.plans import choose_inputs
 from planwarden.server.cli.terminal.terminal import Terminal
-from planwarden.server.plans.keeping import ProposedInput, propose_inputs
+from planwarden.server.plans.plan_writer import ProposedInput, propose_inputs
 from planwarden.server.views.listing import NOT_ATTENDED
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, CommandResult, TypedTerminal, step

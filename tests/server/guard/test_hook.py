@@ -28,7 +28,7 @@ from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
 from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings, find_record
-from planwarden.server.guard.listener import MODELS_ID, answering_hooks
+from planwarden.server.guard.listener import TOOL_USE_ID_KEY, answering_hooks
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, Service, Settings, Warden, by, decide, load_settings, requirement
@@ -327,7 +327,7 @@ async def test_a_hook_is_told_to_deny_then_once_to_allow_by_a_tool_that_no_list_
 async def test_a_model_that_calls_it_gets_nothing_and_takes_nothing(tmp_path: Path) -> None:
     async with hooked(tmp_path) as hook:
         await hook.approve(await hook.send())
-        by_model = await hook.send(meta={MODELS_ID: "toolu_1"})
+        by_model = await hook.send(meta={TOOL_USE_ID_KEY: "toolu_1"})
         assert decision(by_model) == "deny"
         assert decision(await hook.send()) == "allow"
         through_hook = await hook.send(tool_name="mcp__planwarden__guard_call", tool_input="{}")

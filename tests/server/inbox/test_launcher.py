@@ -79,9 +79,9 @@ async def test_the_browser_is_opened_once_for_a_question_that_takes_a_person_and
     async with _launch(Ledger()) as (made, opened, called):
         asked = await made.execute_plan(plan(confirm("c")))
         assert _read_address(asked) and opened == []
-        made.service.call_person(asked.suspensions[0].suspension_id)
+        made.service.show_in_browser(asked.suspensions[0].suspension_id)
         await called.wait()
-        made.service.call_person(asked.suspensions[0].suspension_id)
+        made.service.show_in_browser(asked.suspensions[0].suspension_id)
         await made.execute_plan(plan(DANGER))
         assert len(opened) == 1 and f"suspensions%2F{asked.suspensions[0].suspension_id}" in opened[0]
 
@@ -92,7 +92,7 @@ async def test_no_browser_opens_without_a_display_or_against_the_settings(
 ) -> None:
     async with _launch(Ledger(), environment, opens_inbox=opens) as (made, opened, _), Person() as person:
         asked = await made.execute_plan(plan(DANGER))
-        made.service.call_person(asked.suspensions[0].suspension_id)
+        made.service.show_in_browser(asked.suspensions[0].suspension_id)
         assert (await person.open(_read_address(asked))).status == 303
         assert opened == []
 

@@ -129,7 +129,7 @@ async def test_the_final_text_of_the_model_is_shown_whole_line_by_line(words: st
 
 
 async def test_a_full_page_marks_each_text_of_a_model_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_page, "PAGE_CHARS", 5)
+    monkeypatch.setattr(execution_page, "MAX_PAGE_BYTES", 5)
     async with warden(Ledger(), script=[says("All is done.")]) as made:
         writes: dict[str, JsonValue] = {"id": "write", "description": "Say what was done"}
         done = await made.execute_plan(plan(FIND, writes), wait_seconds=60)

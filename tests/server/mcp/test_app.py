@@ -154,13 +154,13 @@ async def test_nonces_end_with_time_and_hold_for_one_principal_question_and_home
     nonces, now = Nonces(b"k" * 32), 1_000.0
     issued = nonces.issue("ann", first, now)
     assert nonces.issue("bob", first, now) != issued
-    assert nonces.read("bob", first.suspension_id, issued, now) is None
-    assert nonces.read("ann", second.suspension_id, issued, now) is None
-    assert Nonces(b"j" * 32).read("ann", first.suspension_id, issued, now) is None
+    assert nonces.verify("bob", first.suspension_id, issued, now) is None
+    assert nonces.verify("ann", second.suspension_id, issued, now) is None
+    assert Nonces(b"j" * 32).verify("ann", first.suspension_id, issued, now) is None
     for forged in ("", ".", "..", issued[:-1], issued.replace(first.digest, second.digest), f"9{issued}", "\udc80"):
-        assert nonces.read("ann", first.suspension_id, forged, now) is None
-    assert Nonces(b"k" * 32).read("ann", first.suspension_id, issued, now) == first.digest
-    assert nonces.read("ann", first.suspension_id, issued, now + NONCE_TTL_S) is None
+        assert nonces.verify("ann", first.suspension_id, forged, now) is None
+    assert Nonces(b"k" * 32).verify("ann", first.suspension_id, issued, now) == first.digest
+    assert nonces.verify("ann", first.suspension_id, issued, now + NONCE_TTL_S) is None
 
 
 def _plan(result: CallToolResult) -> Document:

@@ -108,7 +108,7 @@ class FakeInboxOpener:
         self.opened += 1
         return self.url
 
-    def call_person(self, suspension_id: str) -> None:
+    def show_in_browser(self, suspension_id: str) -> None:
         self.called.append(suspension_id)
 
 

@@ -193,7 +193,7 @@ async def test_a_page_a_terminal_and_the_view_of_a_host_keep_the_words_of_the_sp
         assert shown["message"] == IMITATION and "cardSource" not in shown
         for line in format_lines(card):
             assert IMITATION not in line or line == f"{case.label}: {IMITATION}"
-        terminal_question.show(Terminal(out, io.StringIO()), card, is_cut=False)
+        terminal_question.show(Terminal(out, io.StringIO()), card, is_shortened=False)
         _check_terminal(case, out.getvalue().splitlines())
         browser = open_inbox(served_inbox.warden).browser()
         await browser.log_in()

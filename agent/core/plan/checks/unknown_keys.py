@@ -88,7 +88,7 @@ def _list_nodes(document: JsonValue, entries: list[JsonValue]) -> Iterator[tuple
             yield f"{step}.retry", retry, RETRY_KEYS
 
 
-def is_told(fault: str, problems: Iterable[str]) -> bool:
+def is_reported(fault: str, problems: Iterable[str]) -> bool:
     """Return whether the fault is a missing key that the problems already explain."""
     missing = _MISSING.match(fault)
     if missing is None:
