@@ -23,7 +23,7 @@ PLAN = plan(confirm("ask"), tool_step("act", "note", {"text": "once"}))
 @pytest.fixture(autouse=True)
 async def patience(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     for module in (reader, writer):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.2)
+        monkeypatch.setattr(module, "RETRY_TIMEOUT_S", 0.2)
     with anyio.fail_after(120):
         yield
 
