@@ -271,3 +271,22 @@ async def test_a_path_is_looked_up_on_every_way_to_a_tool(tmp_path: Path) -> Non
         asked = await w.execute_plan(kit.plan(kit.tool_step("a", "save", {"path": bad[0]})))
         edited = await kit.decide(w, asked, kit.Decision(approved=True, modified_args={"path": f"{inside}/d"}))
     assert edited.status == "completed" and not {f"save {path}" for path in bad} & {*saved}
+
+
+@kit.requirement("rules:under")
+async def test_a_confirmed_call_whose_path_leads_elsewhere_by_then_needs_what_it_needs_there(tmp_path: Path) -> None:
+    (inside := tmp_path / "in").mkdir()
+    (link := inside / "link").symlink_to(inside)
+
+    @planwarden.tool(risk="read")
+    async def move() -> None:
+        link.unlink()
+        link.symlink_to(tmp_path)
+
+    saved: list[str] = []
+    rules = ruled(f"[[rules]]\ntool = 'save'\nwhen = {{ path = {{ under = '{inside}' }} }}\nrisk = 'confirm'")
+    save = kit.tool_step("c", "save", {"path": f"{link}/x"})
+    async with kit.warden(tools=[move, kit.acting("save", saved)], settings=rules) as w:
+        asked = await w.execute_plan(kit.plan(confirm("a", confirms=["c"]), kit.tool_step("b", "move"), save))
+        again = await kit.decide(w, asked, authority=CLIENT)
+    assert [(question.kind, question.needs) for question in again.suspensions] == [("approval", "human")] and not saved
