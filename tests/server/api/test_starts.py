@@ -306,7 +306,8 @@ async def test_a_program_that_waits_for_a_person_gets_the_answer_that_another_pr
     tmp_path: Path, decision: kit.Decision, status: str, result: JsonValue
 ) -> None:
     form: dict[str, JsonValue] = {"type": "object", "properties": {"size": {"type": "integer"}}}
-    one, other = (planwarden.Warden(store=kit.SqliteStore.open(tmp_path / "s.db")) for _ in range(2))
+    stores = [kit.SqliteStore.open(tmp_path / "s.db") for _ in range(2)]
+    one, other = (planwarden.Warden(store=store) for store in stores)
     answers = list[planwarden.Execution]()
 
     async def wait() -> None:
@@ -321,6 +322,8 @@ async def test_a_program_that_waits_for_a_person_gets_the_answer_that_another_pr
                 [question] = (await other.list_suspensions()).suspensions
                 assert answers == []
                 await other.resume_execution(question.thread_id, question.suspension_id, decision)
+    for store in stores:
+        await store.close()
     assert [(answer.status, answer.steps[0].result) for answer in answers] == [(status, result)]
 
 
