@@ -79,7 +79,8 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_m
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "planwarden.db"
-    async with visit(store=SqliteStore.open(path)) as (found, browser):
+    store = SqliteStore.open(path)
+    async with visit(store=store) as (found, browser):
         asked = await found.warden.run_goal("think", wait_seconds=60)
         other, shown = await found.ask(), await found.ask()
         # A row whose question no log has hides no other question.
@@ -97,6 +98,7 @@ async def test_unknown_ids_and_questions_to_the_model_give_the_same_answer_and_m
         for path in ("/executions/none", "/nowhere", "/suspensions", "/static/none", "/?after=forged"):
             page = await browser.open(f"/inbox{path}")
             assert page.status in (404, 422) and "To the inbox" in page.words and "Traceback" not in page.text
+    await store.close()
 
 
 @requirement("inbox:paged")
