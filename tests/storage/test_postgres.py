@@ -280,7 +280,7 @@ async def test_a_pooler_is_refused_where_only_it_is_named_and_one_without_a_free
 ) -> None:
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:\d+/test_\w+ is a pooler .* PLANWARDEN_STORE_CONTROL"):
         PostgresStore.open(shared_pooler().lead_to(url))
-    monkeypatch.setattr("planwarden.storage.postgres.reader.PATIENCE_S", 0.3)
+    monkeypatch.setattr("planwarden.storage.postgres.reader.RETRY_TIMEOUT_S", 0.3)
     pooler = Pooler(shared_server(), max_client_conn="1")
     first = PostgresStore.open(pooler.lead_to(url), control_url=url)
     await first.header("e1")

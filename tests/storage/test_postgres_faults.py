@@ -141,7 +141,7 @@ async def test_a_server_that_froze_is_said_to_whoever_waits_and_stores_what_is_a
     scribe = Scribe.on(store, "e1")
     await scribe.start()
     await store.header("e1")
-    for module, name in ((connections, "SILENT_S"), (writer, "PATIENCE_S"), (reader, "PATIENCE_S")):
+    for module, name in ((connections, "SILENT_S"), (writer, "RETRY_TIMEOUT_S"), (reader, "RETRY_TIMEOUT_S")):
         monkeypatch.setattr(module, name, 0.3)
     monkeypatch.setattr(connections, "CONNECT_S", 2)
     proxy.hold()
