@@ -97,7 +97,7 @@ class Adoption:
     owner: str
     tools: Toolbox
     cache: ExecutionCache
-    follows: bool
+    executes: bool
     """Whether this process takes over executions at all."""
     concurrency: int
     peers: Peers | None
@@ -126,8 +126,8 @@ class Adoption:
 
     def may_run(self, execution: ExecutionState) -> bool:
         """Return False when other processes must continue the execution."""
-        if not self.follows or self.peers is None:
-            return self.follows
+        if not self.executes or self.peers is None:
+            return self.executes
         if self.peers.is_outdated or (self.peers.are_tools_known and not has_needed_tools(execution, self.tools)):
             return False
         names = find_needed_tools(execution)
@@ -232,7 +232,7 @@ class Adoption:
     async def _take_over(self, header: Header) -> None:
         execution_id = header.execution_id
         run = self.cache.runs.get(execution_id)
-        if not self.follows or (run is not None and run.is_busy):
+        if not self.executes or (run is not None and run.is_busy):
             return
         if self._skipped.get(execution_id, -math.inf) > self.store.clock.steady():
             return

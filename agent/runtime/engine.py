@@ -77,7 +77,7 @@ class Engine:
         *,
         max_steps: int = MAX_STEPS,
         adopts: bool = True,
-        follows: bool = True,
+        executes: bool = True,
         concurrency: int = MAX_ADOPTED,
         peers: Peers | None = None,
         grace_s: float | None = None,
@@ -86,7 +86,7 @@ class Engine:
     ) -> None:
         """Without `adopts`, the engine continues only executions that a caller named: a process that ends soon must not
         begin what it cannot finish. Otherwise, it takes over others only while it runs fewer than `concurrency`.
-        Without `follows`, it records commands, owns nothing, and starts no call and no prompt; the same holds for
+        Without `executes`, it records commands, owns nothing, and starts no call and no prompt; the same holds for
         executions that `peers` must continue, see `Adoption`.
         Running calls have `grace_s` seconds, by default `GRACE_S`, to end when the engine closes.
         `outbox` says which notifications to send; without it nobody is notified. `observer` is called before and after
@@ -108,7 +108,7 @@ class Engine:
         self._cache = ExecutionCache()
         self._notifier = ChangeNotifier()
         cache, notifier = self._cache, self._notifier
-        adoption = Adoption(store, self.owner, tools, cache, follows, concurrency, peers, self._continue_run)
+        adoption = Adoption(store, self.owner, tools, cache, executes, concurrency, peers, self._continue_run)
         self._adoption = adoption
         self._scheduler = Scheduler(
             store, self.owner, cache, notifier, adoption, adopts, self.refresh_grants, self._wake

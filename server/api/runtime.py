@@ -64,7 +64,7 @@ async def open_runtime(
             outbox=build_outbox(settings.channels),
             observer=observer,
             adopts=duties.adopts,
-            follows=duties.executes,
+            executes=duties.executes,
             concurrency=MAX_ADOPTED if concurrency is None else concurrency,
             peers=peers,
         )

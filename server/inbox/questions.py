@@ -139,7 +139,7 @@ async def record_decision(
     if not list_unavailable_tools(service, record.execution):
         execution, _ = await service.answer(*ids, decision, authority, principal=None, then=then)
         return await service.wait(execution, wait_s) if wait_s else execution
-    recorder = Engine(service.store, service.tools, CallerModel(), service.policy, adopts=False, follows=False)
+    recorder = Engine(service.store, service.tools, CallerModel(), service.policy, adopts=False, executes=False)
     async with recorder:
         recording = Service(recorder, service.settings)
         execution, _ = await recording.answer(*ids, decision, authority, principal=None, then=then)

@@ -163,7 +163,7 @@ def member(team: harness.Team, monkeypatch: pytest.MonkeyPatch) -> Member:
 
     def make(*tools: str, gate: harness.Gate | None = None, front: bool = False, **options: Any) -> Engine:
         options.setdefault("peers", KnownPeers())
-        return team.process(gate, tools=tools, adopts=not front, follows=not front, **options)
+        return team.process(gate, tools=tools, adopts=not front, executes=not front, **options)
 
     return make
 

@@ -247,7 +247,7 @@ async def test_an_answer_releases_nothing_in_a_process_with_another_policy_or_to
         place = (asked.thread_id, asked.suspensions[0].suspension_id)
         tools, policy = w.service.tools, w.service.policy
     # The process that asked is gone, or it would continue under its own policy: this one only records.
-    async with Engine(store, tools, kit.CallerModel(), policy, adopts=False, follows=False) as recorder:
+    async with Engine(store, tools, kit.CallerModel(), policy, adopts=False, executes=False) as recorder:
         decision = kit.YES if kind == "approval" else NEVER
         recording = kit.Service(recorder, w.settings)
         await recording.answer(*place, decision, kit.by("local"), principal="local")

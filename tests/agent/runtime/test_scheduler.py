@@ -72,7 +72,7 @@ class Waits:
             """These tests have no grants."""
 
         known = ExecutionCache()
-        found = Adoption(self.store, "p1", Registry(), known, follows=False, concurrency=0, peers=None, start=start)
+        found = Adoption(self.store, "p1", Registry(), known, executes=False, concurrency=0, peers=None, start=start)
         return Scheduler(
             self.store, "p1", known, ChangeNotifier(), adopts=True, refresh_grants=nothing, wake=wake, adoption=found
         )

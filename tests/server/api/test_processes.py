@@ -76,7 +76,7 @@ async def would_run(member: Member, execution: ExecutionState, living: tuple[Pro
     peers = StorePeers(Told(living), store.clock, tools, member.policy)
     await peers.refresh(member.name)
     adoption = Adoption(
-        store, member.name, tools, ExecutionCache(), follows=True, concurrency=1, peers=peers, start=_start_nothing
+        store, member.name, tools, ExecutionCache(), executes=True, concurrency=1, peers=peers, start=_start_nothing
     )
     return adoption.may_run(execution)
 

@@ -197,7 +197,7 @@ async def test_an_execution_of_another_process_waits_for_the_tools_that_were_nev
         cached.unlink()
     async with place.warden(store) as warden:
         service = warden.service
-        recorder = Engine(store, service.tools, CallerModel(), service.policy, adopts=False, follows=False)
+        recorder = Engine(store, service.tools, CallerModel(), service.policy, adopts=False, executes=False)
         async with recorder:
             execution = await recorder.find(asked.execution_id)
             yes = planwarden.Decision(approved=True)
