@@ -11,7 +11,7 @@ from planwarden.server.cli.hosts import CLIENTS, LaunchCommand
 from planwarden.server.cli.output import EXIT_CODES
 from planwarden.server.cli.program import build_parser
 
-_EVERYWHERE = ("--help", "--home", "--model", "--mcp-config", "--json", "--version")
+_EVERYWHERE = ("--help", "--home", "--store", "--model", "--mcp-config", "--json", "--version")
 """Described once for all commands."""
 
 
