@@ -1,38 +1,53 @@
-"""The catalogue of tools: definitions, search, and the safe way to run a tool.
+"""The catalogue of tools: definitions, ranked search, and the safe way to run a tool.
 
-Arguments are validated against the tool's schema, with defaults filled in. A result must be JSON. A result that is too
-large for the log becomes an artifact; one that is too large even for that fails the call. A single tool is never
-removed. A group, such as a downstream server's tools, can be replaced as a whole while plans run.
+Arguments are validated against the tool's schema, with defaults filled in. A single tool is never removed. A group,
+such as a downstream server's tools, can be replaced as a whole while plans run.
+
+Search covers names, descriptions, capabilities and parameters, with BM25 of SQLite's full-text index. Names are split
+into words, so "delete contact" finds `crm_deleteContact`. Words are stemmed, the beginning of a word is enough, and
+each field has its own weight (https://sqlite.org/fts5.html#the_bm25_function). The index is in memory.
 """
 
-import json
 import re
+import sqlite3
+import weakref
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, cast
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from planwarden.agent.common.artifact import INLINE_BYTES, INLINE_VALUES, MAX_ARTIFACT_BYTES, ResultWithArtifacts
-from planwarden.agent.common.canonical import exceeds, measure_encoded
+from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES, ResultWithArtifacts
+from planwarden.agent.common.canonical import measure_encoded
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, ToolError, UnknownTool, UsageError
 from planwarden.agent.common.schema import Schema
+from planwarden.agent.common.schema_defaults import read_properties
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import Path
 from planwarden.agent.core.plan.pins import PIN_CHARS
 from planwarden.agent.core.tool import HOST_SEPARATOR, CallContext, Suspend, ToolDefinition
 from planwarden.tools.base import NOT_A_FAULT, Tool, define, first_line
 from planwarden.tools.guarded.hosts import find_host_tool
-from planwarden.tools.large_results import encode, store_large, to_plain
-from planwarden.tools.search import ToolIndex
+from planwarden.tools.results import UnusableResult, check_question_part, check_result
 
-MAX_QUESTION_BYTES = 1024 * 1024
-"""The most bytes of a form, and of a resume payload."""
 MAX_FORMER = 2_000
 """How many former definitions of changed tools are kept, for all tools together."""
 MAX_FORMER_BYTES = 4 * 1024 * 1024
 """The most bytes of all former schemas as JSON. In memory, a schema of small values takes about 25 times as much."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_WORD = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WEIGHTS = "0.0, 8.0, 4.0, 2.0, 1.0"
+_MAX_WORDS = 40
+# Words in queries that say nothing about the wanted tool.
+_COMMON = frozenset(
+    [
+        *("a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "has", "have", "i", "in"),
+        *("into", "is", "it", "its", "me", "my", "of", "on", "or", "our", "please", "so", "than", "that", "the"),
+        *("their", "then", "there", "they", "this", "to", "up", "us", "was", "we", "what", "when", "where", "which"),
+        *("who", "will", "with", "you", "your", "all", "any", "every", "each", "some"),
+    ]
+)
 
 
 class Listings(Protocol):
@@ -217,10 +232,10 @@ class Registry:
         except BaseException as error:
             raise ToolError(f"{type(error).__name__}: {first_line(error)}") from error
         if not isinstance(result, Suspend):
-            return await self._check_result(name, result)
+            return await check_result(name, result, self._max_result_bytes)
         # The log must be able to store both the form and the payload.
-        _check_question_part(name, result.form)
-        return replace(result, resume_payload=_check_question_part(name, result.resume_payload))
+        check_question_part(name, result.form)
+        return replace(result, resume_payload=check_question_part(name, result.resume_payload))
 
     def _find_tool(self, name: str, context: CallContext) -> Tool:
         """Return the tool of the prepared call. Raise `ToolError` if it is gone, `StaleDefinition` if it changed."""
@@ -231,49 +246,44 @@ class Registry:
             raise StaleDefinition(f"{name} changed before it was called; nothing was run")
         return tool
 
-    async def _check_result(self, name: str, result: object) -> JsonValue | ResultWithArtifacts:
-        """Return the result; if it is large, return a stand-in, with the whole result as an artifact."""
-        if isinstance(result, ResultWithArtifacts):
-            return await self._check_attached(name, result)
-        try:
-            if not exceeds(result, INLINE_VALUES, INLINE_BYTES):
-                plain = to_plain(result)
-                # `exceeds` counted an object of another class as one value, but such an object may contain many.
-                if len(encode(plain)) <= INLINE_BYTES and not exceeds(plain, INLINE_VALUES, INLINE_BYTES):
-                    return cast("JsonValue", plain)
-            return await store_large(result, self._max_result_bytes)
-        except Exception as error:
-            raise _refuse(name, error) from error
 
-    async def _check_attached(self, name: str, attached: ResultWithArtifacts) -> ResultWithArtifacts:
-        """Check all parts of a result to which its tool attached artifacts, such as an image, and return the result."""
-        if sum(len(artifact.data) for artifact in attached.artifacts) > self._max_result_bytes:
-            raise ToolError(f"{name} ran, but what it attached is larger than {self._max_result_bytes} bytes")
-        beside = await self._check_result(name, attached.beside)
-        if isinstance(beside, ResultWithArtifacts):
-            attached = replace(attached, beside=beside.value, artifacts=(*attached.artifacts, *beside.artifacts))
-        checked = await self._check_result(name, attached.value)
-        if isinstance(checked, ResultWithArtifacts):
-            return replace(checked, artifacts=(*attached.artifacts, *checked.artifacts), beside=attached.beside)
-        return replace(attached, value=checked)
+class ToolIndex:
+    """Finds definitions by relevance."""
+
+    def __init__(self, definitions: Sequence[ToolDefinition]) -> None:
+        self._definitions = {definition.name: definition for definition in definitions}
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self._connection.close)
+        self._connection.execute(
+            "CREATE VIRTUAL TABLE tools USING fts5(name UNINDEXED, words, description, capabilities, parameters, "
+            "tokenize = 'porter unicode61 remove_diacritics 2')"
+        )
+        self._connection.executemany(
+            "INSERT INTO tools VALUES (?, ?, ?, ?, ?)",
+            [
+                (
+                    d.name,
+                    _split_words(d.name),
+                    d.description,
+                    _split_words(" ".join(d.capabilities)),
+                    _split_words(" ".join(read_properties(d.input_schema))),
+                )
+                for d in definitions
+            ],
+        )
+
+    def search(self, query: str, limit: int) -> list[ToolDefinition]:
+        """Return at most `limit` tools that share a word with the query, best first."""
+        words = [word for word in _WORD.findall(_split_words(query).lower()) if word not in _COMMON][:_MAX_WORDS]
+        if not words:
+            return []
+        expression = " OR ".join(f'"{word}"*' if len(word) > 2 else f'"{word}"' for word in dict.fromkeys(words))
+        rows = self._connection.execute(
+            f"SELECT name FROM tools WHERE tools MATCH ? ORDER BY bm25(tools, {_WEIGHTS}), name LIMIT ?",
+            (expression, limit),
+        )
+        return [self._definitions[row[0]] for row in rows]
 
 
-class UnusableResult(ToolError):
-    """What the tool returned cannot be recorded."""
-
-
-def _refuse(name: str, error: Exception) -> UnusableResult:
-    # Encoding a value may run the code of its class, which may raise anything.
-    return UnusableResult(f"{name} ran, but what it returned cannot be kept: {first_line(error)}")
-
-
-def _check_question_part(name: str, value: JsonValue) -> JsonValue:
-    if not exceeds(value, INLINE_VALUES, MAX_QUESTION_BYTES):
-        try:
-            text = encode(value)
-        except Exception as error:
-            raise _refuse(name, error) from error
-        if len(text) <= MAX_QUESTION_BYTES:
-            return cast("JsonValue", json.loads(text))
-    limit = f"{MAX_QUESTION_BYTES} bytes or {INLINE_VALUES} values"
-    raise ToolError(f"{name} asks with a form or payload of more than {limit}")
+def _split_words(text: str) -> str:
+    return _HUMP.sub(" ", text).replace("_", " ").replace("-", " ").replace(".", " ")

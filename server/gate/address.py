@@ -38,10 +38,10 @@ from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate.relay import Relay
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.http_transport import http_transport
 from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE
+from planwarden.tools.downstream.listing import one_line
 from planwarden.tools.downstream.results import MAX_ERROR_CHARS
-from planwarden.tools.downstream.tools import one_line
-from planwarden.tools.downstream.transports.http import http_transport
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.struct import JsonValue
-from planwarden.tools.downstream.transports.child import OversizedLine, cut_line
+from planwarden.tools.downstream.child_process import OversizedLine, cut_line
 
 RequestId = int | float | str
 Member = TypeVar("Member", bound=Raw | JsonValue)

@@ -27,9 +27,9 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.client import Client, read_client
 from planwarden.server.gate.frames import Frame, RequestId
+from planwarden.tools.downstream.child_process import MAX_LINE_BYTES, OversizedLine, cut_line
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.listing_cache import MAX_PAGES
-from planwarden.tools.downstream.transports.child import MAX_LINE_BYTES, OversizedLine, cut_line
+from planwarden.tools.downstream.listing import MAX_PAGES
 
 logger = logging.getLogger(__name__)
 

@@ -27,17 +27,18 @@ from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
 from planwarden.tools.downstream.connection import GatedCaller
 from planwarden.tools.downstream.elicitation import BadElicitation
-from planwarden.tools.downstream.listing_cache import (
+from planwarden.tools.downstream.listing import (
     FOLDER,
     MAX_LISTING_BYTES,
     MAX_TOOLS,
+    DownstreamTool,
+    build_tools,
     load_listing,
     normalize_listing,
     save_listing,
 )
 from planwarden.tools.downstream.results import read_whole_result
 from planwarden.tools.downstream.servers import DownstreamServers
-from planwarden.tools.downstream.tools import DownstreamTool, build_tools
 from planwarden.tools.registry import Registry
 
 HOST_ANSWERS_S = 30.0

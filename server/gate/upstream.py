@@ -13,9 +13,9 @@ from anyio.abc import TaskGroup
 
 from planwarden.agent.common.errors import OutcomeUnknown, ToolError
 from planwarden.server.gate.relay import LargeResult, Relay
+from planwarden.tools.downstream.child_process import ENDLESS, READ_BYTES, Child, LineReader, ServerLog, spawn
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.sdk import stdio
-from planwarden.tools.downstream.transports.child import ENDLESS, READ_BYTES, Child, LineReader, ServerLog, spawn
 
 OWN_VARIABLES = "PLANWARDEN_"
 """How the names of planwarden's own variables begin."""

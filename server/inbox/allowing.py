@@ -35,7 +35,7 @@ from planwarden.server.views.decisions import (
 )
 from planwarden.server.views.escaping import escape_text
 from planwarden.tools.downstream.config_file import RESERVED_SOURCES
-from planwarden.tools.downstream.tools import says_it_only_reads
+from planwarden.tools.downstream.listing import says_it_only_reads
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from planwarden.tools.downstream.config import ServerSettings
 from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.in_flight_calls import CANCEL, NOT_SENT, Answer, InFlightCall, SendCheck
+from planwarden.tools.downstream.listing import one_line
 from planwarden.tools.downstream.sdk import mcp
-from planwarden.tools.downstream.tools import one_line
 
 MAX_TRIES = 3
 MAX_REASON_CHARS = 500

@@ -15,7 +15,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.prompts import DELEGATE
 from planwarden.agent.core.tool import RISKS, RemoteCall, Risk, Suspend
 from planwarden.tools.downstream.elicitation import BadElicitation, read_form
-from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.listing import one_line
 
 MAX_DEPTH = 3
 """How many times one goal may be delegated, from agent to agent."""

@@ -1,4 +1,4 @@
-"""Downstream MCP servers: their configuration, connections, listings, calls and questions.
+"""Downstream MCP servers: their configuration, connections, transports, listings, calls and questions.
 
-`transports/` moves bytes, `login/` holds OAuth logins. What a server says is hostile input and is bounded here.
+`login/` holds OAuth logins. What a server says is hostile input and is bounded here.
 """

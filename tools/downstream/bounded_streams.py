@@ -26,7 +26,7 @@ from mcp_types.methods import validate_server_result
 from pydantic import JsonValue, ValidationError
 
 from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.tools import MALFORMED
+from planwarden.tools.downstream.listing import MALFORMED
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, EventCounter, ValueCounter
 
 CONNECT_TIMEOUT_S = 10.0
@@ -98,37 +98,15 @@ def bound_answer(response: httpx2.Response, max_bytes: int | None) -> None:
         response.headers.pop("content-length", None)
 
 
-class ServerRequests:
-    """The requests of one server that wait for our answer."""
-
-    def __init__(self) -> None:
-        self._open: set[int | str] = set()
-
-    def admits(self, message: JSONRPCMessage) -> bool:
-        """Return whether to pass the message on. A request stays open until we answer it or the server cancels it."""
-        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            request_id = (message.params or {}).get("requestId")
-            if isinstance(request_id, int | str):
-                self._open.discard(request_id)
-        if not isinstance(message, JSONRPCRequest):
-            return True
-        if message.id in self._open or len(self._open) >= MAX_SERVER_REQUESTS:
-            return False
-        self._open.add(message.id)
-        return True
-
-    def note_sent(self, message: JSONRPCMessage) -> None:
-        """If our message answers a request, stop counting that request as open."""
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._open.discard(message.id)
-
-
 class _Stream:
-    """A wrapper around one of the SDK's streams, which have no common public type."""
+    """A wrapper around one of the SDK's streams, which have no common public type.
 
-    def __init__(self, inner: Any, requests: ServerRequests) -> None:
+    `open_requests`, which both streams of a server share, has the ids of its requests that wait for our answer.
+    """
+
+    def __init__(self, inner: Any, open_requests: set[int | str]) -> None:
         self.inner = inner
-        self.requests = requests
+        self.open_requests = open_requests
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -155,8 +133,21 @@ class IncomingMessages(_Stream):
             if isinstance(item.message, JSONRPCResponse):
                 item.message.result.setdefault("resultType", "complete")
                 _replace_malformed_tools(item.message.result)
-            if self.requests.admits(item.message):
+            if self._admits(item.message):
                 return item
+
+    def _admits(self, message: JSONRPCMessage) -> bool:
+        """Return whether to pass the message on. A request stays open until we answer it or the server cancels it."""
+        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            request_id = (message.params or {}).get("requestId")
+            if isinstance(request_id, int | str):
+                self.open_requests.discard(request_id)
+        if not isinstance(message, JSONRPCRequest):
+            return True
+        if message.id in self.open_requests or len(self.open_requests) >= MAX_SERVER_REQUESTS:
+            return False
+        self.open_requests.add(message.id)
+        return True
 
 
 def _replace_malformed_tools(result: dict[str, JsonValue]) -> None:
@@ -188,8 +179,13 @@ class OutgoingMessages(_Stream):
     """Our messages to the server."""
 
     async def send(self, item: SessionMessage, /) -> None:
-        await self.inner.send(item)
-        self.requests.note_sent(item.message)
+        await self.inner.send(self.wrap(item))
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError) and item.message.id is not None:
+            self.open_requests.discard(item.message.id)
+
+    def wrap(self, item: SessionMessage) -> object:
+        """Return what the inner stream takes for the message."""
+        return item
 
 
 @asynccontextmanager
@@ -209,5 +205,5 @@ async def connect_streams(
         httpx2.AsyncClient(headers=dict(config.headers), timeout=timeout, transport=transport) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=max_event_bytes) as (read, write),
     ):
-        requests = ServerRequests()
-        yield (IncomingMessages(read, requests), OutgoingMessages(write, requests)) if is_typed else (read, write)
+        ids = set[int | str]()
+        yield (IncomingMessages(read, ids), OutgoingMessages(write, ids)) if is_typed else (read, write)

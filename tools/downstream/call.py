@@ -26,9 +26,9 @@ from planwarden.tools.downstream.connection import ServerConnection
 from planwarden.tools.downstream.elicitation import BadElicitation, ServerElicitation, read_elicitation
 from planwarden.tools.downstream.gated_servers import THREAD_PREFIX
 from planwarden.tools.downstream.in_flight_calls import CANCEL, LOST, NOT_SENT, TOO_LARGE, Answer, InFlightCall
+from planwarden.tools.downstream.listing import DownstreamTool, one_line
 from planwarden.tools.downstream.results import build_result, read_error_text, read_whole_result
 from planwarden.tools.downstream.sdk import mcp
-from planwarden.tools.downstream.tools import DownstreamTool, one_line
 
 IDEMPOTENCY_KEY = "planwarden/idempotencyKey"
 MAX_ROUNDS = 20

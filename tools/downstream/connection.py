@@ -22,12 +22,11 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from planwarden.agent.common.artifact import ResultWithArtifacts
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.core.tool import CallContext, Suspend
+from planwarden.tools.downstream.child_process import ServerLog, shorten_sdk_log
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.in_flight_calls import Answer, InFlightCall, InFlightCalls, SendCheck, send_check
-from planwarden.tools.downstream.listing_cache import read_listing
+from planwarden.tools.downstream.listing import DownstreamTool, one_line, read_listing
 from planwarden.tools.downstream.sdk import client, mcp, subscriptions
-from planwarden.tools.downstream.tools import DownstreamTool, one_line
-from planwarden.tools.downstream.transports.child import ServerLog, shorten_sdk_log
 
 logger = logging.getLogger(__name__)
 
@@ -258,10 +257,10 @@ class ServerConnection:
 
     def _transport(self) -> "client.Transport":
         if self.config.is_local:
-            from planwarden.tools.downstream.transports.stdio import stdio_transport
+            from planwarden.tools.downstream.stdio_transport import stdio_transport
 
             return stdio_transport(self.config, self.log, self.mark_lost, self.request_listing)
-        from planwarden.tools.downstream.transports.http import http_transport
+        from planwarden.tools.downstream.http_transport import http_transport
 
         return http_transport(self.config, self._login)
 

@@ -15,8 +15,8 @@ from planwarden.agent.common.canonical import is_larger
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.tool import Suspend
+from planwarden.tools.downstream.listing import one_line
 from planwarden.tools.downstream.sdk import mcp
-from planwarden.tools.downstream.tools import one_line
 
 MAX_FIELDS = 32
 MAX_CHOICES = 256

@@ -30,11 +30,17 @@ from planwarden.agent.ports.environment import SecretStore
 from planwarden.agent.ports.watchers import Commit
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import DownstreamCall
+from planwarden.tools.downstream.child_process import ServerLog
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.connection import ServerConnection
-from planwarden.tools.downstream.listing_cache import FOLDER, file_stem, load_listing, save_listing
-from planwarden.tools.downstream.tools import DownstreamTool, build_tools
-from planwarden.tools.downstream.transports.child import ServerLog
+from planwarden.tools.downstream.listing import (
+    FOLDER,
+    DownstreamTool,
+    build_tools,
+    file_stem,
+    load_listing,
+    save_listing,
+)
 from planwarden.tools.registry import Registry
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.settings.catalogue import build_command_prefix, build_downstream, build_registry
 from planwarden.server.settings.configuration import SERVERS_FILE, Settings
 from planwarden.server.settings.secrets import open_secrets
+from planwarden.tools.downstream.listing import says_it_only_reads
 from planwarden.tools.downstream.servers import ServerHealth
-from planwarden.tools.downstream.tools import says_it_only_reads
 from planwarden.tools.registry import Registry
 
 

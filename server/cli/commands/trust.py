@@ -23,8 +23,8 @@ from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, co
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.server.settings.toml_additions import Additions, add_to_text, format_additions, read_text, replace_text
 from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.listing import find_possible_names, says_it_only_reads
 from planwarden.tools.downstream.servers import REASON_S
-from planwarden.tools.downstream.tools import find_possible_names, says_it_only_reads
 
 MAX_LISTED = 100
 

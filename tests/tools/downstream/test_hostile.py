@@ -13,11 +13,11 @@ from pydantic import JsonValue
 import planwarden
 from planwarden.server.settings.configuration import load_settings
 from planwarden.tools.downstream.bounded_streams import MAX_SERVER_REQUESTS
+from planwarden.tools.downstream.child_process import MAX_LOG_BYTES, ServerLog
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.connection import choose_pause_s
-from planwarden.tools.downstream.transports.child import MAX_LOG_BYTES, ServerLog
-from planwarden.tools.downstream.transports.http import http_transport
-from planwarden.tools.downstream.transports.stdio import stdio_transport
+from planwarden.tools.downstream.http_transport import http_transport
+from planwarden.tools.downstream.stdio_transport import stdio_transport
 from tests.requirements import requirement
 from tests.support.doubles.hostile_http import http_double
 from tests.tools.downstream.support import WAIT_S, Place, read_error, run_call, wait_until

@@ -25,8 +25,8 @@ from planwarden.tools.downstream.bounded_streams import bound_answer
 from planwarden.tools.downstream.config import LoginSettings, ServerConfig, ServerList, ServerSettings
 from planwarden.tools.downstream.config_file import MAX_SERVERS, read_servers
 from planwarden.tools.downstream.gated_servers import MAX_FILES, build_gated_config, choose_name, save_gated_server
+from planwarden.tools.downstream.listing import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.results import MAX_BLOCKS, MAX_MEDIA_CHARS, build_result, read_error_text
-from planwarden.tools.downstream.tools import MAX_DEFINITION_BYTES, DownstreamTool, build_tools, one_line
 from planwarden.tools.downstream.value_counter import MAX_VALUES, EventCounter, ValueCounter
 from tests.requirements import requirement
 from tests.tools.downstream.support import build_entry

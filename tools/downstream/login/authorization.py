@@ -24,9 +24,9 @@ from pydantic import AnyUrl, ValidationError
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_answer, connect_streams
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig
+from planwarden.tools.downstream.listing import one_line
 from planwarden.tools.downstream.login.issuer import IssuerRequests, check_address, describe_refusal
 from planwarden.tools.downstream.login.tokens import HOST, PATH, LoginTokenStorage, StoredLogin
-from planwarden.tools.downstream.tools import one_line
 
 UNUSED_REDIRECT_URI = f"http://{HOST}{PATH}"
 """The redirect address of a provider that only refreshes tokens and opens no browser."""

@@ -22,7 +22,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import PlanwardenError, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.tools.downstream.bounded_streams import ENCODINGS, bound_answer
-from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.listing import one_line
 from planwarden.tools.web.access import AddressPolicy, IPAddress, Resolver, WebAccess, resolve_host, special_range
 from planwarden.tools.web.fetch import GuardedTransport, load_system_tls
 

@@ -20,7 +20,7 @@ from pydantic import AnyUrl, BaseModel, ConfigDict, ValidationError
 
 from planwarden.agent.common.errors import ToolError
 from planwarden.tools.downstream.config import LoginLocation
-from planwarden.tools.downstream.tools import one_line
+from planwarden.tools.downstream.listing import one_line
 
 HOST, PATH = "127.0.0.1", "/callback"
 """Where the browser returns to, https://www.rfc-editor.org/rfc/rfc8252#section-7.3."""

@@ -29,10 +29,8 @@ from mcp_types import (
 )
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.tools.downstream.bounded_streams import CANCELLED, IncomingMessages, OutgoingMessages, ServerRequests
-from planwarden.tools.downstream.config import ServerConfig
-from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
-from planwarden.tools.downstream.transports.child import (
+from planwarden.tools.downstream.bounded_streams import CANCELLED, IncomingMessages, OutgoingMessages
+from planwarden.tools.downstream.child_process import (
     ENDLESS,
     MAX_LINE_BYTES,
     READ_BYTES,
@@ -44,6 +42,8 @@ from planwarden.tools.downstream.transports.child import (
     cut_line,
     spawn,
 )
+from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.in_flight_calls import LOST, NOT_SENT, TOO_LARGE, SendCheck, send_check
 from planwarden.tools.downstream.value_counter import MAX_VALUES, SLICE_BYTES, ValueCounter
 
 logger = logging.getLogger(__name__)
@@ -187,9 +187,8 @@ async def _has_too_many_values(line: bytes) -> bool:
 class _CheckedMessages(OutgoingMessages):
     """Sends each message of the SDK together with the check that the sending task has set."""
 
-    async def send(self, item: SessionMessage, /) -> None:
-        await self.inner.send((item.message, send_check.get()))
-        self.requests.note_sent(item.message)
+    def wrap(self, item: SessionMessage) -> Outgoing:
+        return item.message, send_check.get()
 
 
 @asynccontextmanager
@@ -218,8 +217,8 @@ async def stdio_transport(
                 tasks.start_soon(task)
             try:
                 scope.shield = False
-                requests = ServerRequests()
-                yield IncomingMessages(received, requests), _CheckedMessages(outgoing, requests)
+                ids = set[int | str]()
+                yield IncomingMessages(received, ids), _CheckedMessages(outgoing, ids)
             finally:
                 scope.shield = True
                 received.close()

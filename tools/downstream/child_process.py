@@ -1,6 +1,6 @@
 """Runs a downstream server as a child process: starts it, limits the lines that it writes, keeps its log and ends it.
 
-Other modules read its messages: `stdio.py` speaks MCP with it through the SDK, and the gate passes its lines on.
+Others read its messages: `stdio_transport.py` speaks MCP with it through the SDK, and the gate passes its lines on.
 """
 
 import asyncio
