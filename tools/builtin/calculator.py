@@ -254,15 +254,12 @@ def _limit_arguments(compute: Compute) -> Compute:
 
 
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e, "tau": math.tau}
-OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], object]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
+    ast.Div: lambda one, other: one / other,
+    ast.FloorDiv: lambda one, other: one // other,
     ast.Mod: operator.mod,
     ast.Pow: _power,
     ast.LShift: lambda value, places: _read_whole(value) << _read_whole(places, MAX_MAGNITUDE_BITS),
@@ -274,6 +271,8 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_UNARY: dict[type[ast.AST], Compute] = {ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Not: operator.not_}
+OPERATORS: dict[type[ast.AST], Compute] = {**_BINARY, **_UNARY}
 LIST_FUNCTIONS: dict[str, Callable[[Sequence[Number]], object]] = {
     "gcd": lambda values: math.gcd(*map(_read_whole, values)),
     "lcm": _lcm,
