@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import anyio
-from dev.page import write_parts
+from dev.page import write_parts, write_table
 from msgspec.structs import replace
 from pydantic import JsonValue
 from tests.support.doubles.caller import answer_all
@@ -170,22 +170,21 @@ async def evaluate() -> list[Row]:
 
 def report(rows: Sequence[Row]) -> str:
     """Return the table, and the sums below it."""
-    lines = ["| habit | recoverable | planwarden | as caller | naive loop |", "|---|---|---|---|---|"]
+    lines: list[tuple[object, ...]] = []
     harmless: list[str] = []
     for manner, *seats in rows:
         if all(outcome is None or (outcome.claimed == STEPS and not outcome.false) for outcome in seats):
             harmless.append(manner.name)
             continue
         habit = f"**{manner.name}** {manner.does.replace('<', '&lt;')}"
-        cells = (habit, "yes" if manner.is_recoverable else "no", *(outcome or "–" for outcome in seats))
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        lines.append((habit, "yes" if manner.is_recoverable else "no", *(outcome or "–" for outcome in seats)))
     ours = [outcome for _, provider, caller, _ in rows for outcome in (provider, caller) if outcome is not None]
     naive = [outcome for *_, outcome in rows if outcome is not None]
     fields = ("false", "claimed", "rescued", "retries")
     false, claimed, rescued, retries = (sum(getattr(outcome, field) for outcome in ours) for field in fields)
     naive_false, naive_claimed = (sum(getattr(outcome, field) for outcome in naive) for field in fields[:2])
     parts = (
-        "\n".join(lines),
+        write_table(("habit", "recoverable", "planwarden", "as caller", "naive loop"), lines, below="---"),
         f"Harmless to planwarden and to the naive loop: {', '.join(harmless)}.",
         f"Falsely completed: planwarden **{false}** of {claimed} completed steps, the naive loop **{naive_false}** "
         + f"of {naive_claimed}. Steps rescued by enforcement: {rescued}; retries spent: {retries}.",

@@ -19,11 +19,11 @@ from dev.page import write_parts, write_table
 from mcp import Client
 from mcp.types import TextContent
 from pydantic import JsonValue
+from tests.support.wardens import open_service
 
 import planwarden
 from benchmarks.harness import README, write_result
 from planwarden.agent.ports.model import CallerModel
-from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.storage.sqlite.store import MemoryStore
@@ -150,12 +150,7 @@ async def execute_plan(client: Client, count: int) -> Conversation:
 async def serve(home: Path) -> AsyncGenerator[Client]:
     """Open a client of protocol 2026-07-28 to a server as it is shipped, with the two tools."""
     warden = Warden(home=home, model=CallerModel(), tools=[find_overdue, draft_reminder], store=MemoryStore())
-
-    @asynccontextmanager
-    async def opening() -> AsyncGenerator[Service]:
-        yield warden.service
-
-    async with warden, Client(PlanwardenServer(opening), mode="auto") as client:
+    async with Client(PlanwardenServer(lambda: open_service(warden)), mode="auto") as client:
         yield client
 
 

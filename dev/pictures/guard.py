@@ -20,7 +20,7 @@ from tests.clients.guard.stage import GuardStage
 from tests.clients.hosts import CLAUDE_CODE, Session, claude_code_env, count_results, serve_provider
 from tests.clients.stage import WIDE
 from tests.server.cli.support import start_on_terminal
-from tests.support.browser import launch_browser
+from tests.support.browser import launch_browser, log_in
 from tests.support.doubles.messages import ModelReply, ModelRequest
 from tests.support.doubles.wires import KEY
 from tests.support.screen import Screen, run_on_screen
@@ -135,9 +135,7 @@ async def draw_question(stage: GuardStage, browser_path: str, folder: Path) -> N
             width, height = SIZES["desktop"]
             context = await browser.new_context(viewport={"width": width, "height": height}, color_scheme="light")
             page = await context.new_page()
-            await page.goto(link)
-            await page.click("main button[type=submit]")
-            await page.wait_for_selector("nav")
+            await log_in(page, link)
             await page.goto(f"{link.partition('/inbox')[0]}/inbox/suspensions/{question['suspensionId']}")
             await shoot(page, folder / "guard-question.png", "form.decide")
     finally:

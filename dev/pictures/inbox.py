@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
-from tests.support.browser import launch_browser
+from tests.support.browser import launch_browser, log_in
 
 from dev.pictures.camera import SIZES, shoot
 from dev.pictures.office import Office, call_through_gates, open_office
@@ -125,7 +125,5 @@ async def _take(browser_path: str, folder: Path) -> None:
     async with open_office() as office, launch_browser(browser_path) as browser:
         for size, scheme, take_look in LOOKS:
             page = await _open_page(browser, size, scheme)
-            await page.goto(await office.scene.make_link())
-            await page.click("main button[type=submit]")
-            await page.wait_for_selector("nav")
+            await log_in(page, await office.scene.make_link())
             await take_look(Camera(page, office, folder))

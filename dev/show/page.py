@@ -12,7 +12,7 @@ from tests.clients.conftest import end_processes
 from tests.clients.installed import Unavailable
 from tests.clients.saved_plans import PLAN_HOSTS
 
-from dev.page import fill_parts
+from dev.page import fill_parts, write_table
 from dev.show.in_host import run_from_claude_code
 from dev.show.legs import grant, look_at_plan, retry, run_and_be_killed, run_from_python, schedule
 from dev.show.stage import PAGE, Place, Transcript, mask
@@ -53,10 +53,10 @@ def run_show(folder: Path) -> str:
         grant(shown, schedule(shown))
     finally:
         end_processes(folder)
-    rows = ["| host | version | typed | offered as |", "|---|---|---|---|"]
-    rows += [f"| {host.name} | {host.version} | `{host.in_terminal}` | {OFFERS[host.name]} |" for host in PLAN_HOSTS]
+    rows = [(host.name, host.version, f"`{host.in_terminal}`", OFFERS[host.name]) for host in PLAN_HOSTS]
+    hosts = write_table(("host", "version", "typed", "offered as"), rows, below="---")
     parts = {name: f"```console\n{cut(name, shown.text(name)).rstrip()}\n```" for name in CUTS}
-    parts |= {"menu": f"```text\n{shown.text('menu').rstrip()}\n```", "hosts": "\n".join(rows)}
+    parts |= {"menu": f"```text\n{shown.text('menu').rstrip()}\n```", "hosts": hosts}
     return fill_parts(PAGE.read_text(encoding="utf-8"), parts)
 
 

@@ -51,7 +51,7 @@ DRIVES_CHROMIUM = [NEEDS_CHROMIUM, pytest.mark.browser]
 
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, Frame, Page
 
 AXE = Package("axe-core", "4.14.1")
 
@@ -75,9 +75,6 @@ async def find_violations(page: "Page", program: str, rules: Sequence[str] = ())
     )
     return [f"{item['rule']}: {item['help']}: {str(item['where'])[:200]} ({item['why']})" for item in found]
 
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser, Frame, Page
 
 APPS = [advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})]
 _HOST = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>A host</title>
@@ -145,6 +142,13 @@ async def open_view(
 
 def to_wire(result: CallToolResult) -> dict[str, Any]:
     return json.loads(result.model_dump_json(by_alias=True, exclude_none=True))
+
+
+async def log_in(page: "Page", link: str) -> None:
+    """Opens the link of a person, and agrees on its page."""
+    await page.goto(link)
+    await page.click("main button[type=submit]")
+    await page.wait_for_selector("nav")
 
 
 @asynccontextmanager

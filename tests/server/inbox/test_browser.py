@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from tests.kit import requirement, tool_step
 from tests.server.inbox.test_accessibility import LOOK
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser, log_in
 from tests.support.scene import CLEAN_UP, HOSTILE, LETTER, PAY, InboxScene, open_scene
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ class BrowserTester:
     """What stood in the console."""
 
     async def log_in(self, name: str = "ann", target: str = "/inbox") -> None:
-        await self.page.goto(await self.found.make_link(name, target))
-        await self.page.click("main button[type=submit]")
-        await self.page.wait_for_selector("nav")
+        await log_in(self.page, await self.found.make_link(name, target))
 
     async def focused(self) -> str:
         """What has the focus, as text of its tag, class and words."""

@@ -17,7 +17,7 @@ from tests.kit import Ledger, OperatorPolicy, Settings, SqliteStore, requirement
 from tests.server.inbox.support import Inbox
 from tests.server.inbox.test_accessibility import Tour
 from tests.server.signatures.support import WIPE, wipe
-from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser, read_axe
+from tests.support.browser import CHROMIUM, DRIVES_CHROMIUM, launch_browser, log_in, read_axe
 from tests.support.scene import InboxScene
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ class BrowserTester:
 
     async def log_in(self, target: str = "/inbox") -> None:
         codes = await self.inbox.site.access().make_codes("ann", "terminal")
-        await self.page.goto(build_pairing_url(f"{self.listening.origin}/inbox", codes.link, target))
-        await self.page.click("main button[type=submit]")
-        await self.page.wait_for_selector("nav")
+        await log_in(self.page, build_pairing_url(f"{self.listening.origin}/inbox", codes.link, target))
 
     async def plug_in(self) -> None:
         """An authenticator that recognises its owner and is always touched."""
