@@ -78,7 +78,7 @@ class ServerConnection:
         self._on_listing = on_listing
         self._on_state_change = on_state_change
         self._start_requested = anyio.Event()
-        self._state_changed = anyio.Event()
+        self.state_changed = anyio.Event()
         """Set and replaced at every change of the state."""
         self._wake = anyio.Event()
         """Wakes the task that owns the connection: the tools changed, or the connection is lost."""
@@ -114,7 +114,7 @@ class ServerConnection:
         await anyio.lowlevel.checkpoint()
         with anyio.move_on_after(within_s):
             while not self._is_usable and self.state in ("idle", "starting", "ready"):
-                await self._state_changed.wait()
+                await self.state_changed.wait()
         if not self._is_usable:
             why = self.reason if self.state in ("down", "closed") else f"it did not start within {within_s:g} s"
             raise ToolError(f"server {self.config.name!r} is not available: {why}; nothing was sent")
@@ -313,7 +313,7 @@ class ServerConnection:
         return self._lost.is_set()
 
     def _set_state(self, state: ConnectionState) -> None:
-        changed, self._state_changed = self._state_changed, anyio.Event()
+        changed, self.state_changed = self.state_changed, anyio.Event()
         self.state = state
         changed.set()
         self._on_state_change(self)

@@ -119,8 +119,6 @@ class DownstreamServers:
         """Servers whose tools are in the catalogue, from a listing of this or of an earlier process."""
         self._listed_here: set[str] = set()
         """Servers that listed their tools to this process."""
-        self._state_changed = anyio.Event()
-        """Set and replaced whenever the state of a connection changes."""
         self._tasks: TaskGroup | None = None
         for config in self.configs:
             listing = None if config.is_disabled else load_listing(self._folder, config)
@@ -306,8 +304,6 @@ class DownstreamServers:
             self._registry.mark_group(connection.config.name, None)
         elif connection.state == "down":
             self._registry.mark_group(connection.config.name, connection.reason)
-        changed, self._state_changed = self._state_changed, anyio.Event()
-        changed.set()
 
     async def _wait_for_listings(self, servers: Iterable[str]) -> None:
         waiting = [connection for name in servers if self._may_list(connection := self._connections[name])]
@@ -316,8 +312,9 @@ class DownstreamServers:
         for connection in waiting:
             connection.start()
         with anyio.move_on_after(LISTING_WAIT_S):
-            while any(map(self._may_list, waiting)):
-                await self._state_changed.wait()
+            for connection in waiting:
+                while self._may_list(connection):
+                    await connection.state_changed.wait()
 
     def _build_tools(self, config: ServerConfig, listing: list[JsonValue]) -> tuple[list[DownstreamTool], list[str]]:
         """Return the listing's tools with the operator's settings, and notes on unusable ones. May run on a thread."""
