@@ -100,11 +100,7 @@ def measure_server(command: Sequence[str], version: str = WITH_HANDSHAKE, **envi
         server.call("tools/list")
         tools_s = server.measure_age()
         time.sleep(SETTLE_S)
-        return {
-            "first": server.first_s,
-            "tools_list": tools_s,
-            "idle_bytes": read_memory(server.process.pid, "VmRSS"),
-        }
+        return {"first": server.first_s, "tools_list": tools_s, "idle_bytes": read_memory(server.process.pid, "VmRSS")}
 
 
 def measure_first_answers(home: Path) -> dict[str, dict[str, dict[str, list[float]]]]:

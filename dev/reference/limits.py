@@ -50,10 +50,7 @@ def limits() -> str:
         ("reason of a decision", f"{answers.MAX_REASON_CHARS:,} characters"),
         ("text of a model", f"{replies.MAX_CONTENT_CHARS:,} characters"),
         ("nesting of JSON", f"{canonical.MAX_DEPTH}"),
-        (
-            "result of an MCP call",
-            f"{answer}; long values are cut, then lists, beside their count; {listed}",
-        ),
+        ("result of an MCP call", f"{answer}; long values are cut, then lists, beside their count; {listed}"),
         (
             "approvals without a person, per question",
             f"{service_limits.ATTEMPTS} {in_minutes}, then `rate_limited`; as many forms or pages without a decision",
@@ -71,10 +68,7 @@ def limits() -> str:
             "open sessions of the older protocol, per caller",
             f"{middleware.MAX_SESSIONS}; then its oldest idle one is closed",
         ),
-        (
-            "bearer tokens refused, per address",
-            f"{admission.FAILURES} in {admission.WINDOW_S:g} s, then 429",
-        ),
+        ("bearer tokens refused, per address", f"{admission.FAILURES} in {admission.WINDOW_S:g} s, then 429"),
     )
     return table(("input", "limit"), rows)
 

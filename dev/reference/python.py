@@ -69,10 +69,7 @@ def fields_of(kind: type) -> str:
     """The attributes of a struct that programs make or get."""
     assert issubclass(kind, msgspec.Struct)
     said = field_texts(kind)
-    return table(
-        ("attribute", "meaning"),
-        ((f"`{name}`", sentence(said[name])) for name in kind.__struct_fields__),
-    )
+    return table(("attribute", "meaning"), ((f"`{name}`", sentence(said[name])) for name in kind.__struct_fields__))
 
 
 def _signature(name: str, target: Callable[..., object]) -> str:

@@ -19,13 +19,7 @@ from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.relay import CallHandler, Host, Relay, Upstream
 from planwarden.server.gate.upstream import ProcessUpstream
 from planwarden.server.settings.configuration import Settings
-from planwarden.tools.downstream.child_process import (
-    MAX_LINE_BYTES,
-    READ_BYTES,
-    LineReader,
-    OversizedLine,
-    ServerLog,
-)
+from planwarden.tools.downstream.child_process import MAX_LINE_BYTES, READ_BYTES, LineReader, OversizedLine, ServerLog
 from planwarden.tools.downstream.config import LoginLocation, ServerConfig, ServerList
 from planwarden.tools.downstream.listing import FOLDER, file_stem
 

@@ -106,13 +106,8 @@ async def serve_http(
             names = AllowedNames.from_settings(settings.http, host, bound_port)
             store = warden.service.store
             key = await find_request_state_key(settings, find_secrets(settings, store))
-            server = PlanwardenServer(
-                # The service is open already.
-                lambda: nullcontext(warden.service),
-                key,
-                warden=warden,
-                auth=auth,
-            )
+            # The service is open already.
+            server = PlanwardenServer(lambda: nullcontext(warden.service), key, warden=warden, auth=auth)
             app = build_http_app(server, names, clock=store.clock, check=check)
             site = InboxSite(service=lambda: warden.service, settings=settings, origin=origin)
             if started is not None:

@@ -132,10 +132,7 @@ def _list_files(home: Path) -> list[Path]:
 
 
 def read_gated_servers(
-    home: Path,
-    environment: Mapping[str, str],
-    settings: Mapping[str, ServerSettings],
-    others: Iterable[ServerConfig],
+    home: Path, environment: Mapping[str, str], settings: Mapping[str, ServerSettings], others: Iterable[ServerConfig]
 ) -> Iterator[ServerConfig]:
     """Yield the wrapped servers of the home, except those whose tools would get the same names as tools of `others`."""
     others = tuple(others)
