@@ -15,8 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.side import Side, answer
-from benchmarks.workload import number_orders_from
+from benchmarks.side import Side, answer, number_orders_from
 
 
 async def main(module: str, variant: str, place: str) -> None:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 import planwarden
 from benchmarks.harness import Child
 from benchmarks.planwarden_side import Planwarden
-from benchmarks.workload import FUNCTIONS
+from benchmarks.side import FUNCTIONS
 from planwarden import Warden
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.store import Append, Lease

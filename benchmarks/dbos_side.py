@@ -15,8 +15,7 @@ from uuid import uuid4
 from dbos import DBOS, SetWorkflowID
 from psycopg.conninfo import conninfo_to_dict
 
-from benchmarks.side import Side, report_effect
-from benchmarks.workload import CONFIRMATION, FUNCTIONS, make_order, plan_job
+from benchmarks.side import CONFIRMATION, FUNCTIONS, Side, make_order, plan_job, report_effect
 
 POOL = 20
 TIMEOUT_S = 60.0

@@ -37,8 +37,7 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from benchmarks.side import Side
-from benchmarks.workload import CONFIRMATION, FUNCTIONS, make_order, plan_job
+from benchmarks.side import CONFIRMATION, FUNCTIONS, Side, make_order, plan_job
 
 # Tracing to a service is off unless an environment variable says otherwise; a stray one must not falsify the figures.
 os.environ["LANGSMITH_TRACING"] = "false"

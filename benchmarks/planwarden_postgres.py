@@ -11,8 +11,7 @@ from pathlib import Path
 
 import planwarden
 from benchmarks.planwarden_side import Planwarden, write_plan
-from benchmarks.side import HOLD_S, report_effect
-from benchmarks.workload import FUNCTIONS, PlannedCall
+from benchmarks.side import FUNCTIONS, HOLD_S, PlannedCall, report_effect
 from planwarden import Decision, Warden
 from planwarden.server.settings.configuration import ProcessRole
 from planwarden.storage.postgres.store import PostgresStore

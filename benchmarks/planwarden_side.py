@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import planwarden
-from benchmarks.side import Side
-from benchmarks.workload import FUNCTIONS, PlannedCall, make_order, plan_job
+from benchmarks.side import FUNCTIONS, PlannedCall, Side, make_order, plan_job
 from planwarden import Decision, Warden
 
 DATABASE = "planwarden.db"

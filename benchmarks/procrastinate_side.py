@@ -13,8 +13,7 @@ from typing import Any
 
 from procrastinate import App, PsycopgConnector
 
-from benchmarks.side import HOLD_S, Side, report_effect
-from benchmarks.workload import CONFIRMATION, FUNCTIONS, make_order, plan_job
+from benchmarks.side import CONFIRMATION, FUNCTIONS, HOLD_S, Side, make_order, plan_job, report_effect
 
 CONNECTIONS = 10
 CONCURRENCY = 100

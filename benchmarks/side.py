@@ -1,11 +1,20 @@
-"""What one process of a system does, and how it tells the process that measures."""
+"""The job that every side does, what one process of a side is, and how it tells the process that measures.
+
+The job is five planned tool calls; the third waits for a person's approval. The calls are fixed and only the order's
+number changes, so no model takes part anywhere. The four tools are asynchronous, check their arguments against a
+schema, count as effects that must not happen twice, and do next to nothing themselves: what is measured is the price of
+durability and suspension, not the tools.
+"""
 
 import asyncio
 import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+from planwarden.agent.common.struct import JsonValue
 
 Result = TypeVar("Result")
 
@@ -13,6 +22,9 @@ IN_FLIGHT = 100
 """Executions at once when they are concurrent."""
 HOLD_S = 150.0
 """Seconds that a held call takes, so long that its process is dead or stopped before it returns."""
+CENTS = 1999
+CONFIRMATION = "displayConfirmation"
+_numbers = count(1042)
 
 
 class Side:
@@ -75,3 +87,56 @@ def answer(**facts: Any) -> None:
     """Send one line to the process that measures."""
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
+
+
+class PlannedCall(NamedTuple):
+    """One step of the job."""
+
+    tool: str
+    description: str
+    arguments: dict[str, JsonValue]
+
+
+def number_orders_from(first: int) -> None:
+    """Give the orders of this process numbers of their own, where several processes share a database."""
+    global _numbers
+    _numbers = count(first)
+
+
+def make_order() -> str:
+    """Return the number of a new order: each execution has its own, as in a shop."""
+    return f"A-{next(_numbers)}"
+
+
+def plan_job(order: str) -> tuple[PlannedCall, ...]:
+    """Return the five steps for one order."""
+    return (
+        PlannedCall("find_order", "Look the order up", {"order": order}),
+        PlannedCall("reserve_stock", "Reserve the goods", {"order": order, "quantity": 2}),
+        PlannedCall(CONFIRMATION, "Ask before money moves", {"action": f"Charge {CENTS} cents for order {order}?"}),
+        PlannedCall("charge_card", "Charge the card", {"order": order, "cents": CENTS}),
+        PlannedCall("send_receipt", "Send the receipt", {"order": order, "to": "kim@shop.test"}),
+    )
+
+
+async def find_order(order: str) -> dict[str, JsonValue]:
+    """Look an order up."""
+    return {"order": order, "items": 2, "cents": CENTS}
+
+
+async def reserve_stock(order: str, quantity: int) -> dict[str, JsonValue]:
+    """Reserve goods for an order."""
+    return {"order": order, "reserved": quantity}
+
+
+async def charge_card(order: str, cents: int) -> dict[str, JsonValue]:
+    """Charge the card on file."""
+    return {"order": order, "charged": cents}
+
+
+async def send_receipt(order: str, to: str) -> dict[str, JsonValue]:
+    """Send the receipt."""
+    return {"order": order, "sent": to}
+
+
+FUNCTIONS = (find_order, reserve_stock, charge_card, send_receipt)

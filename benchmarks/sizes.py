@@ -23,8 +23,7 @@ from dev.plot import Panel, draw
 
 from benchmarks.harness import IMAGES, describe_machine, make_folder, read_result, write_result
 from benchmarks.planwarden_side import DATABASE, Planwarden, make_warden, write_plan
-from benchmarks.side import run_together
-from benchmarks.workload import PlannedCall
+from benchmarks.side import PlannedCall, run_together
 from planwarden import Warden
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.app import build_inbox_app

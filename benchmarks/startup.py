@@ -39,7 +39,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 
 TOOLS = """
 import planwarden
-from benchmarks.workload import FUNCTIONS
+from benchmarks.side import FUNCTIONS
 
 mark = planwarden.tool(risk="read", effect="effect")
 globals().update({function.__name__: mark(function) for function in FUNCTIONS})
