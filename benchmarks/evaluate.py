@@ -33,7 +33,7 @@ from planwarden.agent.core.plan.plan_parser import parse_plan
 from planwarden.agent.core.prompts import Prompt, build_planning_prompt, build_step_prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import CallContext, ToolDefinition
-from planwarden.agent.models.provider.model import ProviderModel
+from planwarden.agent.models.provider import ProviderModel
 from planwarden.agent.ports.model import CallerModel, Model
 from planwarden.server.api.warden import Warden
 from planwarden.server.settings.configuration import Settings

@@ -15,8 +15,8 @@ from planwarden.agent.core.execution.events import CoveredCall
 from planwarden.agent.core.execution.state import Call, ExecutionState, StepState, SuspensionState
 from planwarden.agent.core.plan.plan import Plan
 from planwarden.agent.core.tool import ToolDefinition, highest_risk
-from planwarden.agent.ports.budgets_and_keys import ROUNDING, HeldKey
 from planwarden.agent.ports.environment import Clock
+from planwarden.agent.ports.holdings import ROUNDING, HeldKey
 from planwarden.agent.ports.policy import Policy, RealPaths, Requirement
 from planwarden.agent.ports.toolbox import Toolbox
 

@@ -24,7 +24,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import Call, ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
+from planwarden.agent.ports.holdings import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Policy, Requirement
 
 MAX_HOURS = 8

@@ -1,1 +1,1 @@
-"""Models that answer prompts: a script, and `provider/` for models behind an API."""
+"""Models that answer prompts: a script, and a model behind a provider's API, whatever its wire format."""

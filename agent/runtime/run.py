@@ -38,7 +38,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.fold import fold
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.ports.budgets_and_keys import KeyHeld
+from planwarden.agent.ports.holdings import KeyHeld
 from planwarden.agent.ports.store import Append, Header, Lease, Store
 from planwarden.agent.ports.watchers import NotificationSource, Observer
 from planwarden.agent.runtime import commands

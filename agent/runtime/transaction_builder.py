@@ -48,7 +48,7 @@ from planwarden.agent.core.prompts import (
     build_synthesis_prompt,
 )
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.ports.budgets_and_keys import HeldKey
+from planwarden.agent.ports.holdings import HeldKey
 from planwarden.agent.ports.policy import PathsNeeded
 from planwarden.agent.ports.store import Guard, StartRequest
 from planwarden.agent.ports.toolbox import Toolbox

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 import planwarden
 from dev.reference.code import field_texts, kind_of, sentence, table, texts_below
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.models.provider.endpoint import PROVIDERS
+from planwarden.agent.models.endpoint import PROVIDERS
 from planwarden.server.settings.rules import BudgetSettings, RuleSettings
 from planwarden.server.settings.tables import SettingsTables, ToolSettings
 from planwarden.tools.downstream.config_file import ServerEntry

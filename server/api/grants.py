@@ -29,7 +29,7 @@ from planwarden.agent.core.execution.state import Call, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import new_id
-from planwarden.agent.ports.grant import Grant, GrantedStep, count_uses_left, is_open
+from planwarden.agent.ports.holdings import Grant, GrantedStep, count_uses_left, is_open
 from planwarden.agent.ports.policy import Requirement
 from planwarden.server.api.starts import Starts
 from planwarden.server.views.escaping import name_some

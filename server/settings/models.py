@@ -1,6 +1,6 @@
 """Builds the model that a setting names: `caller` (the default), `scripted:FILE`, or a provider's model.
 
-`planwarden.agent.models.provider.endpoint` says how providers' models are named. `build_model` checks the name, the key
+`planwarden.agent.models.endpoint` says how providers' models are named. `build_model` checks the name, the key
 and the installed extra right away, so that a server with a wrong setting does not start. The provider's client takes
 seconds to import, so it is loaded only at the first prompt, on another thread.
 """
@@ -16,7 +16,7 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import Reply
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.provider.endpoint import Endpoint, read_endpoint
+from planwarden.agent.models.endpoint import Endpoint, read_endpoint
 from planwarden.agent.models.scripted import ScriptedModel
 from planwarden.agent.ports.model import AskCaller, CallerModel, Model, StreamingModel
 from planwarden.server.settings.configuration import CALLER
@@ -66,7 +66,7 @@ class LazyModel:
 
     def _load(self) -> StreamingModel:
         try:
-            module = import_module("planwarden.agent.models.provider.model")
+            module = import_module("planwarden.agent.models.provider")
             return module.ProviderModel(self._endpoint)
         except ImportError:
             raise ModelError(_explain_missing(self._endpoint)) from None

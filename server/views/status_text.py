@@ -1,6 +1,6 @@
 """The state of an execution in sentences: what is proven, where it comes from, why it waits for a provider or gave up.
 
-The message of a failure may quote a provider (see `planwarden.agent.models.provider.fault`) or a tool. So messages are
+The message of a failure may quote a provider (see `planwarden.agent.models.failures`) or a tool. So messages are
 quoted here as values, which cannot be taken for words of planwarden.
 """
 

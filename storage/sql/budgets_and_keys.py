@@ -15,7 +15,7 @@ import msgspec
 from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.common.errors import BudgetExceeded
 from planwarden.agent.core.execution import events as ev
-from planwarden.agent.ports.budgets_and_keys import (
+from planwarden.agent.ports.holdings import (
     MAX_SHARES,
     ROUNDING,
     SWEEP_AFTER_S,

@@ -13,8 +13,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import GENESIS, POLICY_CHARS, AuditEntry, AuditRow, hash_row
 from planwarden.agent.core.execution.state import TRANSITIONS
-from planwarden.agent.ports.budgets_and_keys import HeldKey
-from planwarden.agent.ports.grant import Grant
+from planwarden.agent.ports.holdings import Grant, HeldKey
 from planwarden.agent.ports.store import Header, SuspensionRow
 from planwarden.storage.codec import count_readable, decode_events
 from planwarden.storage.sql.database import Rows

@@ -7,8 +7,16 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import BudgetExceeded, GrantUsedUp
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.budgets_and_keys import SWEEP_AFTER_S, KeyHeld
-from planwarden.agent.ports.grant import DAY_S, Grant, GrantedStep, count_uses_left, day_of, is_open
+from planwarden.agent.ports.holdings import (
+    DAY_S,
+    SWEEP_AFTER_S,
+    Grant,
+    GrantedStep,
+    KeyHeld,
+    count_uses_left,
+    day_of,
+    is_open,
+)
 from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
 

@@ -30,22 +30,25 @@ from planwarden.agent.core.binding.bindings import (
     Reference,
 )
 from planwarden.agent.core.binding.conditions import MAX_PATTERNS, has_many_patterns
-from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_unresolvable
-from planwarden.agent.core.plan.checks.faults import (
+from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, find_graph_faults, find_unresolvable
+from planwarden.agent.core.plan.checks.steps import (
     MAX_LISTED,
     MAX_TOLD,
+    find_circle,
     find_control_faults,
     find_id_faults,
+    find_reserved_names,
     join_faults,
     list_look_alikes,
 )
-from planwarden.agent.core.plan.checks.graph import find_circle, find_graph_faults, find_reserved_names
-from planwarden.agent.core.plan.checks.promises import MAX_WARNINGS, find_open_confirmations, find_unkept_promises
 from planwarden.agent.core.plan.checks.tools import (
+    MAX_WARNINGS,
     WrittenCall,
     check_tools,
     describe_absent,
     find_argument_faults,
+    find_open_confirmations,
+    find_unkept_promises,
     list_placeholders,
 )
 from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_reported

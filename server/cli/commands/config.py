@@ -11,7 +11,7 @@ from argparse import Namespace
 import shtab
 
 from planwarden.agent.common.paths import expand_home
-from planwarden.agent.models.provider.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
+from planwarden.agent.models.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
 from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.hosts import CLIENTS, LaunchCommand, find_launch_command
 from planwarden.server.cli.output import DONE

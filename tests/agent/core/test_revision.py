@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.agent.models.provider.endpoint import Mode
+from planwarden.agent.models.endpoint import Mode
 from planwarden.agent.runtime.real_paths import find_real_paths
 from planwarden.server.settings.rules import build_rule_book
 from tests.kit import NO, YES, Ledger, calls, confirm, decide, governed, model_step, plan, statuses, tool_step, warden

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidPlan
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.core.binding.bindings import Path
-from planwarden.agent.core.plan.checks.faults import MAX_LISTED
+from planwarden.agent.core.plan.checks.steps import MAX_LISTED
 from planwarden.agent.core.plan.checks.tools import CHECK_LIMIT, WrittenCall, find_argument_faults
 from planwarden.agent.core.plan.plan import ToolFacts
 from tests.kit import Json, parse_plan, plan, requirement, tool_step

@@ -13,7 +13,7 @@ from planwarden.agent.core.plan.plan_input import plan_schema
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.provider.endpoint import Mode
+from planwarden.agent.models.endpoint import Mode
 from tests.kit import Ledger, each_once, model_step, plan, warden
 from tests.support.doubles.manners import MANNERS, Manner, obedient
 from tests.support.doubles.messages import MARKERS, PLAN_TOOL, ModelReply, ModelRequest

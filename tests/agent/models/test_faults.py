@@ -11,10 +11,10 @@ import pytest
 from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.control.provider_waits import LONGEST_ASKED_S
 from planwarden.agent.core.prompts import Prompt
-from planwarden.agent.models.provider import client as provider_client
-from planwarden.agent.models.provider.client import MAX_ANSWER_BYTES
-from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.models.provider.retry import Retries
+from planwarden.agent.models import client as provider_client
+from planwarden.agent.models.client import MAX_ANSWER_BYTES
+from planwarden.agent.models.failures import Retries
+from planwarden.agent.models.provider import ProviderModel
 from tests.kit import Ledger, each_once, first_only, model_step, plan, requirement, warden
 from tests.support.doubles.manners import HUGE_BYTES, MANNERS, Manner
 from tests.support.doubles.messages import ModelReply, ModelRequest

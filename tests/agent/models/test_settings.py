@@ -7,7 +7,7 @@ import pytest
 
 import planwarden
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.agent.models.provider.endpoint import read_endpoint
+from planwarden.agent.models.endpoint import read_endpoint
 from planwarden.server.settings.models import build_model
 from tests.kit import Settings
 

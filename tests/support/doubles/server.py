@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import anyio
 from anyio.abc import ByteStream
 
-from planwarden.agent.models.provider.endpoint import Mode, read_endpoint
-from planwarden.agent.models.provider.model import ProviderModel
-from planwarden.agent.models.provider.retry import Retries
+from planwarden.agent.models.endpoint import Mode, read_endpoint
+from planwarden.agent.models.failures import Retries
+from planwarden.agent.models.provider import ProviderModel
 from tests.support.doubles import wires
 from tests.support.doubles.manners import Manner
 from tests.support.doubles.messages import Body, ModelReply, ModelRequest, exclude_revision_tool, read_tools_from_text

@@ -1,4 +1,4 @@
-"""Finds bindings that can never lead to a value, and expressions of other languages where a binding was meant.
+"""Finds references to unknown steps, bindings without a value, and expressions of other languages instead of bindings.
 
 A binding is a fault here only if no run could resolve it. What depends on the run is checked during the run.
 """
@@ -10,20 +10,29 @@ from itertools import islice
 
 from pydantic import JsonValue
 
+from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.core.binding.bindings import (
+    INPUTS,
     ITEM,
     ITEM_INDEX,
     Binding,
+    Earlier,
+    EarlierNeeded,
+    EarlierResult,
     Reference,
     find_binding_faults,
     find_bindings,
     to_pointer,
 )
 from planwarden.agent.core.binding.conditions import find_type_faults, list_compared, list_types
-from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_TOLD
+from planwarden.agent.core.plan.checks.steps import MAX_LISTED, MAX_TOLD, find_item_call_faults, quote_some
 from planwarden.agent.core.plan.plan import Author, Plan, PlanStep, ToolFacts, list_own_names
 from planwarden.agent.core.plan.shapes import Shapes
 
+MAX_BOUND = 1_000
+"""The most bindings of one plan to earlier executions."""
+MAX_EARLIER_BYTES = 1024 * 1024
+"""The most bytes that the values of all bindings of one plan to earlier executions may have together."""
 MAX_QUOTED = 100
 MAX_TEXT_CHARS = 200
 _MARKED = ("$item", "$itemIndex", "$index", "$input", "$inputs", "$step", "$result", "$output", "$var", "$get", "$path")
@@ -174,6 +183,83 @@ def suggest_binding(text: str, names: Collection[str], pointer: str = "") -> str
         right = json.dumps(Reference(name, inner + to_pointer(pointer)).to_json())
         return right if name in names else f"{right} in a step whose 'forEach' is the list of items"
     return None
+
+
+def find_graph_faults(
+    steps: tuple[PlanStep, ...], foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
+) -> list[str]:
+    """Return sentences about unknown and duplicate step ids, and about faulty bindings.
+
+    `foreign` has the bindings to steps outside the plan, and `names` what bindings can name within the plan. Raises
+    `EarlierNeeded` if `earlier` lacks some of the foreign bindings, but only if no other fault was found.
+    """
+    ids = [step.step_id for step in steps]
+    unique_ids = set(ids)
+    problems: list[str] = []
+    malformed: set[str] = set()
+    if len(unique_ids) != len(ids):
+        twice = sorted({step_id for step_id in ids if ids.count(step_id) > 1})
+        problems.append(f"several steps have the id {', '.join(map(repr, twice))}")
+    for step in steps:
+        dangling = [name for name in (*step.dependencies, *step.confirms) if name not in unique_ids]
+        if dangling:
+            unknown = quote_some(dict.fromkeys(dangling))
+            hint = (
+                "" if earlier is None else '; leave out steps of an earlier plan: {"$from": STEP} takes their results'
+            )
+            problems.append(
+                f"step {step.step_id!r} refers to unknown steps: {unknown}; the plan has {quote_some(ids)}{hint}"
+            )
+        for call in step.tool_calls:
+            if faults := list(find_binding_faults(call.arguments)):
+                problems.extend(f"step {step.step_id!r}: {fault}" for fault in faults)
+                malformed.add(step.step_id)
+        problems.extend(f"step {step.step_id!r}: {fault}" for fault in find_item_call_faults(step))
+    if not problems or earlier is None:
+        readable = {reference: step_id for reference, step_id in foreign.items() if step_id not in malformed}
+        problems.extend(_find_foreign_faults(readable, earlier, names))
+    return problems
+
+
+def _advise(reference: Reference, names: Collection[str]) -> str | None:
+    """Return what to write instead of a binding to something outside the plan; None if there is no suggestion."""
+    if reference.step_id == INPUTS:
+        return "to take a value that a run is given, declare it in plan.inputs, the JSON Schema of an object"
+    # The loop of another step may have put `item` into `names`, but this reference is outside that loop.
+    right = suggest_binding(reference.step_id, {*names} - {ITEM}, reference.pointer)
+    return None if right is None else f"write {right}"
+
+
+def _find_foreign_faults(
+    foreign: Mapping[Reference, str], earlier: Earlier | None, names: Collection[str]
+) -> Iterator[str]:
+    """Yield why bindings to earlier executions have no value; `names` is what bindings can name within the plan.
+
+    Raises:
+        EarlierNeeded: some of the bindings were not looked up yet.
+    """
+    if earlier is None:
+        for reference, step_id in foreign.items():
+            fault = f"step {step_id!r} refers to unknown step {reference.step_id[:64]!r}"
+            hint = "to take the result of an earlier execution, run the plan on its thread"
+            yield f"{fault}; {_advise(reference, names) or hint}"
+        return
+    if len(foreign) > MAX_BOUND:
+        yield f"the plan takes {len(foreign)} values from earlier executions, the limit is {MAX_BOUND}"
+        return
+    if missing := foreign.keys() - earlier.keys():
+        raise EarlierNeeded(missing)
+    results = {reference: earlier[reference] for reference in foreign}
+    for reference, why in results.items():
+        if isinstance(why, str):
+            advice = _advise(reference, names)
+            yield f"step {foreign[reference]!r}: {why}" + (f"; {advice}" if advice is not None else "")
+    values = [result.value for result in results.values() if isinstance(result, EarlierResult)]
+    if measure_at_least(values, MAX_EARLIER_BYTES) > MAX_EARLIER_BYTES:
+        yield (
+            f"the values that the plan takes from earlier executions have more than {MAX_EARLIER_BYTES} bytes "
+            "together; point to the parts that are needed"
+        )
 
 
 def _quote(value: JsonValue) -> str:

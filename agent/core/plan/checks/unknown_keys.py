@@ -17,7 +17,7 @@ from planwarden.agent.common.suggestions import (
     describe_unknown_keys,
     find_right_key,
 )
-from planwarden.agent.core.plan.checks.faults import MAX_LISTED, MAX_QUOTED, quote_some
+from planwarden.agent.core.plan.checks.steps import MAX_LISTED, MAX_QUOTED, quote_some
 from planwarden.agent.core.plan.plan import Author
 from planwarden.agent.core.plan.plan_input import (
     CALL_KEYS,

@@ -1,15 +1,27 @@
-"""A standing grant as stores keep it, and how its uses are counted.
+"""What a store keeps of grants, business keys and budgets, and how the uses of a grant are counted.
 
 Stores count a use in the transaction of the intent that the grant lets through. The uses of a grant for a step of a
 saved plan are counted by calendar days in UTC, those of every other grant over its whole life.
+
+A business key or a share of a budget is held under a call's idempotency key, so a call keeps what it holds when a retry
+takes over the call. Keys and shares expire, and setting the clock back does not make them expire earlier.
 """
 
 import msgspec
 
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.errors import DuplicateEffect
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
 
 DAY_S = 86_400
+MAX_SHARES = 10_000
+"""The most calls that a budget lets pass within its window, even if their shares are small."""
+SWEPT = 16
+"""The most long-expired rows of each kind that one transaction deletes: more than a transaction usually adds."""
+SWEEP_AFTER_S = 7 * 86_400.0
+"""Seconds for which an expired row is kept, because it counts again if the clock was ahead and is set back."""
+ROUNDING = 1.000_000_001
+"""The factor by which the sum of shares may exceed their budget's limit: sums of decimal fractions are not exact."""
 
 
 class GrantedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,3 +84,36 @@ def is_open(grant: Grant, now: float) -> bool:
     """Return False when the grant has ended, so that no call will ever use it again."""
     is_spent = grant.step is None and grant.used >= grant.uses
     return grant.revoked_at is None and now < grant.expires_at and not is_spent
+
+
+class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A business key, and the call or other holder that has it."""
+
+    key: str
+    """As in `OnceKey`."""
+    tool_name: str
+    """The tool of the call; empty when the holder is not a call."""
+    values: dict[str, JsonValue]
+    """As in `OnceKey`."""
+    holder: str
+    """`EXECUTION:CALL` for a call; else the name of whatever took the key."""
+    principal: str
+    """The owner of the call's execution; empty when the holder is not a call."""
+    taken_at: float
+    """Unix seconds."""
+    ends_at: float
+    """Unix seconds; from then on another call may have the key."""
+
+    @classmethod
+    def take(cls, once_key: ev.OnceKey, holder: str, at: float, tool_name: str = "", principal: str = "") -> "HeldKey":
+        """Return the row that gives the holder the key from `at` on."""
+        who = {"tool_name": tool_name, "holder": holder, "principal": principal}
+        return copy_fields(cls, once_key, **who, taken_at=at, ends_at=at + once_key.keep_s)
+
+
+class KeyHeld(DuplicateEffect):
+    """The store refused a call because another holder has the business key."""
+
+    def __init__(self, held_key: HeldKey) -> None:
+        super().__init__(f"call {held_key.holder!r} has the same business key")
+        self.held_key = held_key

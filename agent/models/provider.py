@@ -20,12 +20,11 @@ from planwarden.agent.common.errors import ModelError
 from planwarden.agent.core.prompts import Prompt
 from planwarden.agent.core.replies import MAX_CONTENT_CHARS, Reply
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.provider.answer import ModelAnswer, read_answer
-from planwarden.agent.models.provider.client import build_client, close_connections
-from planwarden.agent.models.provider.endpoint import Endpoint
-from planwarden.agent.models.provider.fault import CannotForce, describe_failure, is_refusal_to_force
-from planwarden.agent.models.provider.request import ProviderRequest, build_request
-from planwarden.agent.models.provider.retry import Retries
+from planwarden.agent.models.answer import ModelAnswer, read_answer
+from planwarden.agent.models.client import build_client, close_connections
+from planwarden.agent.models.endpoint import Endpoint
+from planwarden.agent.models.failures import CannotForce, Retries, describe_failure, is_refusal_to_force
+from planwarden.agent.models.request import ProviderRequest, build_request
 
 OnText = Callable[[str], None] | None
 STREAM_STEP_CHARS = 80

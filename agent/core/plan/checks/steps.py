@@ -1,13 +1,18 @@
-"""Limits on how many faults of a plan are reported, and checks of a plan's ids, conditions, loops and item calls."""
+"""Checks the steps of a plan: their ids, conditions, loops and calls for the same item, and that they form no circle.
+
+Also limits how many faults of a plan are reported.
+"""
 
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from graphlib import CycleError, TopologicalSorter
+from itertools import islice, pairwise
 
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.binding.bindings import (
     ITEM,
+    WHEN,
     Reference,
     find_binding_faults,
     find_references,
@@ -15,7 +20,7 @@ from planwarden.agent.core.binding.bindings import (
 )
 from planwarden.agent.core.binding.conditions import find_matches_faults
 from planwarden.agent.core.binding.pointers import find_list_fault
-from planwarden.agent.core.plan.plan import DEFAULT_ITEMS, MAX_ID_CHARS, PlanStep
+from planwarden.agent.core.plan.plan import DEFAULT_ITEMS, MAX_ID_CHARS, Plan, PlanStep, list_own_names
 from planwarden.agent.core.plan.plan_input import StepInput
 
 MAX_LISTED = 50
@@ -119,3 +124,32 @@ def _find_fault(step: PlanStep, number: int, reference: Reference, call: int) ->
         choice = "0" if number == 1 else f"0 to {number - 1}"
         return f"'call' is {str(call)[:20]}, and an earlier call of the same item is {choice}, counted from 0: {right}"
     return None
+
+
+def find_reserved_names(plan: Plan) -> list[str]:
+    """Return a sentence for each step whose id means something else in this plan, such as `item`."""
+    own = list_own_names(plan)
+    if any(step.when for step in plan.steps):
+        own.add(WHEN)
+    reserved = (step.step_id for step in plan.steps if step.step_id in own)
+    return [f"step id {step_id!r} means something else in this plan; rename the step" for step_id in reserved]
+
+
+def find_circle(steps: tuple[PlanStep, ...]) -> list[str]:
+    """Return a list with one sentence about steps that wait for each other in a circle; empty if there is no circle."""
+    try:
+        TopologicalSorter({step.step_id: step.dependencies for step in steps}).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return [f"the steps wait for each other in a circle: {' -> '.join(circle)}{_explain_circle(steps, circle)}"]
+    return []
+
+
+def _explain_circle(steps: tuple[PlanStep, ...], circle: list[str]) -> str:
+    """Return which binding makes the steps wait for each other, as the end of a sentence; empty text if none does."""
+    by_id = {step.step_id: step for step in steps}
+    for before, after in pairwise(circle):
+        if any(binding.reference.step_id == before for binding in by_id[after].list_bindings()):
+            why = "itself" if before == after else f"{before!r}, which runs only after it"
+            return f"; step {after!r} takes a value from {why}"
+    return ""

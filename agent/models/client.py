@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import anyio
 import httpx2
 
-from planwarden.agent.models.provider.endpoint import Endpoint
+from planwarden.agent.models.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

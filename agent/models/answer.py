@@ -19,7 +19,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.plan import MAX_CALLS_PER_STEP, STEPS_KEYS
 from planwarden.agent.core.replies import CALLS_KEY, MARKER_START, MAX_CONTENT_CHARS, Reply, find_calls, find_json
-from planwarden.agent.models.provider.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
+from planwarden.agent.models.request import PLAN_TOOL, REVISE_TOOL, ProviderRequest
 
 _DAMAGE = {"length": "it was cut off", "error": "the call in it could not be parsed"}
 """For each finish reason of a response that is not whole: what happened to the response."""

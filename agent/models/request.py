@@ -26,7 +26,7 @@ from planwarden.agent.core.plan.revision import OPERATION_SCHEMA
 from planwarden.agent.core.prompts import Prompt, fence
 from planwarden.agent.core.replies import MARKER_END, MARKER_START
 from planwarden.agent.core.tool import ToolDefinition
-from planwarden.agent.models.provider.endpoint import Endpoint
+from planwarden.agent.models.endpoint import Endpoint
 
 PLAN_TOOL = "submit_plan"
 REVISE_TOOL = "revise_plan"
