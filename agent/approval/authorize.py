@@ -24,8 +24,13 @@ import msgspec
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import can_decide
-from planwarden.agent.approval.calls import describe_change, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext, CallRequest, DecidedRows
+from planwarden.agent.approval.context import (
+    ApprovalContext,
+    CallRequest,
+    DecidedRows,
+    describe_change,
+    has_changed_since_plan,
+)
 from planwarden.agent.approval.questions import compute_approval_digest, is_of_policy
 from planwarden.agent.common.canonical import is_same_json
 from planwarden.agent.common.struct import JsonValue
@@ -215,12 +220,11 @@ def authorize(
             reason = NEEDS_MORE
         else:
             continue
-        return Ask(context.find_full_requirement(definition, arguments), reason, permit)
-    if has_changed_since_plan(execution, definition):
-        reason = describe_change(request, None)
-        return Ask(context.find_full_requirement(definition, arguments), reason)
-    if execution.options.asks_because is not None:
-        return Ask(context.find_full_requirement(definition, arguments), execution.options.asks_because)
+        return Ask(context.find_requirement(definition, arguments, is_full=True), reason, permit)
+    has_changed = has_changed_since_plan(execution, definition)
+    reason = describe_change(request, None) if has_changed else execution.options.asks_because
+    if reason is not None:
+        return Ask(context.find_requirement(definition, arguments, is_full=True), reason)
     if requirement.needs is None or (definition.is_blocking and requirement.risk == "confirm"):
         return Allow(requirement)
     now = context.clock.now()

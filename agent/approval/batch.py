@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from planwarden.agent.approval.authorize import Allow, Ask, authorize, judge_row, list_confirmations
 from planwarden.agent.approval.business_keys import check_looked_up, explain_duplicate, find_key
-from planwarden.agent.approval.calls import complete_arguments
-from planwarden.agent.approval.context import ApprovalContext, CallRequest
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, complete_arguments
 from planwarden.agent.approval.covering_confirmations import build_covered_call
 from planwarden.agent.approval.questions import (
     MESSAGE_CHARS,

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext, CallRequest
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, complete_arguments, has_changed_since_plan
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.common.struct import JsonValue
@@ -176,6 +175,5 @@ def update_covered_call(context: ApprovalContext, execution: ExecutionState, cov
     if definition is None:
         return covered, "dangerous"
     has_changed = definition.digest != covered.definition_digest or has_changed_since_plan(execution, definition)
-    find_requirement = context.find_full_requirement if has_changed else context.find_requirement
-    risk = find_requirement(definition, covered.arguments).effective_risk
-    return replace(covered, definition_digest=definition.digest), risk
+    requirement = context.find_requirement(definition, covered.arguments, is_full=has_changed)
+    return replace(covered, definition_digest=definition.digest), requirement.effective_risk

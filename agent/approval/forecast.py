@@ -16,8 +16,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.approval.authorize import Ask, Deny, authorize, fits_call
 from planwarden.agent.approval.business_keys import OnceNeeded, explain_duplicate, find_key
-from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext, CallRequest
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.questions import ask_what_tool_asks
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, ToolError
@@ -210,7 +209,7 @@ def will_ask(
     literal = {name: value for name, value in (arguments or {}).items() if name not in open_names}
     completed, _ = context.tools.complete(tool_name, literal)
     has_changed = has_changed_since_plan(execution, definition)
-    requirement = (context.find_full_requirement if has_changed else context.find_requirement)(definition, completed)
+    requirement = context.find_requirement(definition, completed, is_full=has_changed)
     if requirement.needs is None:
         return None if requirement.shares else False
     call = make_call(step, 1, tool_name, completed)
@@ -298,8 +297,8 @@ def _find_question_for_rows(request: CallRequest) -> Mapping[str, object] | None
     if step.loop is None or is_confirmed or definition.is_blocking or not is_asked:
         return None
     has_changed = has_changed_since_plan(execution, definition)
-    find_requirement = context.find_full_requirement if has_changed else context.find_requirement
-    return {**_describe_ask(find_requirement(definition, {})), "asks": "batch", "has_changed": has_changed}
+    requirement = context.find_requirement(definition, {}, is_full=has_changed)
+    return {**_describe_ask(requirement), "asks": "batch", "has_changed": has_changed}
 
 
 def _describe_ask(ask: Requirement | ev.Question) -> dict[str, object]:

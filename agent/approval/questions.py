@@ -7,6 +7,7 @@ that it needs, and an approval digest over all of it. Any change makes a new rev
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from math import inf
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -65,29 +66,27 @@ POLICY_DIGITS = 8
 def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], suspend: Suspend) -> ev.Suspended:
     """Return the event of the question that the tool itself asks."""
     context, execution, call, definition = request.context, request.execution, request.call, request.definition
-    kind: ev.SuspensionKind = "delegated" if suspend.is_delegated else "confirmation"
     if suspend.addressee == "clock":
-        kind = "wait"
-    elif suspend.form is not None and not suspend.is_delegated:
-        kind = "input"
-    if kind == "wait":
-        question = _begin_question(request, arguments, kind, message=suspend.message)
-        question = replace(question, resume_payload=suspend.resume_payload)
-        return _wait_until(context, execution, question, _find_end(context, suspend.timeout_s))
+        waiting = {"on_timeout": "approve", "resume_payload": suspend.resume_payload}
+        return _ask(request, arguments, "wait", None, suspend.message, suspend.timeout_s, **waiting)
+    kind = "delegated" if suspend.is_delegated else "confirmation" if suspend.form is None else "input"
     covers = list_covered_calls(context, execution, call) if definition.is_blocking else ()
     required_risk = context.find_requirement(definition, arguments).risk
     covered_ids = dict.fromkeys(covered.step_id for covered, _ in covers)
     risks: list[Risk] = [risk for _, risk in covers]
     risk = highest_risk("confirm", required_risk, *risks, suspend.risk or "read")
-    required = context.policy.for_risk(risk)
     # A call that needs no approval runs without this question, so its tool does not decide what a time-out does.
     names = dict.fromkeys(covered.tool_name for covered, covered_risk in covers if covered_risk != "read")
     tools = [tool for name in names if (tool := context.tools.get(name)) is not None]
     wait_s, on_timeout = _limit_wait(request, suspend, risk, find_silence_s(execution, tools))
-    question = replace(
-        _begin_question(request, arguments, kind, required, suspend.message),
+    return _ask(
+        request,
+        arguments,
+        kind,
+        context.policy.for_risk(risk),
+        suspend.message,
+        wait_s,
         resume_payload=suspend.resume_payload,
-        expires_at=_find_end(context, wait_s),
         on_timeout=on_timeout,
         form=suspend.form,
         covers=tuple(covered for covered, _ in covers),
@@ -103,19 +102,23 @@ def ask_what_tool_asks(request: CallRequest, arguments: dict[str, JsonValue], su
             *describe_earlier_runs(execution, call.step_id),
         ),
     )
-    return open_question(context, execution, question)
 
 
-def _begin_question(
+def _ask(
     request: CallRequest,
     arguments: dict[str, JsonValue] | None,
     kind: ev.SuspensionKind,
     required: Requirement | None = None,
     message: str | None = None,
-) -> ev.Question:
-    """Return a question about the call, with the needs of `required`; the default message describes the step."""
-    call = request.call
-    return ev.Question(
+    wait_s: float | None = None,
+    **others: Any,
+) -> ev.Suspended:
+    """Return the event that asks a question about the call, with the needs of `required` and the fields in `others`.
+
+    The default message describes the step. Without `wait_s`, the answer may come at any time.
+    """
+    context, call = request.context, request.call
+    question = ev.Question(
         suspension_id=new_id(),
         kind=kind,
         message=request.state.step.description[:MESSAGE_CHARS] if message is None else message,
@@ -128,28 +131,23 @@ def _begin_question(
         needs=required and required.needs,
         quorum=1 if required is None else required.quorum,
         rule=required and required.rule,
+        expires_at=None if wait_s is None else context.clock.now() + wait_s,
+        **others,
     )
-
-
-def _find_end(context: ApprovalContext, wait_s: float | None) -> float | None:
-    return None if wait_s is None else context.clock.now() + wait_s
-
-
-def _wait_until(
-    context: ApprovalContext, execution: ExecutionState, question: ev.Question, until: float | None
-) -> ev.Suspended:
-    """Return the event that asks the clock the question; the clock approves it at `until`."""
-    return open_question(context, execution, replace(question, expires_at=until, on_timeout="approve"))
+    return open_question(context, request.execution, question)
 
 
 def ask_approval(
     request: CallRequest, arguments: dict[str, JsonValue], requirement: Requirement, findings: tuple[str, ...] = ()
 ) -> ev.Suspended:
     """Return the event that asks whether the call may run with exactly these arguments; `findings` say why it asks."""
-    context, execution, call, definition = request.context, request.execution, request.call, request.definition
-    question = replace(
-        _begin_question(request, arguments, "approval", requirement),
-        expires_at=_find_end(context, find_answer_limit(execution, definition)),
+    execution, call, definition = request.execution, request.call, request.definition
+    return _ask(
+        request,
+        arguments,
+        "approval",
+        requirement,
+        wait_s=find_answer_limit(execution, definition),
         on_timeout=limit_on_timeout(requirement.risk, definition.on_timeout),
         found=(
             *describe_placeholders(execution, [call]),
@@ -159,39 +157,26 @@ def ask_approval(
             *_find_circumstances(request),
         ),
     )
-    return open_question(context, execution, question)
 
 
 def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> ev.Suspended:
     """Return the event that asks whether a call of unknown outcome took effect; `findings` say why it asks again."""
     call = request.call
-    required = request.context.find_full_requirement(request.definition, call.arguments or {})
+    required = request.context.find_requirement(request.definition, call.arguments or {}, is_full=True)
     late = (call.late_report,) if call.late_report else ()
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
-    question = replace(
-        _begin_question(request, call.arguments, "reconcile", required),
-        form=RECONCILE_FORM,
-        # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
-        found=(*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE),
-    )
-    return open_question(request.context, request.execution, question)
+    # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
+    found = (*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE)
+    return _ask(request, call.arguments, "reconcile", required, form=RECONCILE_FORM, found=found)
 
 
 def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) -> ev.Suspended:
     """Return the durable wait before the next attempt of a call that failed `attempts` times."""
-    context, call = request.context, request.call
+    call = request.call
     message = f"{call.tool_name} failed; attempt {attempts + 1} of {retry.attempts} comes next"
-    question = _begin_question(request, call.arguments, "wait", message=message)
-    return _wait_until(context, request.execution, question, _find_end(context, retry.find_delay_s(attempts)))
-
-
-def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
-    """Return one sentence on the retries that an approval of the step's call covers; empty if it is not retried."""
-    retry = execution.steps[step_id].step.retry
-    if retry is None:
-        return ()
-    return (f"If the tool says that it failed, it is called again: at most {retry.attempts} calls in all.",)
+    wait_s = retry.find_delay_s(attempts)
+    return _ask(request, call.arguments, "wait", message=message, wait_s=wait_s, on_timeout="approve")
 
 
 def wait_for_model(
@@ -203,8 +188,18 @@ def wait_for_model(
         kind="wait",
         message=f"waits for the provider before attempt {attempt}",
         step_id=step_id,
+        expires_at=until,
+        on_timeout="approve",
     )
-    return _wait_until(context, execution, question, until)
+    return open_question(context, execution, question)
+
+
+def describe_attempts(execution: ExecutionState, step_id: str) -> tuple[str, ...]:
+    """Return one sentence on the retries that an approval of the step's call covers; empty if it is not retried."""
+    retry = execution.steps[step_id].step.retry
+    if retry is None:
+        return ()
+    return (f"If the tool says that it failed, it is called again: at most {retry.attempts} calls in all.",)
 
 
 def describe_placeholders(execution: ExecutionState, calls: Iterable[Call]) -> tuple[str, ...]:
@@ -316,14 +311,8 @@ def decision_json(decision: ev.RecordedDecision, question: ev.Question) -> JsonV
     fields. After a wait, the result only says that the call waited."""
     if question.addressee == "clock":
         return {"waited": True}
-    document: dict[str, JsonValue] = {"approved": decision.approved}
-    if decision.reason is not None:
-        document["reason"] = decision.reason
-    if decision.modified_args is not None:
-        document["modifiedArgs"] = decision.modified_args
-    if decision.content is not None:
-        document["content"] = decision.content
-    return document
+    fields = {"reason": decision.reason, "modifiedArgs": decision.modified_args, "content": decision.content}
+    return {"approved": decision.approved, **{key: value for key, value in fields.items() if value is not None}}
 
 
 def open_question(context: ApprovalContext, execution: ExecutionState, question: ev.Question) -> ev.Suspended:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.approval.calls import check_arguments_size, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext
+from planwarden.agent.approval.context import ApprovalContext, check_arguments_size, has_changed_since_plan
 from planwarden.agent.approval.covering_confirmations import update_covered_call
 from planwarden.agent.approval.questions import (
     POLICY_CHANGED,
@@ -59,8 +58,7 @@ def revise_stale_question(
         # As when the question was asked, require more: no rule was written for a changed definition or unknown outcome.
         is_full = question.traits.releases == "again" or execution.options.asks_because is not None
         is_full = is_full or other is not None or has_changed_since_plan(execution, definition)
-        find_requirement = context.find_full_requirement if is_full else context.find_requirement
-        requirement = find_requirement(definition, question.arguments or {})
+        requirement = context.find_requirement(definition, question.arguments or {}, is_full=is_full)
         risks.append(requirement.risk)
         if requirement.denied is not None:
             denial = f" It does not run even if you approve it: {describe_denial(requirement)}."

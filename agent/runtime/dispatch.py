@@ -31,8 +31,7 @@ from planwarden.agent.approval.authorize import (
 )
 from planwarden.agent.approval.batch import ask_batch
 from planwarden.agent.approval.business_keys import explain_duplicate, find_key
-from planwarden.agent.approval.calls import complete_arguments, has_changed_since_plan
-from planwarden.agent.approval.context import ApprovalContext, CallRequest
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, complete_arguments, has_changed_since_plan
 from planwarden.agent.approval.covering_confirmations import check_covered_calls
 from planwarden.agent.approval.questions import (
     ask_approval,

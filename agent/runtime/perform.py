@@ -13,8 +13,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from planwarden.agent.approval.calls import describe_change
-from planwarden.agent.approval.context import ApprovalContext, CallRequest
+from planwarden.agent.approval.context import ApprovalContext, CallRequest, describe_change
 from planwarden.agent.approval.questions import (
     ask_approval,
     ask_next_attempt,
@@ -184,7 +183,7 @@ class Performer:
             text = f"{error.message}; it no longer takes these arguments: {faults[0]}"
             return _fail(call, error.code, text, nothing_happened=True)
         request = CallRequest(self._approval, execution, call, definition)
-        requirement = request.context.find_full_requirement(definition, arguments)
+        requirement = request.context.find_requirement(definition, arguments, is_full=True)
         return _end(call, ask_approval(request, arguments, requirement, (describe_change(request, job.definition),)))
 
     async def prompt(

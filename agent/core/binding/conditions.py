@@ -8,7 +8,7 @@ Schema would accept a value that breaks this. No condition can judge it, so it d
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import cast
+from typing import Any, cast
 
 from planwarden.agent.common.errors import LimitExceeded
 from planwarden.agent.common.form import describe
@@ -237,28 +237,34 @@ class Matcher:
         )
         return _combine(verdicts)
 
-    def _judge_part(self, keyword: str, part: JsonValue, value: JsonValue, path: str) -> Verdict:
+    def _judge_part(self, keyword: str, part: Any, value: Any, path: str) -> Verdict:
         match keyword:
             case "contains":
                 return self._judge_contains(part, value, path)
             case "items":
                 return _combine(self._judge_entries(part, value, path))
             case "required":
-                names = cast("list[str]", part)
-                missing = next((name for name in names if name not in cast("dict[str, JsonValue]", value)), None)
+                missing = next((name for name in part if name not in value), None)
                 return _MATCHES if missing is None else (False, _tell_missing(missing, value, path))
             case "properties":
-                return self._judge_properties(part, value, path)
+                return _combine([self._judge_property(name, child, value, path) for name, child in part.items()])
             case "anyOf":
-                return self._judge_any(part, value, path)
+                return _choose([self._judge(branch, value, path) for branch in part])
             case "allOf":
-                return _combine([self._judge(branch, value, path) for branch in cast("list[JsonSchema]", part)])
+                return _combine([self._judge(branch, value, path) for branch in part])
             case _:
-                return self._judge_not(part, value, path)
+                matches, why = self._judge(part, value, path)
+                excluded = (False, f"{_point(path)} is {_tell(value)}, which 'not' excludes") if matches else _MATCHES
+                return (None, why) if matches is None else excluded
 
-    def _judge_entries(self, node: JsonValue, value: JsonValue, path: str) -> list[Verdict]:
-        entries = enumerate(islice(cast("list[JsonValue]", value), MAX_LOOKS + 1))
-        return [self._judge(cast("JsonSchema", node), entry, f"{path}/{index}") for index, entry in entries]
+    def _judge_entries(self, node: JsonSchema, entries: list[JsonValue], path: str) -> list[Verdict]:
+        numbered = enumerate(islice(entries, MAX_LOOKS + 1))
+        return [self._judge(node, entry, f"{path}/{index}") for index, entry in numbered]
+
+    def _judge_property(self, name: str, node: JsonSchema, value: Mapping[str, JsonValue], path: str) -> Verdict:
+        if name not in value:
+            return None, _tell_missing(name, value, path)
+        return self._judge(node, value[name], f"{path}/{name[:MAX_QUOTED]}")
 
     def _judge_leaves(self, node: JsonSchema, value: JsonValue, path: str) -> Verdict:
         """Judge the value by the keywords that are not in `_WITH_SCHEMAS`."""
@@ -271,40 +277,21 @@ class Matcher:
                 return False, f"{_point(path)} is {_tell(value)}, and {keyword} asks for {_quote(expected)}"
         return _MATCHES
 
-    def _judge_contains(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        entries = cast("list[JsonValue]", value)
+    def _judge_contains(self, node: JsonSchema, entries: list[JsonValue], path: str) -> Verdict:
         if not entries:
             return False, f"{_point(path)} is an empty list, and contains asks for an entry"
-        verdicts = self._judge_entries(node, value, path)
-        if any(matches for matches, _ in verdicts):
+        matches, why = _choose(self._judge_entries(node, entries, path))
+        if matches:
             return _MATCHES
-        matches, why = next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
         # If there are many entries, a reader would take the fault of the first one for the fault of all.
         reason = why if len(entries) == 1 or matches is None else f"contains asks for {_quote(node)}"
         return matches, f"no entry of {_point(path)} fits ({len(entries)} in all): {reason}"
 
-    def _judge_properties(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        entry = cast("dict[str, JsonValue]", value)
-        return _combine(
-            [
-                self._judge(cast("JsonSchema", child), entry[name], f"{path}/{name[:MAX_QUOTED]}")
-                if name in entry
-                else (None, _tell_missing(name, value, path))
-                for name, child in cast("JsonSchema", node).items()
-            ]
-        )
 
-    def _judge_any(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        verdicts = [self._judge(branch, value, path) for branch in cast("list[JsonSchema]", node)]
-        if any(matches for matches, _ in verdicts):
-            return _MATCHES
-        return next((verdict for verdict in verdicts if verdict[0] is None), verdicts[0])
-
-    def _judge_not(self, node: JsonValue, value: JsonValue, path: str) -> Verdict:
-        matches, why = self._judge(cast("JsonSchema", node), value, path)
-        if matches is None:
-            return None, why
-        return (False, f"{_point(path)} is {_tell(value)}, which 'not' excludes") if matches else _MATCHES
+def _choose(verdicts: list[Verdict]) -> Verdict:
+    """Return one verdict for values or schemas of which one has to match: a match, else None, else the first."""
+    ordered = (verdict for outcome in (True, None) for verdict in verdicts if verdict[0] is outcome)
+    return next(ordered, verdicts[0])
 
 
 def _combine(verdicts: list[Verdict]) -> Verdict:
@@ -386,9 +373,8 @@ def _tell(value: JsonValue) -> str:
     return f"a list of {len(value)}" if isinstance(value, list) else describe(value)
 
 
-def _tell_missing(name: str, value: JsonValue, path: str) -> str:
-    names = _list_names(cast("JsonSchema", value))
-    return f"{_point(path)} has no {name[:MAX_QUOTED]!r}; it has {names}"
+def _tell_missing(name: str, value: JsonSchema, path: str) -> str:
+    return f"{_point(path)} has no {name[:MAX_QUOTED]!r}; it has {_list_names(value)}"
 
 
 def _list_names(properties: JsonSchema) -> str:
@@ -396,5 +382,5 @@ def _list_names(properties: JsonSchema) -> str:
     return ", ".join(repr(name[:MAX_QUOTED]) for name in list(properties)[:MAX_NAMES]) + more or "nothing"
 
 
-def _quote(value: JsonValue) -> str:
+def _quote(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)[:MAX_QUOTED]
