@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from planwarden.agent.approval.context import ApprovalContext, CallRequest, complete_arguments, has_changed_since_plan
 from planwarden.agent.common.canonical import measure_at_least
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.binding.bindings import INPUTS, ITEM, ITEM_INDEX, Binding, find_bindings
 from planwarden.agent.core.control.step_start import begin_step, find_items
 from planwarden.agent.core.execution import events as ev
@@ -87,14 +87,9 @@ def _find_covered_call(context: ApprovalContext, execution: ExecutionState, plan
 
 def build_covered_call(request: CallRequest, arguments: dict[str, JsonValue]) -> ev.CoveredCall:
     """Return the call as a question about several calls lists it. Only a call of a loop is listed with its id."""
-    call = request.call
-    return ev.CoveredCall(
-        step_id=call.step_id,
-        tool_name=call.tool_name,
-        arguments=arguments,
-        definition_digest=request.definition.digest,
-        call_id="" if request.state.step.loop is None else call.call_id,
-    )
+    call_id = "" if request.state.step.loop is None else request.call.call_id
+    facts = {"arguments": arguments, "definition_digest": request.definition.digest, "call_id": call_id}
+    return copy_fields(ev.CoveredCall, request.call, **facts)
 
 
 def check_covered_calls(context: ApprovalContext, execution: ExecutionState, call: Call) -> None:

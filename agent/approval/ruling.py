@@ -30,7 +30,7 @@ from planwarden.agent.common.errors import (
     UndecidableHere,
     UnknownSuspension,
 )
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.plan.plan_parser import PlanIntake
@@ -146,8 +146,8 @@ class _Approval(NamedTuple):
             if self.context.policy.person(authority.principal) in voters:
                 return Ruling(is_accepted=False)
             if len(voters) + 1 < final.quorum:
-                about = _describe_answer(final, authority)
-                endorsed = ev.SuspensionEndorsed(assurance=worth, content=answer.content, **about)
+                about = {"suspension_id": final.suspension_id, "digest": final.digest, "assurance": worth}
+                endorsed = copy_fields(ev.SuspensionEndorsed, authority, content=answer.content, **about)
                 return Ruling(events=(*revisions, endorsed), guard=guard, is_accepted=False)
         decision = ev.RecordedDecision(
             approved=True,
@@ -238,19 +238,8 @@ def _refuse_stale(question: ev.Question, revised: ev.Question, reason: str, guar
 
 
 def _build_decided(question: ev.Question, decision: ev.RecordedDecision, authority: Authority) -> ev.SuspensionDecided:
-    about = _describe_answer(question, authority)
-    return ev.SuspensionDecided(decision=decision, assurance=authority.assurance, **about)
-
-
-def _describe_answer(question: ev.Question, authority: Authority) -> dict[str, str]:
-    """Return the fields that are recorded with every answer."""
-    return {
-        "suspension_id": question.suspension_id,
-        "channel": authority.channel,
-        "principal": authority.principal,
-        "digest": question.digest,
-        "rendered": authority.rendered,
-    }
+    about = {"suspension_id": question.suspension_id, "digest": question.digest}
+    return copy_fields(ev.SuspensionDecided, authority, decision=decision, **about)
 
 
 def _rule_on_repeated_answer(

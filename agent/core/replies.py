@@ -11,7 +11,7 @@ import msgspec
 from planwarden.agent.common.canonical import check_depth, parse_finite_float, refuse_constant
 from planwarden.agent.common.errors import InvalidArguments, InvalidPlan, LimitExceeded
 from planwarden.agent.common.form import EXAMPLES, find_form_faults
-from planwarden.agent.common.struct import JsonValue
+from planwarden.agent.common.struct import JsonValue, copy_fields
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.plan.inputs import fill_inputs
 from planwarden.agent.core.plan.pins import build_pins
@@ -64,15 +64,14 @@ def build_reply_events(
         ev.ProposedCall(tool_name=call.tool_name[:MAX_NAME_CHARS], arguments=call.arguments)
         for call in calls[:MAX_CALLS_PER_STEP]
     )
-    replied = ev.ModelReplied(
+    replied = copy_fields(
+        ev.ModelReplied,
+        reply,
         purpose=purpose,
         step_id=step_id,
         content=content,
         calls=proposed if purpose == "step" else (),
         revise=patch if purpose == "step" else None,
-        input_tokens=reply.input_tokens,
-        output_tokens=reply.output_tokens,
-        source=reply.source,
         suspension_id=suspension_id,
     )
     if purpose != "plan":

@@ -1,7 +1,7 @@
 """The provider's own client for an endpoint: one connection per request, and an answer of bounded size.
 
-Importing a client takes seconds, so each is imported only where it is used. The key and the address are always passed
-in, so that no client reads them from the environment of the process.
+Importing a provider's SDK takes seconds, so each is imported only where it is used. The key and the address are always
+passed in, so that no client reads them from the environment of the process.
 
 A provider's client lives as long as the process, and nobody closes it. Its transport therefore opens a connection for
 each request and closes it after the answer. Between two prompts no socket is open, so the next prompt may run in
@@ -19,17 +19,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import anyio
 import httpx2
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
 
 from planwarden.agent.models.endpoint import Endpoint
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-    from pydantic_ai.models import Model
-    from pydantic_ai.providers import Provider
 
 MAX_ANSWER_BYTES = 4_000_000
 """The most bytes of an answer, far more than any model writes: 64,000 tokens are about 300,000 bytes."""
@@ -111,51 +108,27 @@ def _load_certificates() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-def build_client(endpoint: Endpoint) -> "Model":
+def build_client(endpoint: Endpoint) -> Model:
     """Return the client. Raises `ImportError` if the extra is not installed."""
+    if endpoint.wire != "openai-responses":
+        return infer_model(f"{endpoint.wire}:{endpoint.model}", lambda _: _build_provider(endpoint))
+    from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
+
+    # Every prompt is complete in itself, so the provider need not store anything.
+    settings = OpenAIResponsesModelSettings(openai_store=False)
+    return OpenAIResponsesModel(endpoint.model, provider=_build_provider(endpoint), settings=settings)
+
+
+def _build_provider(endpoint: Endpoint) -> Provider[Any]:
+    """Return the provider, which knows what this server has in addition to the common features of its API."""
     timeout = httpx2.Timeout(endpoint.timeout_s, connect=min(CONNECT_TIMEOUT_S, endpoint.timeout_s))
     # This client keeps no connection open, so nobody has to close it.
     http = httpx2.AsyncClient(transport=ConnectionPerRequest(), timeout=timeout, follow_redirects=False)
     # The clients require a key; servers that need none ignore it.
     key = endpoint.key or "no-key"
-    match endpoint.wire:
-        case "anthropic":
-            from pydantic_ai.models.anthropic import AnthropicModel
-            from pydantic_ai.providers.anthropic import AnthropicProvider
+    if endpoint.provider.startswith("openai") and not endpoint.is_default_url:
+        from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-            provider = AnthropicProvider(api_key=key, base_url=endpoint.url, http_client=http)
-            return AnthropicModel(endpoint.model, provider=provider)
-        case "google":
-            from pydantic_ai.models.google import GoogleModel
-            from pydantic_ai.providers.google import GoogleProvider
-
-            provider = GoogleProvider(api_key=key, base_url=endpoint.url, http_client=http)
-            return GoogleModel(endpoint.model, provider=provider)
-        case "openai-chat":
-            from pydantic_ai.models.openai import OpenAIChatModel
-
-            return OpenAIChatModel(endpoint.model, provider=_build_openai_provider(endpoint, key, http))
-        case "openai-responses":
-            from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
-
-            # Every prompt is complete in itself, so the provider need not store anything.
-            settings = OpenAIResponsesModelSettings(openai_store=False)
-            return OpenAIResponsesModel(
-                endpoint.model, provider=_build_openai_provider(endpoint, key, http), settings=settings
-            )
-
-
-def _build_openai_provider(endpoint: Endpoint, key: str, http: httpx2.AsyncClient) -> "Provider[AsyncOpenAI]":
-    """Return the provider that knows which features this server has in addition to the common ones."""
-    match endpoint.provider:
-        case "ollama":
-            from pydantic_ai.providers.ollama import OllamaProvider as Kind
-        case "vllm":
-            from pydantic_ai.providers.vllm import VLLMProvider as Kind
-        case _ if endpoint.is_default_url:
-            from pydantic_ai.providers.openai import OpenAIProvider as Kind
-        case _:
-            from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
-
-            return OpenAICompatibleProvider("openai-compatible", base_url=endpoint.url, api_key=key, http_client=http)
-    return Kind(base_url=endpoint.url, api_key=key, http_client=http)
+        return OpenAICompatibleProvider("openai-compatible", base_url=endpoint.url, api_key=key, http_client=http)
+    kind: Any = infer_provider_class(endpoint.provider)
+    return kind(base_url=endpoint.url, api_key=key, http_client=http)

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
@@ -55,6 +55,11 @@ class SavedPlan(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     source: str
     """The folder that holds the file: `home`, or the folder as the operator wrote it in `[plans] folders`."""
+
+    @property
+    def steps(self) -> list[dict[str, JsonValue]]:
+        """The steps as the file has them, under either name of their list."""
+        return cast("list[dict[str, JsonValue]]", self.document.get("todoList", self.document.get("steps")))
 
 
 class PlanFault(msgspec.Struct, frozen=True):

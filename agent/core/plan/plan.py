@@ -15,8 +15,6 @@ from planwarden.agent.core.binding.bindings import (
     ITEM,
     ITEM_INDEX,
     Binding,
-    Earlier,
-    EarlierResult,
     Path,
     Reference,
     find_bindings,
@@ -200,14 +198,6 @@ def list_own_names(plan: Plan, step: PlanStep | None = None) -> set[str]:
     if any(other.loop is not None for other in (plan.steps if step is None else (step,))):
         names |= {ITEM, ITEM_INDEX}
     return names
-
-
-def list_earlier_results(plan: Plan, earlier: Earlier | None) -> tuple[EarlierResult, ...]:
-    """Return the results that the plan takes from earlier executions; `earlier` is what the plan was checked with."""
-    if not earlier:
-        return ()
-    results = (earlier.get(reference) for reference in list_foreign_references(plan))
-    return tuple(result for result in results if isinstance(result, EarlierResult))
 
 
 def list_foreign_references(plan: Plan, others: Iterable[str] = ()) -> dict[Reference, str]:

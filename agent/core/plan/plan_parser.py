@@ -65,7 +65,6 @@ from planwarden.agent.core.plan.plan import (
     RetryPolicy,
     StepControl,
     ToolFacts,
-    list_earlier_results,
     list_foreign_references,
     list_own_names,
 )
@@ -318,17 +317,9 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ParsingNeeded: the plan is large and has not been parsed yet.
         """
-        parse = partial(
-            parse_plan,
-            document,
-            author=author,
-            tools=self.tools,
-            unavailable=self.unavailable,
-            max_steps=self.max_steps,
-            earlier=self.earlier,
-            earlier_plan=earlier_plan,
-            goal_and_inputs=self.goal_and_inputs,
-        )
+        facts = msgspec.structs.asdict(self)
+        del facts["parsed"]
+        parse = partial(parse_plan, document, author=author, earlier_plan=earlier_plan, **facts)
         if not exceeds(document, MAX_VALUES, MAX_CHARS):
             return parse()
         try:
@@ -336,7 +327,7 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
         except (InvalidArguments, RecursionError):
             # The document is not JSON, or nested too deeply, so parsing refuses it at once.
             return parse()
-        digests = {name: facts.digest for name, facts in self.tools.items()}
+        digests = {name: tool.digest for name, tool in self.tools.items()}
         # A copy, because the caller may add to `earlier`.
         results = None if self.earlier is None else dict(self.earlier)
         request = (document_digest, {**parse.keywords, "tools": digests, "earlier": results})
@@ -356,4 +347,6 @@ class PlanIntake(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_results(self, plan: Plan, available: Collection[Reference] = ()) -> tuple[EarlierResult, ...]:
         """Return the results that a checked plan takes from earlier executions, except those already `available`."""
-        return tuple(result for result in list_earlier_results(plan, self.earlier) if result.reference not in available)
+        earlier = self.earlier or {}
+        results = (earlier.get(reference) for reference in list_foreign_references(plan) if reference not in available)
+        return tuple(result for result in results if isinstance(result, EarlierResult))

@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import msgspec
 from pydantic import JsonValue
@@ -175,8 +174,7 @@ def draw_plan(terminal: Terminal, home: Home, plan: SavedPlan) -> None:
     for field in build_fields(plan.inputs):
         about = (f"  {one_line(field.description, 160)}", "dim")
         terminal.say(TerminalLine(("input ", "dim"), _describe_field(field), about, indent=1))
-    steps = cast("list[dict[str, JsonValue]]", plan.document.get("todoList", plan.document.get("steps")))
-    for step in steps:
+    for step in plan.steps:
         name, text = one_line(str(step["id"]), 64), one_line(str(step["description"]), 160)
         tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [step]})))
         terminal.say(TerminalLine((name, "bold"), f"  {text}", (f"  {tools}", "dim"), mark="waits"))

@@ -6,7 +6,6 @@ that is sent twice starts only one run, even if two processes receive it.
 """
 
 from collections.abc import Mapping
-from typing import cast
 
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -170,8 +169,7 @@ async def _forecast_run(service: Service, plan: SavedPlan, inputs: Mapping[str, 
         if inputs is None and isinstance(error, InvalidArguments):
             return {**empty, "summary": "It depends on the inputs: fill them in, and press Forecast."}
         return {**empty, "fault": shorten_text(capitalize(error.message), WHOLE_CHARS)}
-    steps = cast("list[dict[str, JsonValue]]", plan.document.get("todoList", plan.document.get("steps")))
-    descriptions = {str(step["id"]): str(step["description"]) for step in steps}
+    descriptions = {str(step["id"]): str(step["description"]) for step in plan.steps}
     first_steps = forecast.steps[:MAX_STEPS_SHOWN]
     return {
         **empty,
