@@ -8,7 +8,7 @@ and `under` are not JSON Schema; see `planwarden.agent.approval.path_and_host_ru
 import os.path
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from pydantic import JsonValue
@@ -34,7 +34,6 @@ SHOWN_CHARS = 80
 """The most characters of a value that a sentence shows."""
 TEXT_WORK = 250
 """Units of work for finding the host or the folder of a text; see `planwarden.agent.common.schema_cost`."""
-SHORT_FORMS = ("min", "max", "in", "prefix", "domain", "under", "matches", "length", "only")
 _OF_ONE = ("not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames")
 _OF_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
 _OF_NAMED = ("properties", "patternProperties", "dependentSchemas")
@@ -124,11 +123,11 @@ def compile_condition(pointer: str, content: object) -> RuleCondition:
         )
     table = cast("dict[str, object]", content)
     if not table:
-        raise RuleFault(f"is empty, so it says nothing; it takes {', '.join(SHORT_FORMS)}, or JSON Schema")
-    short = {key: value for key, value in table.items() if key in SHORT_FORMS}
-    rest = {key: value for key, value in table.items() if key not in SHORT_FORMS}
+        raise RuleFault(f"is empty, so it says nothing; it takes {', '.join(_SHORT_FORMS)}, or JSON Schema")
+    short = {key: value for key, value in table.items() if key in _SHORT_FORMS}
+    rest = {key: value for key, value in table.items() if key not in _SHORT_FORMS}
     _check_keywords(rest, 0, can_be_short=True)
-    schemas = [read(short[key]) for key, read in _READERS.items() if key in short]
+    schemas = [read(short[key]) for key, (_, read) in _SHORT_FORMS.items() if key in short and read is not None]
     if rest:
         schemas.append(cast("dict[str, JsonValue]", rest))
     domains = tuple(map(_read_domain, _read_texts("domain", short["domain"]))) if "domain" in short else ()
@@ -142,7 +141,7 @@ def compile_condition(pointer: str, content: object) -> RuleCondition:
     except ValueError as error:
         raise RuleFault(f"is not usable as JSON Schema: {error}") from None
     name = pointer.removeprefix("/") or "the arguments"
-    says = [_describe(key, short[key]) for key in _VERBS if key in short]
+    says = [_describe(key, short[key]) for key in _SHORT_FORMS if key in short]
     if rest:
         says.append(f"fits {canonical_json(cast('JsonValue', rest))}")
     words = f"{name} {' and '.join(says)}"
@@ -201,9 +200,9 @@ def _list_schemas(key: str, value: object) -> Iterator[object]:
 
 
 def _hint_at(key: str, value: object, *, can_be_short: bool) -> str:
-    if key in SHORT_FORMS:
+    if key in _SHORT_FORMS:
         return "; short forms work only at the top"
-    hint = did_you_mean(key, (*SHORT_FORMS, *KEYWORDS) if can_be_short else KEYWORDS)
+    hint = did_you_mean(key, (*_SHORT_FORMS, *KEYWORDS) if can_be_short else KEYWORDS)
     if not hint and isinstance(value, dict):
         return '; a nested place is written as one name with slashes, such as "to/iban"'
     return hint
@@ -293,17 +292,6 @@ def _read_names(value: object) -> dict[str, JsonValue]:
     return {"type": "object", "additionalProperties": False, "properties": {str(name): {} for name in names}}
 
 
-_READERS: Mapping[str, Callable[[object], dict[str, JsonValue]]] = {
-    "min": _read_bound("minimum"),
-    "max": _read_bound("maximum"),
-    "in": _read_values,
-    "prefix": _read_prefixes,
-    "matches": _read_pattern,
-    "length": _read_length,
-    "only": _read_names,
-}
-
-
 def _read_domain(text: str) -> str:
     host = normalise_host(text)
     if host is None:
@@ -321,27 +309,34 @@ def _read_folder(text: str) -> str:
     return normalise_path(path)
 
 
-_VERBS: Mapping[str, str] = {
-    "min": "is at least",
-    "max": "is at most",
-    "in": "is",
-    "prefix": "begins with",
-    "domain": "is on",
-    "under": "is below",
-    "matches": "matches",
-    "length": "has",
-    "only": "has no names but",
+class _ShortForm(NamedTuple):
+    verb: str
+    read: Callable[[object], dict[str, JsonValue]] | None
+    """Returns the form as JSON Schema; None if JSON Schema cannot say it."""
+
+
+_SHORT_FORMS: Mapping[str, _ShortForm] = {
+    "min": _ShortForm("is at least", _read_bound("minimum")),
+    "max": _ShortForm("is at most", _read_bound("maximum")),
+    "in": _ShortForm("is", _read_values),
+    "prefix": _ShortForm("begins with", _read_prefixes),
+    "domain": _ShortForm("is on", None),
+    "under": _ShortForm("is below", None),
+    "matches": _ShortForm("matches", _read_pattern),
+    "length": _ShortForm("has", _read_length),
+    "only": _ShortForm("has no names but", _read_names),
 }
 
 
 def _describe(key: str, value: object) -> str:
     """Return what a short form says of the value, as the rest of a sentence."""
+    verb = _SHORT_FORMS[key].verb
     if isinstance(value, dict):
         ends = cast("dict[str, int]", value)
-        bounds = (f"{_VERBS[end].removeprefix('is ')} {ends[end]}" for end in ("min", "max") if end in ends)
-        return f"{_VERBS[key]} {' and '.join(bounds)} characters or items"
+        bounds = (f"{_SHORT_FORMS[end].verb.removeprefix('is ')} {ends[end]}" for end in ("min", "max") if end in ends)
+        return f"{verb} {' and '.join(bounds)} characters or items"
     values = cast("list[JsonValue]", value if isinstance(value, list) else [value])
     if key == "only":
-        return f"{_VERBS[key]} {', '.join(map(show_value, values)) or 'none'}"
+        return f"{verb} {', '.join(map(show_value, values)) or 'none'}"
     text = " or ".join(map(show_value, values[:5]))
-    return f"{_VERBS[key]} {text} or {len(values) - 5} more" if len(values) > 5 else f"{_VERBS[key]} {text}"
+    return f"{verb} {text} or {len(values) - 5} more" if len(values) > 5 else f"{verb} {text}"

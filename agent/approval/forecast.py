@@ -108,7 +108,7 @@ def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionSt
     foreseen = replace(execution, steps=steps)
     for step_id in TopologicalSorter({name: state.step.dependencies for name, state in steps.items()}).static_order():
         state = steps[step_id]
-        is_ruled_out = _find_verdict(foreseen, state.step, has_inputs=has_inputs) is False
+        is_ruled_out = judge_conditions(foreseen, state.step, has_inputs=has_inputs) is False
         cause = WHEN if is_ruled_out else find_cause_of_skip(foreseen, state)
         if state.status == "pending" and cause is not None:
             condition_failed = is_ruled_out or steps[cause].condition_failed
@@ -116,13 +116,8 @@ def foresee_skips(execution: ExecutionState, *, has_inputs: bool) -> ExecutionSt
     return foreseen
 
 
-def are_conditions_met(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool:
-    """Return whether all conditions of the step are known to hold."""
-    return _find_verdict(execution, step, has_inputs=has_inputs) is True
-
-
-def _find_verdict(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool | None:
-    """Return whether the conditions hold; None while only the run can say."""
+def judge_conditions(execution: ExecutionState, step: PlanStep, *, has_inputs: bool) -> bool | None:
+    """Return whether all conditions of the step hold; None while only the run can say."""
     sources = list_sources(execution)
     verdict: bool | None = True
     for condition in step.when:
@@ -222,7 +217,7 @@ def _find_repeat(request: CallRequest, key: ev.OnceKey, before: list[CallForecas
     execution, call = request.execution, request.call
     for other in before:
         step = execution.steps[other.step_id].step
-        if other.once_key == key.key and are_conditions_met(execution, step, has_inputs=has_inputs):
+        if other.once_key == key.key and judge_conditions(execution, step, has_inputs=has_inputs):
             per = " and ".join(key.values)
             return f"{call.tool_name} happens once per {per}, and step {other.step_id!r} makes the same call before"
     # Without look-ups, a forecast leaves open whether the key is taken.

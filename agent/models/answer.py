@@ -45,8 +45,9 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswer:
     """Return the reply, and its fault if it has one."""
-    text = _read_text(response)
-    usage = response.usage
+    # The text that the model wrote, without its private reasoning.
+    written = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    text, usage = _replace_surrogates(written).strip(), response.usage
     content = text[:MAX_CONTENT_CHARS] or None
     reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
     parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS_PER_STEP))
@@ -112,11 +113,6 @@ def _read_calls(reply: Reply, raw_calls: list[tuple[str, object]], damage: str |
             content = f"{reply.content}\n{note}" if reply.content else note
             return ModelAnswer(reply=replace(reply, content=content), fault=fault)
     return ModelAnswer(reply=replace(reply, calls=tuple(calls)))
-
-
-def _read_text(response: ModelResponse) -> str:
-    """Return the text that the model wrote, without its private reasoning."""
-    return _replace_surrogates("".join(part.content for part in response.parts if isinstance(part, TextPart))).strip()
 
 
 def _read_arguments(arguments: object) -> dict[str, JsonValue]:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from planwarden.agent.approval.forecast import CallForecast, are_conditions_met
+from planwarden.agent.approval.forecast import CallForecast, judge_conditions
 from planwarden.agent.common.struct import copy_fields
 from planwarden.agent.core.binding.bindings import WHEN
 from planwarden.agent.core.execution.question import MatchedRule
@@ -248,7 +248,7 @@ def _explain(call: CallForecast) -> str:
 
 def _build_step(execution: ExecutionState, step: PlanStep, has_inputs: bool) -> ForecastStep:
     cause = execution.steps[step.step_id].skipped_by
-    is_open = cause is None and not are_conditions_met(execution, step, has_inputs=has_inputs)
+    is_open = cause is None and not judge_conditions(execution, step, has_inputs=has_inputs)
     return ForecastStep(
         id=step.step_id,
         tools=list_step_tools(step),
