@@ -15,7 +15,7 @@ from typing import Literal, cast
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.approval.conditions import MISSING, RuleCondition, show_value
+from planwarden.agent.approval.conditions import MISSING, RuleCondition, Verdict, show_value
 from planwarden.agent.core.execution.events import BudgetShare
 from planwarden.agent.core.execution.question import MatchedRule
 from planwarden.agent.core.tool import Risk
@@ -128,14 +128,12 @@ class RuleBook:
 
 def _match(
     rule: ArgumentRule, arguments: Mapping[str, JsonValue], work_left: int, paths: RealPaths | None
-) -> tuple[Literal["yes", "no", "unknown"], dict[str, str], int]:
+) -> tuple[Verdict, dict[str, str], int]:
     """Return whether the rule matches, the matching or doubtful values by pointer, and the units of work left.
 
     One condition that fails for certain settles the verdict, so conditions on paths, which need the disk, come last.
     """
-    verdict: Literal["yes", "no", "unknown"] = "yes"
-    matched: dict[str, str] = {}
-    doubts: dict[str, str] = {}
+    matched, doubts = dict[str, str](), dict[str, str]()
     for condition in sorted(rule.conditions, key=lambda condition: bool(condition.folders)):
         value = condition.find_value(arguments)
         if value is MISSING:
@@ -147,9 +145,7 @@ def _match(
             return "no", {}, work_left
         facts = matched if answer == "yes" else doubts
         facts[condition.pointer] = f"{condition.pointer} = {show_value(json_value)}"
-        if answer == "unknown":
-            verdict = "unknown"
-    return verdict, matched if verdict == "yes" else doubts, work_left
+    return ("unknown", doubts, work_left) if doubts else ("yes", matched, work_left)
 
 
 def _take_shares(rule: ArgumentRule, arguments: Mapping[str, JsonValue]) -> tuple[BudgetShare, ...] | None:
