@@ -34,10 +34,12 @@ from planwarden.agent.core.plan.checks.bindings import find_foreign_bindings, fi
 from planwarden.agent.core.plan.checks.steps import (
     MAX_LISTED,
     MAX_TOLD,
+    check_keys,
     find_circle,
     find_control_faults,
     find_id_faults,
     find_reserved_names,
+    is_reported,
     join_faults,
     list_look_alikes,
 )
@@ -51,7 +53,6 @@ from planwarden.agent.core.plan.checks.tools import (
     find_unkept_promises,
     list_placeholders,
 )
-from planwarden.agent.core.plan.checks.unknown_keys import check_keys, is_reported
 from planwarden.agent.core.plan.inputs import find_inputs_faults
 from planwarden.agent.core.plan.plan import (
     DEFAULT_ITEMS,
