@@ -8,7 +8,7 @@ item. `{"$text": TEMPLATE, "with": {NAME: BINDING}}` puts values into text, so t
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
 from planwarden.agent.common.canonical import canonical_json
@@ -90,17 +90,23 @@ class Binding(NamedTuple):
 
 def find_bindings(value: JsonValue) -> Iterator[Binding]:
     """Yield each binding in the value, and a template's binding as often as the template's text uses it."""
-    if isinstance(value, dict) and "$from" in value:
-        yield Binding(read_reference(value), value)
+    for node in _find_nodes(value):
+        if "$from" in node:
+            yield Binding(read_reference(node), node)
+        else:
+            values = read_with(node)
+            for name in list_template_names(node):
+                yield from find_bindings(values.get(name))
+
+
+def _find_nodes(value: JsonValue) -> Iterator[dict[str, JsonValue]]:
+    """Yield each binding and each template in the value, but nothing that a template has in it."""
+    if isinstance(value, dict) and ("$from" in value or "$text" in value):
+        yield value
         return
-    if isinstance(value, dict) and "$text" in value:
-        values = read_with(value)
-        for name in list_template_names(value):
-            yield from find_bindings(values.get(name))
-        return
-    for child in _list_parts(value):
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         if isinstance(child, _CONTAINERS):
-            yield from find_bindings(child)
+            yield from _find_nodes(child)
 
 
 def has_bindings(value: JsonValue) -> bool:
@@ -113,10 +119,6 @@ def find_references(value: JsonValue) -> Iterator[Reference]:
     return (binding.reference for binding in find_bindings(value))
 
 
-def _list_parts(value: JsonValue) -> Iterable[JsonValue]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-
-
 def read_reference(value: dict[str, JsonValue]) -> Reference:
     """Return what a `$from` object says."""
     call = value.get("call")
@@ -126,18 +128,14 @@ def read_reference(value: dict[str, JsonValue]) -> Reference:
 
 def find_binding_faults(value: JsonValue) -> Iterator[str]:
     """Yield faults of bindings and templates in the value: unknown keys, wrong types, pointers that break RFC 6901."""
-    if isinstance(value, dict) and "$from" in value:
-        yield from _find_reference_faults(value)
-        return
-    if isinstance(value, dict) and "$text" in value:
-        yield from find_template_faults(value)
-        for child in read_with(value).values():
-            if isinstance(child, dict) and "$from" in child:
-                yield from _find_reference_faults(child)
-        return
-    for child in _list_parts(value):
-        if isinstance(child, _CONTAINERS):
-            yield from find_binding_faults(child)
+    for node in _find_nodes(value):
+        if "$from" in node:
+            yield from _find_reference_faults(node)
+        else:
+            yield from find_template_faults(node)
+            for child in read_with(node).values():
+                if isinstance(child, dict) and "$from" in child:
+                    yield from _find_reference_faults(child)
 
 
 def _find_reference_faults(value: dict[str, JsonValue]) -> Iterator[str]:
