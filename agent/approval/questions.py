@@ -167,8 +167,8 @@ def ask_what_happened(request: CallRequest, findings: tuple[str, ...] = ()) -> e
     if call.origin:
         late = (f"Execution {call.origin.partition(':')[0]!r} made the call, and this one goes on from it.", *late)
     # The error may repeat a server's words: quotes keep them from passing for planwarden's own.
-    found = (*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE)
-    return _ask(request, call.arguments, "reconcile", required, form=RECONCILE_FORM, found=found)
+    sentences = (*findings, *late, f"The call began: {canonical_json(call.error_message)}.", HOW_TO_RECONCILE)
+    return _ask(request, call.arguments, "reconcile", required, form=RECONCILE_FORM, found=sentences)
 
 
 def ask_next_attempt(request: CallRequest, retry: RetryPolicy, attempts: int) -> ev.Suspended:

@@ -46,8 +46,8 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def read_answer(response: ModelResponse, request: ProviderRequest) -> ModelAnswer:
     """Return the reply, and its fault if it has one."""
     # The text that the model wrote, without its private reasoning.
-    written = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-    text, usage = _replace_surrogates(written).strip(), response.usage
+    own_text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    text, usage = _replace_surrogates(own_text).strip(), response.usage
     content = text[:MAX_CONTENT_CHARS] or None
     reply = Reply(content=content, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
     parts = list(islice((part for part in response.parts if isinstance(part, ToolCallPart)), MAX_CALLS_PER_STEP))

@@ -248,12 +248,11 @@ def _explain(call: CallForecast) -> str:
 
 def _build_step(execution: ExecutionState, step: PlanStep, has_inputs: bool) -> ForecastStep:
     cause = execution.steps[step.step_id].skipped_by
-    is_open = cause is None and not judge_conditions(execution, step, has_inputs=has_inputs)
     return ForecastStep(
         id=step.step_id,
         tools=list_step_tools(step),
         after=step.dependencies,
         needs_model=needs_model(step),
-        is_conditional=is_open,
+        is_conditional=cause is None and not judge_conditions(execution, step, has_inputs=has_inputs),
         skipped_because=cause,
     )

@@ -7,16 +7,8 @@ from msgspec.structs import replace
 
 from planwarden.agent.common.errors import BudgetExceeded, GrantUsedUp
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
-from planwarden.agent.ports.holdings import (
-    DAY_S,
-    SWEEP_AFTER_S,
-    Grant,
-    GrantedStep,
-    KeyHeld,
-    count_uses_left,
-    day_of,
-    is_open,
-)
+from planwarden.agent.ports import holdings
+from planwarden.agent.ports.holdings import DAY_S, SWEEP_AFTER_S, Grant, GrantedStep, KeyHeld, count_uses_left, is_open
 from tests.kit import AuditEntry, ManualClock, Store, ev, requirement
 from tests.storage.suite import Scribe
 
@@ -223,7 +215,7 @@ async def test_a_grant_for_a_step_counts_by_calendar_days_in_utc_and_a_clock_tha
     assert count_uses_left(await read(store), clock.now()) == 2
     assert [await use(store, f"tuesday {n}") for n in range(3)] == ["used", "used", "refused"]
     found = await read(store)
-    assert (found.used, found.used_before, found.used_on) == (4, 2, day_of(clock.now()))
+    assert (found.used, found.used_before, found.used_on) == (4, 2, holdings.day_of(clock.now()))
     clock.jump(-DAY_S / 2)
     assert await use(store, "monday again") == "refused" and count_uses_left(await read(store), clock.now()) == 0
     clock.jump(DAY_S / 2 + 60)

@@ -289,7 +289,7 @@ class Matcher:
 
 
 def _choose(verdicts: list[Verdict]) -> Verdict:
-    """Return one verdict for values or schemas of which one has to match: a match, else None, else the first."""
+    """Return one verdict if at least one has to match: a match, else a verdict of None, else the first."""
     ordered = (verdict for outcome in (True, None) for verdict in verdicts if verdict[0] is outcome)
     return next(ordered, verdicts[0])
 
