@@ -148,7 +148,8 @@ def revise_arguments(
     else:
         name = question.tool_name or ""
         after, edited, requirement = _edit_call(context, execution, name, question.arguments, arguments, editor)
-        changed, risks = replace(question, arguments=after, rule=requirement.rule), (requirement.risk,)
+        changed = replace(question, arguments=after, rule=requirement.rule)
+        risks = (requirement.risk,)
     if not edited:
         return question
     calls = [(row.tool_name, row.arguments) for row in changed.covers]
