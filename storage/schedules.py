@@ -5,7 +5,7 @@ the schedule's row, conditional on the row's version. So of all processes that l
 and a process that dies halfway leaves a row that says what remains to be done.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,13 +22,14 @@ MAX_RECENT = 20
 Overlap = Literal["skip", "queue"]
 MissedTicks = Literal["latest", "none"]
 TickOutcome = Literal["started", "skipped", "missed", "failed"]
+Tick = Annotated[int, msgspec.Meta(ge=0, le=100_000_000_000)]
+"""Unix seconds, at most in the year 5138: a row with another number is damaged, because no calendar shows it."""
 
 
 class TickRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one tick."""
 
-    tick_at: int
-    """Unix seconds."""
+    tick_at: Tick
     outcome: TickOutcome
     reason: str = ""
     """Why nothing was started."""
@@ -55,11 +56,11 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
     created_by: str
     created_at: float
     paused_at: float | None = None
-    next_at: int
+    next_at: Tick
     """The first tick that nobody has decided yet."""
-    starting_at: int | None = None
+    starting_at: Tick | None = None
     """The tick that is being started; its run may exist already, but the outcome is not recorded yet."""
-    queued: tuple[int, ...] = ()
+    queued: tuple[Tick, ...] = ()
     """Ticks that wait until the last run has ended, oldest first."""
     last_execution: str | None = None
     """The execution that was started last."""

@@ -110,20 +110,24 @@ class ScheduleBook:
         """Return whether any running process starts the runs that are due."""
         return await self._schedules.has_scheduler()
 
-    async def find(self, beginning: str) -> PlanSchedule:
-        """Return the schedule whose id has this beginning.
+    async def find_id(self, beginning: str) -> str:
+        """Return the id that has this beginning, even if its row is damaged.
 
         Raises:
             UnknownSchedule: no id begins like this.
             UsageError: several ids begin like this.
         """
-        schedules = {schedule.schedule_id: schedule for schedule in await self._schedules.all()}
-        schedule = schedules.get(complete_id(beginning, schedules, "schedule"))
-        if schedule is None:
+        ids = await self._schedules.list_ids()
+        schedule_id = complete_id(beginning, ids, "schedule")
+        if schedule_id not in ids:
             raise UnknownSchedule(
                 f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows the schedules"
             )
-        return schedule
+        return schedule_id
+
+    async def find(self, beginning: str) -> PlanSchedule:
+        """Return the schedule whose id has this beginning. Raises what `find_id` raises, and `StoreError`."""
+        return await self._load(await self.find_id(beginning))
 
     async def pause(self, schedule_id: str) -> PlanSchedule:
         """Start no runs until `resume`, drop waiting ticks, return the schedule; do nothing if it is already paused."""
@@ -167,14 +171,16 @@ class ScheduleBook:
 
     def build_view(self, schedule: PlanSchedule) -> ScheduleView:
         """Return the schedule as people and programs see it. Raises `InvalidArguments` if its zone is unknown here."""
-        zone = find_zone(schedule.timezone)
+        try:
+            zone, times = find_zone(schedule.timezone), CronTimes(schedule.cron, schedule.timezone)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"schedule {schedule.schedule_id!r} cannot be used: {error.message}") from None
 
         def build_time(seconds: float) -> datetime:
             return datetime.fromtimestamp(seconds, zone)
 
         upcoming: Sequence[int] = ()
         if schedule.paused_at is None:
-            times = CronTimes(schedule.cron, schedule.timezone)
             upcoming = (schedule.next_at, *times.list_next(schedule.next_at, SHOWN_TICKS - 1))
         started = [record.thread_id for record in schedule.recent if record.thread_id is not None]
         return copy_fields(

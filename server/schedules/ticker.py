@@ -180,7 +180,7 @@ class ScheduleTicker:
 
     async def _realign(self, now: float) -> None:
         """Correct each next tick that is too late because the clock was ahead when the tick was computed."""
-        for schedule in await self._schedules.all():
+        for schedule in await self._schedules.intact():
             try:
                 realigned = None if schedule.paused_at is not None else realign(schedule, now)
             except UsageError as error:

@@ -129,6 +129,10 @@ class RecordStore(Generic[R]):
         rows = await self._database.fetch(*_select_all(self._kind, owner))
         return tuple([_read_record(self._kind, row) for row in rows])
 
+    async def list_ids(self) -> list[str]:
+        """Return the ids of all records, damaged or not, oldest first."""
+        return [row[0] for row in await self._database.fetch(*_select_all(self._kind, None))]
+
     async def due(self, now: float) -> list[R]:
         """Return the records that are due, earliest first; damaged rows are left out."""
         return self._read_intact(await self._fetch("due_records", now))

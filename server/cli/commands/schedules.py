@@ -94,7 +94,7 @@ def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], argu
     """Call `switch`, the method that pauses or resumes, for the schedule that the command line names."""
 
     async def change(_: Service, book: ScheduleBook) -> PlanSchedule:
-        return await switch(book, (await book.find(arguments.schedule)).schedule_id)
+        return await switch(book, await book.find_id(arguments.schedule))
 
     return _change_schedule(arguments, change)
 
@@ -102,7 +102,7 @@ def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], argu
 def handle_remove(arguments: Namespace) -> int:
     async def remove(service: Service) -> str:
         book = build_book(service)
-        schedule_id = (await book.find(arguments.schedule)).schedule_id
+        schedule_id = await book.find_id(arguments.schedule)
         await book.remove(schedule_id)
         return schedule_id
 
@@ -113,10 +113,10 @@ def handle_remove(arguments: Namespace) -> int:
 
 def handle_run_now(arguments: Namespace) -> int:
     with open_session(arguments, says_yes=arguments.yes) as session:
-        schedule = session.home.run(lambda service: build_book(service).find(arguments.schedule), "reader")
+        schedule_id = session.home.run(lambda service: build_book(service).find_id(arguments.schedule), "reader")
 
         async def start(service: Service) -> ExecutionState:
-            record = await build_book(service).run_now(schedule.schedule_id)
+            record = await build_book(service).run_now(schedule_id)
             if record is None:
                 raise _NothingStarted("queued", "The last run is not finished; this one starts after it.")
             if record.execution_id is None:
@@ -129,9 +129,9 @@ def handle_run_now(arguments: Namespace) -> int:
             kind, text = outcome.args
             session.terminal.say(TerminalLine((text, "warn"), mark="note"))
             if arguments.json:
-                print_json({"scheduleId": schedule.schedule_id, "outcome": kind, "reason": text})
+                print_json({"scheduleId": schedule_id, "outcome": kind, "reason": text})
             return WAITING if kind == "queued" else FAILED
-        return session.finish(arguments, execution, scheduleId=schedule.schedule_id)
+        return session.finish(arguments, execution, scheduleId=schedule_id)
 
 
 class _NothingStarted(Exception):

@@ -2,6 +2,8 @@
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -299,6 +301,28 @@ def test_what_cannot_be_scheduled_is_refused_in_a_sentence_and_not_stored(cli: C
         result = cli.main("schedule", word, "abc")
         assert result.code == 2 and "there is no schedule 'abc'; `planwarden schedule list`" in result.err
     assert cli.main("schedule", "list", "--json").json == {"schedules": []}
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"overlap": "x"}, "is damaged: Invalid enum value 'x' - at `$.overlap`; remove it and add it again"),
+        ({"next_at": 10**15}, "<= 100000000000 - at `$.next_at`; remove it and add it again"),
+        ({"queued": [-(10**15)]}, "- at `$.queued[0]`; remove it and add it again"),
+        ({"recent": [{"tick_at": 10**15, "outcome": "missed"}]}, "`$.recent[0].tick_at`; remove it and add it again"),
+        ({"timezone": "Gone/Zone"}, "cannot be used: there is no time zone 'Gone/Zone'"),
+    ],
+)
+def test_a_schedule_that_cannot_be_used_is_named_and_can_be_removed(
+    cli: Cli, damage: dict[str, JsonValue], said: str
+) -> None:
+    schedule_id = add(cli, "--json").json["scheduleId"]
+    with closing(sqlite3.connect(cli.home / "planwarden.db")) as file, file:
+        file.execute("UPDATE records SET body = json_patch(body, ?) WHERE id = ?", (json.dumps(damage), schedule_id))
+    listed = cli.main("schedule", "list")
+    assert listed.code != 0 and f"schedule '{schedule_id[:8]}' " in listed.err and said in listed.err
+    assert len(listed.err.splitlines()) == 1 and cli.main("schedule", "remove", schedule_id[:8]).code == 0
+    assert "No schedules." in cli.main("schedule", "list").out
 
 
 @requirement("schedule:commands")
