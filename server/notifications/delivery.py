@@ -37,6 +37,8 @@ async def post(
             if has_bad_certificate(error):
                 why = "has no valid TLS certificate for that name"
             return DeliveryReceipt(is_delivered=False, description=why)
+        except httpx2.InvalidURL:
+            return DeliveryReceipt(is_delivered=False, description="is not an address that can be reached")
         except httpx2.HTTPError:
             return DeliveryReceipt(is_delivered=False, description="closed the connection, or does not speak HTTP")
     return DeliveryReceipt(is_delivered=False, description=f"did not answer within {timeout_s:g} s")

@@ -67,6 +67,7 @@ def test_notify_test_shows_what_each_receiver_answered_and_fails_where_it_is_a_r
         url = f'url = "http://127.0.0.1:{receiver.port}/t0psecret"'
         cli.add_settings(f'[[notify]]\nkind = "webhook"\nname = "hook"\n{url}\nsecret_env = "HOOK_SECRET"')
         cli.add_settings(f'[[notify]]\nkind = "ntfy"\nname = "phone"\n{url}\nevents = ["decided"]')
+        cli.add_settings('[[notify]]\nkind = "ntfy"\nname = "mistyped"\nurl = "https://192.168.1.300/t0psecret"')
         sent = cli.main("notify", "test", "--channel", "phone")
         assert sent.code == 0 and f"127.0.0.1:{receiver.port} answered 204" in sent.out
         failed = cli.main("notify", "test", "--channel", "phone")
@@ -75,8 +76,10 @@ def test_notify_test_shows_what_each_receiver_answered_and_fails_where_it_is_a_r
         assert lacking.code == 1 and "the environment variable HOOK_SECRET is not set" in lacking.out
         doctor = cli.main("doctor")
         assert doctor.code == 0 and "hook: the environment variable HOOK_SECRET is not set" in doctor.out
+        mistyped = cli.main("notify", "test", "--channel", "mistyped")
+        assert mistyped.code == 1 and "192.168.1.300 is not an address that can be reached" in mistyped.out
         unknown = cli.main("notify", "test", "--channel", "pager")
-        assert unknown.code == 2 and "known are 'hook', 'phone'" in unknown.err
+        assert unknown.code == 2 and "known are 'hook', 'phone', 'mistyped'" in unknown.err
         assert len(receiver.received) == 2
 
 
