@@ -28,7 +28,7 @@ def is_secure(url: str) -> bool:
 
 def _check_host(entry: str) -> str:
     if not _HOST.fullmatch(entry):
-        raise ValueError(f"{entry!r} is not NAME or NAME:PORT (no scheme, no path, no wildcard)")
+        raise ValueError("this is not NAME or NAME:PORT (no scheme, no path, no wildcard)")
     return entry.lower()
 
 
@@ -36,23 +36,23 @@ def _check_url(text: str) -> str:
     """Allow plain http only on this machine: keys and tokens must not cross a network unencrypted."""
     parts = urlsplit(text)
     if not is_secure(text) or not parts.hostname or parts.query or parts.fragment or parts.username is not None:
-        raise ValueError(f"{text!r} is not an https URL without query and fragment (http only on this machine)")
+        raise ValueError("this is not an https URL without query and fragment (http only on this machine)")
     return text
 
 
 def _check_public_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"{text!r} is not an http or https URL without query and fragment")
+        raise ValueError("this is not an http or https URL without query and fragment")
     if parts.path not in ("", "/"):
-        raise ValueError(f"{text!r} has a path; the server answers at the root of its name")
+        raise ValueError("the URL has a path; the server answers at the root of its name")
     # As browsers write it: they leave the default port out of `Host` and `Origin`.
     return str(AnyHttpUrl(text)).rstrip("/")
 
 
 def _check_scope(scope: str) -> str:
     if not _SCOPE.fullmatch(scope):
-        raise ValueError(f"{scope!r} is not a scope")
+        raise ValueError("this is not a scope")
     return scope
 
 
