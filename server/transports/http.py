@@ -24,7 +24,6 @@ from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAut
 from mcp.server.auth.routes import build_resource_metadata_url
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
-from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import ClientDisconnect
@@ -167,13 +166,16 @@ async def _open_authentication(warden: Warden, host: str, port: int) -> AsyncGen
             client = await stack.enter_async_context(httpx2.AsyncClient(timeout=10.0))
             issuer = IssuerCheck(settings, settings.audience or resource, store.clock, client)
         check = TokenCheck(tokens, store.clock, is_open=is_open, scopes=settings.required_scopes, others=issuer)
-        auth = AuthSettings(
-            issuer_url=AnyHttpUrl(settings.issuer or "http://127.0.0.1"),
-            # The SDK publishes this URL as protected-resource metadata (RFC 9728), which only an issuer needs.
-            resource_server_url=None if resource is None else AnyHttpUrl(resource),
-            required_scopes=list(settings.required_scopes),
-            # The verifier checks the audience itself.
-            validate_token_resource=False,
+        auth = AuthSettings.model_validate(
+            {
+                # Texts, because an `AnyHttpUrl` would get a slash, and clients compare issuers as texts (RFC 8414).
+                "issuer_url": settings.issuer or "http://127.0.0.1",
+                # The SDK publishes this URL as protected-resource metadata (RFC 9728), which only an issuer needs.
+                "resource_server_url": resource,
+                "required_scopes": [*settings.required_scopes],
+                # The verifier checks the audience itself.
+                "validate_token_resource": False,
+            }
         )
         yield BearerAuth(auth, check), check
 

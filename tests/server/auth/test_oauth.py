@@ -302,7 +302,8 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(tmp_path: Path)
                 f"{root}/.well-known/oauth-protected-resource/mcp", headers={"origin": "https://inspector.example"}
             )
             assert metadata.json()["resource"] == AUDIENCE
-            assert [found.rstrip("/") for found in metadata.json()["authorization_servers"]] == [issuer.url]
+            # Clients compare this with the `issuer` of its metadata, character by character.
+            assert metadata.json()["authorization_servers"] == [issuer.url]
             assert metadata.json()["scopes_supported"] == ["plan:run"]
             poor = await client.post(url, json=LIST, headers=bearing(issuer.token(scope="other")))
             assert poor.status_code == 403 and "plan:run" in poor.text
