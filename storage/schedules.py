@@ -66,6 +66,8 @@ class PlanSchedule(Record, frozen=True, kw_only=True):
     """The execution that was started last."""
     recent: tuple[TickRecord, ...] = ()
     """What became of the last ticks, the newest at the end."""
+    asked_by: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    """Who asked for a tick that is not handled yet, by the tick; ticks of the clock are left out."""
 
     @property
     def due_at(self) -> float | None:

@@ -126,7 +126,7 @@ REQUIREMENTS: dict[str, str] = {
     "shown:right-to-left": "Right-to-left words move no other character of a fact, on any channel.",
     "audit:proves-the-log": "What is stored about questions, decisions and grants fits the audit, or is named.",
     "audit:names-the-row": "An edited, removed or reordered row of the audit is named by verification.",
-    "approval:starter": "Who started an execution for its owner, or added its schedule, is no second person for it.",
+    "approval:starter": "Who started an execution, or added the schedule that did, is no second person for it.",
     "approval:critical": "A critical call runs only after a signature, or after others than its owner approved it.",
     "keys:laws": "First key by itself, further ones by a known one; counts only grow; revoked keys are dead.",
     "signed:bound": "A signature counts for one revision of one question, at our place, by a person.",

@@ -158,7 +158,8 @@ class ScheduleBook:
                 raise StaleRevision(f"schedule {schedule_id!r} has changed since it was shown; nothing was started")
             if schedule.starting_at is None:
                 running_thread = await find_running_thread(self._store, schedule)
-                decided = ticker.decide_now(schedule, self._store.clock.now(), running_thread=running_thread)
+                now = self._store.clock.now()
+                decided = ticker.decide_now(schedule, now, self._person, running_thread=running_thread)
                 if not await self._schedules.change(decided, self._build_entry("schedule_run", schedule_id)):
                     continue
                 if decided.starting_at is None:

@@ -155,7 +155,7 @@ class ScheduleTicker:
             return earlier_run
         try:
             host = f"schedule {schedule.schedule_id[:SHOWN_CHARS]}"
-            starter = Starter(principal=schedule.created_by, channel=CHANNEL)
+            starter = Starter(principal=schedule.asked_by.get(str(tick_at), schedule.created_by), channel=CHANNEL)
             requester = Requester(schedule.owner, host=host, starter=starter)
             start = StartOptions(requester=requester, key=key, inputs=schedule.inputs)
             execution = await self._runner.run_plan(schedule.plan, start)
@@ -239,9 +239,10 @@ def decide(
     return None if decided == schedule else decided
 
 
-def decide_now(schedule: PlanSchedule, now: float, *, running_thread: str | None) -> PlanSchedule:
-    """Return the state after somebody asked for a run at this moment, which counts as a tick."""
-    return _start_or_queue(schedule, int(now), running_thread)
+def decide_now(schedule: PlanSchedule, now: float, person: str, *, running_thread: str | None) -> PlanSchedule:
+    """Return the state after the person asked for a run at this moment, which counts as a tick."""
+    asked = replace(schedule, asked_by={**schedule.asked_by, str(int(now)): person})
+    return _start_or_queue(asked, int(now), running_thread)
 
 
 def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
@@ -284,7 +285,8 @@ def _start_or_queue(schedule: PlanSchedule, tick_at: int | None, running_thread:
 
 
 def _add_record(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:
-    return replace(schedule, recent=(*schedule.recent, record)[-MAX_RECENT:])
+    asked_by = {str(tick): schedule.asked_by[str(tick)] for tick in schedule.queued if str(tick) in schedule.asked_by}
+    return replace(schedule, recent=(*schedule.recent, record)[-MAX_RECENT:], asked_by=asked_by)
 
 
 def _add_reason(schedule: PlanSchedule, tick_at: int, outcome: TickOutcome, reason: str) -> PlanSchedule:

@@ -87,7 +87,8 @@ class Starter(StoredStruct):
 
     principal: str
     channel: str
-    """The channel, named as in `SuspensionDecided`; `schedule` if a schedule that the person added started the run."""
+    """The channel, named as in `SuspensionDecided`; `schedule` if a schedule started the run: at a tick, for the
+    person who added the schedule; or at once, for the person who asked for that."""
 
 
 class PlanVersion(StoredStruct):

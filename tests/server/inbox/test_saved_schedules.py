@@ -4,6 +4,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import anyio
+import pytest
 from msgspec.structs import replace
 
 import planwarden
@@ -120,12 +121,15 @@ async def test_a_run_that_a_button_of_a_schedule_started_and_that_failed_is_neve
 
 
 @requirement("approval:starter")
-async def test_who_added_a_schedule_or_started_a_plan_cannot_approve_its_critical_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("added_by", ["ann", "bob"])
+async def test_who_started_a_plan_by_its_own_page_or_its_schedules_cannot_approve_its_critical_calls(
+    tmp_path: Path, added_by: str
+) -> None:
     lines: list[str] = []
     async with _open(tmp_path, acting("wipe", lines, "critical")) as (found, browser):
         write(tmp_path, "plain", "todoList: [{id: a, description: x, toolCalls: [{toolName: wipe}]}]")
         store = found.warden.service.store
-        made = await add_schedule(store, plan="plain", created_by="ann")
+        made = await add_schedule(store, plan="plain", created_by=added_by)
         await press(browser, made.schedule_id, "run")
         started = await browser.submit((await browser.open("/inbox/saved/plain")).form("/start"), press="start")
         assert started.status == 303

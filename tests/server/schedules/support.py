@@ -29,6 +29,8 @@ class PlanBook:
     refusal: PlanwardenError | None = None
     asked: list[str] = field(default_factory=list[str])
     """The keys, as they came."""
+    starters: list[str] = field(default_factory=list[str])
+    """Who started each run."""
     runs: dict[str, Scribe] = field(default_factory=dict[str, Scribe])
     """What was started here, by key."""
 
@@ -53,6 +55,7 @@ class PlanBook:
             return found
         scribe.execution = append.execution
         self.runs[str(key)] = scribe
+        self.starters.append("" if requester.starter is None else requester.starter.principal)
         if self.ends:
             await scribe.finish()
         execution = scribe.execution

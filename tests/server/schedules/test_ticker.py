@@ -300,12 +300,13 @@ async def test_a_run_that_is_wanted_during_a_pause_starts_after_the_last(store: 
     assert await schedules.change(ticker_module.pause(await read_schedule(store), clock.now()))
     paused = await read_schedule(store)
     thread = await ticker_module.find_running_thread(store, paused)
-    assert await schedules.change(ticker_module.decide_now(paused, clock.now() + 1, running_thread=thread))
+    assert await schedules.change(ticker_module.decide_now(paused, clock.now() + 1, "bob", running_thread=thread))
     await process.look_at(3)
     assert len(runs) == 1
     await [*runs.values()][-1].finish()
     await process.ticker.look()
-    assert len(runs) == 2 and (await read_schedule(store)).due_at is None
+    assert process.book.starters == ["ann", "bob"] and (await read_schedule(store)).due_at is None
+    assert not (await read_schedule(store)).asked_by
 
 
 @requirement("schedule:once")
