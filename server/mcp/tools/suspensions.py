@@ -7,7 +7,14 @@ from mcp.types import CallToolResult, InputRequiredResult
 from msgspec.structs import replace
 
 from planwarden.agent.approval.answers import Authority, Decision
-from planwarden.agent.common.errors import AlreadyDecided, Expired, InvalidArguments, StaleRevision, UnknownSuspension
+from planwarden.agent.common.errors import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    LimitExceeded,
+    StaleRevision,
+    UnknownSuspension,
+)
 from planwarden.agent.ports.listing import UNFINISHED, ExecutionFilter
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.limits import MAX_PAGE, AttemptKind
@@ -327,7 +334,7 @@ async def _apply_person_answer(request: ToolRequest, answer: Answer) -> CallTool
         if decision is None:
             return await _show_undecided(request, "did not decide in the form")
         return await _decide_as_client(request, decision, "elicitation", reference.digest, rendered)
-    except InvalidArguments as error:
+    except (InvalidArguments, LimitExceeded) as error:
         # The question stays open, and an error would not tell the caller its thread.
         return await _show_undecided(request, f"sent an answer that cannot be recorded ({error.message})")
 

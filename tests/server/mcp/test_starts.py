@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from mcp.types import ElicitResult, InputRequiredResult, InputResponses
 
 from tests.kit import confirm, plan, requirement, tool_step
@@ -31,15 +32,22 @@ async def test_a_form_of_the_host_answers_a_planless_question_in_one_call(tmp_pa
 
 
 @requirement("ask_person:answer")
-async def test_an_answer_that_does_not_fit_the_form_leaves_the_question_open_and_names_its_thread(
-    tmp_path: Path, era: support.Era
+@pytest.mark.parametrize(
+    ("form", "answer", "said"),
+    [
+        ({"properties": {"seat": {"type": "string"}}, "required": ["seat"]}, {}, '"seat" is a required property'),
+        (None, {"reason": "x" * 3_000}, "the reason has 3000 characters, the limit is 2000"),
+    ],
+)
+async def test_an_answer_that_cannot_be_recorded_leaves_the_question_open_and_names_its_thread(
+    tmp_path: Path, era: support.Era, form: support.Document | None, answer: dict[str, str], said: str
 ) -> None:
-    form = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
-    async with support.open_desk(tmp_path, era, asks=support.approving()) as desk:
-        still = await desk.ok("ask_person", message="Which seat?", form=form)
+    asking = {"message": "Which seat?", **({} if form is None else {"form": {"type": "object", **form}})}
+    async with support.open_desk(tmp_path, era, asks=support.approving(**answer)) as desk:
+        still = await desk.ok("ask_person", **asking)
         [waiting] = (await desk.ok("list_suspensions"))["suspensions"]
     assert (still["status"], still["threadId"]) == ("suspended", waiting["threadId"])
-    assert "cannot be recorded" in still["nextAction"] and '"seat" is a required property' in still["nextAction"]
+    assert "cannot be recorded" in still["nextAction"] and said in still["nextAction"]
 
 
 @requirement("ask_person:once")
