@@ -226,13 +226,14 @@ class PostgresWriter:
             if request.append is not None:
                 request.append = replace(request.append, is_repeated=True)
                 appends.append(request)
-        self._fail([request for request in group if request.append is None], error)
+        self._fail([request for request in group if request.append is None], error, is_unknown=True)
         return appends
 
-    def _fail(self, group: list[AnyRequest], error: Exception) -> None:
+    def _fail(self, group: list[AnyRequest], error: Exception, *, is_unknown: bool = False) -> None:
         for request in group:
             fault = to_store_error(error, self._url) if isinstance(error, (psycopg.Error, UnicodeError)) else error
-            if request.append is not None and request.append.is_repeated and isinstance(fault, StoreError):
+            was_sent = is_unknown or (request.append is not None and request.append.is_repeated)
+            if was_sent and isinstance(fault, StoreError):
                 fault = CommitUnknown(f"{fault.message}; whether it was stored is not known yet")
             request.error = fault
         deliver(group)

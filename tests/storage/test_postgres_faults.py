@@ -15,6 +15,7 @@ from planwarden.storage.postgres import connection as connections
 from planwarden.storage.postgres import reader, writer
 from planwarden.storage.postgres.control_connection import lock_key
 from planwarden.storage.postgres.store import PostgresStore
+from planwarden.storage.tokens import TokenStore
 from tests.storage.suite import Scribe, decided, guard
 from tests.support.network import Proxy
 from tests.support.postgres import Pooler, Server, shared_server
@@ -85,6 +86,23 @@ async def test_an_append_without_answer_is_stored_and_acknowledged(url: str, tmp
     rows = await store.audit_rows(limit=1000)
     assert [row.entry.kind for row in rows].count("decided") == len(scribes)
     assert proxy.lost > 3
+    await store.close()
+    proxy.close()
+
+
+@farewells
+async def test_a_token_whose_commit_has_no_answer_may_be_stored_and_that_is_said(
+    url: str, tmp_path: Path, farewell: bytes
+) -> None:
+    losses = [False] * 10
+    socket = shared_server().folder / ".s.PGSQL.5432"
+    proxy = Proxy(socket, tmp_path, lambda data: b"COMMIT" in data and losses.pop(), farewell)
+    store = PostgresStore.open(make_conninfo(url, host=str(tmp_path)), control_url=url)
+    tokens = TokenStore(store)
+    await tokens.make("ann")
+    losses += [True]
+    await fails(lambda: tokens.make("bob"), "; whether it was stored is not known yet$")
+    assert [row.principal for row in await tokens.all()] == ["ann", "bob"] and proxy.lost == 1
     await store.close()
     proxy.close()
 
