@@ -114,8 +114,8 @@ def _load(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except PlanwardenError:
         raise
-    # The operator's file may raise anything; the message must name the file.
-    except Exception as error:
+    # The operator's file may raise anything, or exit as a script does; the message must name the file.
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f" (line {lines[-1]})" if lines else ""
         raise UsageError(f"{str(path)!r} could not be loaded: {type(error).__name__}: {error}{where}") from error
@@ -126,8 +126,8 @@ def _load_entry_points() -> Iterator[Tool]:
     for entry in entry_points(group=GROUP):
         try:
             loaded = entry.load()
-        # The package may raise anything; the message must name the entry point.
-        except Exception as error:
+        # The package may raise anything, or exit; the message must name the entry point.
+        except (Exception, SystemExit) as error:
             raise UsageError(f"entry point {entry.value!r} could not be loaded: {error}") from error
         tools = find_tools(vars(loaded)) if isinstance(loaded, ModuleType) else [as_tool(loaded)]
         for tool in tools:

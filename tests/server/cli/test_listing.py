@@ -178,8 +178,8 @@ CLOSE = step("ask", "displayConfirmation", {"action": "Close the shop"})
 SAYS = "tools.py' could not be loaded: RuntimeError: half written"
 
 
-def break_tools(cli: Cli) -> None:
-    (cli.home / "tools.py").write_text("raise RuntimeError('half written')\n", encoding="utf-8")
+def break_tools(cli: Cli, text: str = "raise RuntimeError('half written')\n") -> None:
+    (cli.home / "tools.py").write_text(text, encoding="utf-8")
 
 
 def look(cli: Cli, words: str) -> CommandResult:
@@ -188,17 +188,21 @@ def look(cli: Cli, words: str) -> CommandResult:
     return CommandResult(result.code, re.sub(r"\d+ s ago", "N s ago", result.out), result.err)
 
 
-def test_what_waits_is_shown_while_the_tools_are_broken_and_a_command_that_needs_them_says_so(cli: Cli) -> None:
+@pytest.mark.parametrize("exception", ["RuntimeError", "SystemExit"])
+def test_what_waits_is_shown_while_the_tools_are_broken_and_a_command_that_needs_them_says_so(
+    cli: Cli, exception: str
+) -> None:
     suspension_id, path = cli.run_to_question(CLOSE), cli.write("other.json", {"todoList": [CLOSE]})
     shown = ("list", "list --json", "list --executions", "show", "show --json", "show --graph")
     before = [look(cli, words) for words in shown]
-    break_tools(cli)
+    break_tools(cli, f"raise {exception}('half written')\n")
+    says = SAYS.replace("RuntimeError", exception)
     assert [look(cli, words) for words in shown] == before and {result.code for result in before} == {0}
     for words in (("run", path), ("check", path), ("approve", suspension_id), ("reject", suspension_id)):
         result = cli.main(*words)
-        assert result.code and SAYS in result.out + result.err
+        assert result.code and says in result.out + result.err
     for word in ("tools", "doctor", "rules"):
-        assert SAYS in cli.main(word).out + cli.main(word).err
+        assert says in cli.main(word).out + cli.main(word).err
 
 
 def test_what_waits_is_shown_without_a_usable_model_and_without_what_a_broken_tool_says(cli: Cli) -> None:
