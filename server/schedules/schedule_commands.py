@@ -120,9 +120,7 @@ class ScheduleBook:
         ids = await self._schedules.list_ids()
         schedule_id = complete_id(beginning, ids, "schedule")
         if schedule_id not in ids:
-            raise UnknownSchedule(
-                f"there is no schedule {beginning[:64]!r}; `planwarden schedule list` shows the schedules"
-            )
+            raise _unknown(beginning)
         return schedule_id
 
     async def find(self, beginning: str) -> PlanSchedule:
@@ -140,7 +138,7 @@ class ScheduleBook:
     async def remove(self, schedule_id: str) -> None:
         """Delete the schedule; runs that it has started go on. Raises `UnknownSchedule`."""
         if not await self._schedules.remove(schedule_id, self._build_entry("schedule_removed", schedule_id)):
-            raise _gone(schedule_id)
+            raise _unknown(schedule_id)
 
     async def run_now(self, schedule_id: str, *, version: int | None = None) -> TickRecord | None:
         """Start a run as if a tick were due now. Return the record of that tick; None if it waits for an earlier run.
@@ -201,7 +199,7 @@ class ScheduleBook:
     async def _load(self, schedule_id: str) -> PlanSchedule:
         schedule = await self._schedules.find(schedule_id)
         if schedule is None:
-            raise _gone(schedule_id)
+            raise _unknown(schedule_id)
         return schedule
 
     async def _change(
@@ -226,8 +224,8 @@ def _check_name(name: str, what: str) -> None:
         raise InvalidArguments(f"'{what}' has a control character")
 
 
-def _gone(schedule_id: str) -> UnknownSchedule:
-    return UnknownSchedule(f"there is no longer a schedule {schedule_id[:64]!r}")
+def _unknown(schedule_id: str) -> UnknownSchedule:
+    return UnknownSchedule(f"there is no schedule {schedule_id[:64]!r}; `planwarden schedule list` shows the schedules")
 
 
 def _busy(schedule_id: str) -> UsageError:
