@@ -111,12 +111,7 @@ class ScheduleBook:
         return await self._schedules.has_scheduler()
 
     async def find_id(self, beginning: str) -> str:
-        """Return the id that has this beginning, even if its row is damaged.
-
-        Raises:
-            UnknownSchedule: no id begins like this.
-            UsageError: several ids begin like this.
-        """
+        """Return the id that has this beginning, even if its row is damaged. Raises `UsageError` unless it is one."""
         ids = await self._schedules.list_ids()
         schedule_id = complete_id(beginning, ids, "schedule")
         if schedule_id not in ids:
@@ -124,7 +119,7 @@ class ScheduleBook:
         return schedule_id
 
     async def find(self, beginning: str) -> PlanSchedule:
-        """Return the schedule whose id has this beginning. Raises what `find_id` raises, and `StoreError`."""
+        """Return the schedule whose id has this beginning. Raises `UsageError` and `StoreError`."""
         return await self._load(await self.find_id(beginning))
 
     async def pause(self, schedule_id: str) -> PlanSchedule:

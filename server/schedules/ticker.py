@@ -241,8 +241,8 @@ def decide(
 
 def decide_now(schedule: PlanSchedule, now: float, person: str, *, running_thread: str | None) -> PlanSchedule:
     """Return the state after the person asked for a run at this moment, which counts as a tick."""
-    asked = replace(schedule, asked_by={**schedule.asked_by, str(int(now)): person})
-    return _start_or_queue(asked, int(now), running_thread)
+    with_person = replace(schedule, asked_by={**schedule.asked_by, str(int(now)): person})
+    return _start_or_queue(with_person, int(now), running_thread)
 
 
 def settle(schedule: PlanSchedule, record: TickRecord) -> PlanSchedule:

@@ -87,8 +87,7 @@ class Starter(StoredStruct):
 
     principal: str
     channel: str
-    """The channel, named as in `SuspensionDecided`; `schedule` if a schedule started the run: at a tick, for the
-    person who added the schedule; or at once, for the person who asked for that."""
+    """The channel, named as in `SuspensionDecided`; `schedule` if a schedule started the run."""
 
 
 class PlanVersion(StoredStruct):
