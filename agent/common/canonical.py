@@ -9,7 +9,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection
-from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -121,15 +120,15 @@ def exceeds(value: object, max_values: int, max_chars: int) -> bool:
     """Return whether a value exceeds one of the limits; stop counting there. Each entry of a container is one value."""
     stack: list[Any] = [value]
     values = chars = 0
-    while stack:
-        node = stack.pop()
+    for node in stack:
         if isinstance(node, (str, bytes)):
             chars += len(node)
         elif isinstance(node, (dict, list, tuple, set, frozenset)):
             parts = cast("Collection[Any]", node)
             values += len(parts)
             if values <= max_values:
-                stack += chain(parts, cast("dict[Any, Any]", node).values()) if isinstance(node, dict) else parts
+                stack += parts
+                stack += node.values() if isinstance(node, dict) else ()
         if values > max_values or chars > max_chars:
             return True
     return False

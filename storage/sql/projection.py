@@ -53,11 +53,10 @@ def project(append: Append) -> Projection:
     """Return what the append changes in addition to the log."""
     execution, events = append.execution, [recorded.event for recorded in append.recorded]
     intended = [event for event in events if isinstance(event, ev.ToolCallIntended)]
-    is_renamed = any(isinstance(event, _RENAMING) for event in events) or any(
-        _is_unplanned(execution, event) for event in intended
-    )
-    is_further = not append.expected_version or any(isinstance(event, _PROGRESSING) for event in events)
-    is_restarted = append.expected_version > 0 and any(isinstance(event, ev.ExecutionStarted) for event in events)
+    kinds = {type(event) for event in events}
+    is_renamed = not kinds.isdisjoint(_RENAMING) or any(_is_unplanned(execution, event) for event in intended)
+    is_further = not append.expected_version or not kinds.isdisjoint(_PROGRESSING)
+    is_restarted = append.expected_version > 0 and ev.ExecutionStarted in kinds
     return Projection(
         build_synopsis(execution) if is_renamed else None,
         (len(execution.steps), execution.steps_done) if is_further else (None, None),

@@ -3,9 +3,7 @@
 If there is no action, the execution has not started, waits for a result or an answer, or has ended.
 """
 
-import math
 from collections.abc import Iterator
-from typing import get_args
 
 from planwarden.agent.common.errors import count_of
 from planwarden.agent.core.control.actions import (
@@ -60,14 +58,13 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
     """Return the first budget of the options that is used up, or None."""
-    budgets, names = remaining_budgets(execution), get_args(ev.Budget)
-    return next((name for name in names if budgets.get(name, math.inf) <= 0), None)
+    return next((name for name, left in remaining_budgets(execution).items() if left <= 0), None)
 
 
-def remaining_budgets(execution: ExecutionState) -> dict[str, float]:
+def remaining_budgets(execution: ExecutionState) -> dict[ev.Budget, float]:
     """Return what remains of each budget that the options set, by its name on the wire."""
     options, usage = execution.options, execution.usage
-    limits = {
+    limits: dict[ev.Budget, tuple[float | None, float]] = {
         "modelTokens": (options.budget_model_tokens, usage.input_tokens + usage.output_tokens),
         "toolCalls": (options.budget_tool_calls, usage.tool_calls),
         "seconds": (options.budget_seconds, execution.active_s),
