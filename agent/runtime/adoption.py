@@ -6,7 +6,7 @@ paused may be about to send a call. Therefore such a process keeps its execution
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -60,9 +60,9 @@ class Peers(Protocol):
     async def look_for(self, context: str | None) -> None:
         """Learn about a process that has just started, if an execution's `context` may name it. Raises `StoreError`."""
 
-    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
-        """Return False when another process must make the calls of the tool `name`, because that process has another
-        definition of the tool, or holds state that this one lacks. `context` is that of the execution."""
+    def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
+        """Return False when another process must make the calls of one of the named tools, because that process has
+        another definition of it than `tools`, or holds state that this one lacks. `context` is the execution's."""
         ...
 
 
@@ -130,8 +130,7 @@ class Adoption:
             return self.executes
         if self.peers.is_outdated or (self.peers.are_tools_known and not has_needed_tools(execution, self.tools)):
             return False
-        names = find_needed_tools(execution)
-        return all(self.peers.is_current(name, self.tools.get(name), execution.context) for name in names)
+        return self.peers.are_current(find_needed_tools(execution), self.tools, execution.context)
 
     async def look_for_owner(self, execution: ExecutionState) -> None:
         """Look for a process that has just started and that must make the calls of the execution."""

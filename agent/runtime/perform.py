@@ -99,7 +99,7 @@ class Performer:
             idempotency_key=execution.idempotency_key(call),
             definition_digest=job.definition.digest,
             chain=execution.chain,
-            left=remaining_budgets(execution),
+            left={**remaining_budgets(execution)},
             confirm_lease=confirm_lease,
         )
         arguments = call.arguments or {}

@@ -7,7 +7,7 @@ have state that another process of the same server lacks, such as a browser or a
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -20,7 +20,6 @@ from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.task_groups import run_beside
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.execution.verify import find_needed_tools
-from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.ports.toolbox import Toolbox
@@ -54,8 +53,9 @@ class StorePeers:
     async def look_for(self, context: str | None) -> None:
         """Do nothing: on a shared store, each process publishes its tools."""
 
-    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
-        return definition is None or self._current.get(name, definition.digest) == definition.digest
+    def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
+        mine = ((name, definition.digest) for name in names if (definition := tools.get(name)) is not None)
+        return all(self._current.get(name, digest) == digest for name, digest in mine)
 
     async def refresh(self, owner: str | None = None) -> None:
         """Read what the living processes have published. `owner` is this process; None if it publishes nothing.
@@ -193,7 +193,10 @@ class GatePeers:
         if context is not None and context not in {gate.owner for gate in self._living}:
             await self.refresh(self._owner)
 
-    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
+    def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
+        return not self._living or all(self._is_current(name, context) for name in names)
+
+    def _is_current(self, name: str, context: str | None) -> bool:
         gates = {
             gate.owner
             for gate in self._living

@@ -243,7 +243,7 @@ def check_tools(home: Home, execution: ExecutionState) -> None:
     """
     if home.settings.store.path is None:
         return
-    tool_names, tools = sorted(find_needed_tools(execution)), home.tools
+    tool_names, tools = sorted(set(find_needed_tools(execution))), home.tools
     missing = [name for name in tool_names if tools.get(name) is None and not home.downstream.owns(name)]
     if missing:
         raise UsageError(

@@ -3,7 +3,7 @@
 Nothing here waits for time: calls are held at gates, clocks are set, and the clockwork is turned by hand.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,8 @@ import pytest
 
 from planwarden.agent.approval.answers import Decision
 from planwarden.agent.common.errors import UndecidableHere
-from planwarden.agent.core.tool import Effect, ToolDefinition
+from planwarden.agent.core.tool import Effect
+from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.runtime.engine import Engine
 from tests.harness import team as harness
 from tests.requirements import requirement
@@ -148,8 +149,9 @@ class KnownPeers:
     async def look_for(self, context: str | None) -> None:
         pass
 
-    def is_current(self, name: str, definition: ToolDefinition | None, context: str | None) -> bool:
-        return definition is None or self.digests.get(name, definition.digest) == definition.digest
+    def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
+        mine = ((name, definition.digest) for name in names if (definition := tools.get(name)) is not None)
+        return all(self.digests.get(name, digest) == digest for name, digest in mine)
 
 
 Member = Callable[..., Engine]

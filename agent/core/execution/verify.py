@@ -8,6 +8,8 @@ only has to wait for that step still runs. A later step that takes the unknown r
 calls a model writes, because the model would write them from that result.
 """
 
+from collections.abc import Iterator
+
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState, StepState
 from planwarden.agent.core.plan.plan import PlanStep, list_step_tools
 from planwarden.agent.core.tool import ToolDefinition
@@ -19,10 +21,11 @@ def find_missing_tools(step: StepState) -> tuple[str, ...]:
     return tuple(name for name in step.step.required_tools if name not in proven)
 
 
-def find_needed_tools(execution: ExecutionState) -> set[str]:
-    """Return the names of the tools that remaining steps use."""
-    remaining = (state.step for state in execution.steps.values() if state.status not in STEP_TERMINAL)
-    return {name for step in remaining for name in list_step_tools(step)}
+def find_needed_tools(execution: ExecutionState) -> Iterator[str]:
+    """Yield the names of the tools that remaining steps use, as often as they use them."""
+    for state in execution.steps.values():
+        if state.status not in STEP_TERMINAL:
+            yield from list_step_tools(state.step)
 
 
 def runs_in_rehearsal(definition: ToolDefinition) -> bool:
