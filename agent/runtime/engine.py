@@ -45,8 +45,7 @@ from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Commit, NotificationSource, Observer
 from planwarden.agent.runtime import commands
 from planwarden.agent.runtime.adoption import Adoption, Peers, refuse_outdated
-from planwarden.agent.runtime.change_notifier import ChangeNotifier
-from planwarden.agent.runtime.execution_cache import ExecutionCache
+from planwarden.agent.runtime.execution_cache import ChangeNotifier, ExecutionCache
 from planwarden.agent.runtime.log_reader import find_header, find_log, fold_log, load_execution
 from planwarden.agent.runtime.lookups import LookedUp, LookupReader, TransactionContext
 from planwarden.agent.runtime.new_execution import NewExecution

@@ -1,6 +1,9 @@
-"""The executions that this process knows: those that run here, and the last states of idle ones."""
+"""The executions that this process knows: those that run here, the last states of idle ones, and who watches them."""
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -8,6 +11,7 @@ import msgspec
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.execution.folds.transitions import LongTuple
 from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.ports.watchers import Commit, Listener
 from planwarden.agent.runtime.run import Run
 
 MAX_IDLE = 256
@@ -91,3 +95,43 @@ def _measure(execution: ExecutionState) -> int:
     except (OverflowError, UnicodeEncodeError):
         # Integers of more than 64 bits, halves of surrogate pairs.
         return len(repr(execution))
+
+
+class ChangeNotifier:
+    """Keeps watches and listeners. A watch is set once and then removed; a listener stays until it is stopped."""
+
+    def __init__(self) -> None:
+        self._watches: dict[str, asyncio.Event] = {}
+        self._stop_watches: dict[str, asyncio.Event] = {}
+        self._listeners: dict[Listener, None] = {}
+
+    @property
+    def watched(self) -> list[str]:
+        """Ids of the executions that somebody watches."""
+        return [*self._watches.keys() | self._stop_watches.keys()]
+
+    def watch(self, execution_id: str) -> asyncio.Event:
+        """Return an event that is set at the next change of the execution."""
+        return self._watches.setdefault(execution_id, asyncio.Event())
+
+    def watch_stop(self, execution_id: str) -> asyncio.Event:
+        """Return an event that is set when the execution no longer runs in this process, or another process changed
+        it."""
+        return self._stop_watches.setdefault(execution_id, asyncio.Event())
+
+    def wake(self, execution_id: str, *, is_running: bool = False) -> None:
+        """Set the watches on the execution; if it `is_running` in this process, only those of `watch`."""
+        for watches in (self._watches,) if is_running else (self._watches, self._stop_watches):
+            watch = watches.pop(execution_id, None)
+            if watch is not None:
+                watch.set()
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every commit from now on, until the returned function is called."""
+        self._listeners[listener] = None
+        return partial(self._listeners.pop, listener, None)
+
+    def notify(self, commit: Commit | None) -> None:
+        """Call every listener with the commit, or with None if another process committed something."""
+        for listener in tuple(self._listeners):
+            listener(commit)

@@ -11,8 +11,7 @@ import anyio
 from planwarden.agent.common.errors import PlanwardenError, StoreError, StoreReplaced
 from planwarden.agent.ports.store import Store, SuspensionRow
 from planwarden.agent.runtime.adoption import LATE_S, RENEW_S, Adoption
-from planwarden.agent.runtime.change_notifier import ChangeNotifier
-from planwarden.agent.runtime.execution_cache import ExecutionCache
+from planwarden.agent.runtime.execution_cache import ChangeNotifier, ExecutionCache
 
 logger = logging.getLogger(__name__)
 

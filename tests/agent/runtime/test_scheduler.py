@@ -16,8 +16,7 @@ from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.ports.store import Guard, Lease, SuspensionRow
 from planwarden.agent.runtime import scheduler
 from planwarden.agent.runtime.adoption import Adoption
-from planwarden.agent.runtime.change_notifier import ChangeNotifier
-from planwarden.agent.runtime.execution_cache import MAX_IDLE, MAX_IDLE_BYTES, ExecutionCache
+from planwarden.agent.runtime.execution_cache import MAX_IDLE, MAX_IDLE_BYTES, ChangeNotifier, ExecutionCache
 from planwarden.agent.runtime.ownership import (
     RIGHTS,
     TRANSITIONS,
