@@ -210,8 +210,7 @@ class Registry:
     async def call(
         self, name: str, arguments: dict[str, JsonValue], context: CallContext
     ) -> JsonValue | ResultWithArtifacts | Suspend:
-        tool = self._find_tool(name, context)
-        return await self._run(name, lambda: tool.call(arguments, context))
+        return await self._run(name, partial(self._find_tool(name, context).call, arguments, context))
 
     async def resume(
         self, name: str, payload: JsonValue, decision: JsonValue, context: CallContext

@@ -169,6 +169,7 @@ def build_execution_view(
     program: Program = name_program,
 ) -> Execution:
     """Return the public view of the folded state; the arguments are as for `build_suspension_view`."""
+    saved = state.saved_plan
     suspensions = tuple(
         build_suspension_view(state, suspension, tools, inbox=inbox, program=program)
         for suspension in state.open_suspensions
@@ -182,11 +183,7 @@ def build_execution_view(
         error=_build_error(state),
         steps=tuple(_build_step(state, step) for step in list_shown_steps(state)),
         suspensions=suspensions,
-        saved_plan=None
-        if state.saved_plan is None
-        else SavedPlanRun(
-            name=state.saved_plan.name, version=state.saved_plan.digest, changed=True if state.is_revised else None
-        ),
+        saved_plan=saved and SavedPlanRun(name=saved.name, version=saved.digest, changed=state.is_revised or None),
         observations=None if observations is None else tuple(observations),
         next_action=" ".join(filter(None, (_describe_next(state, suspensions), describe_edits(state)))),
         # What the next execution must not repeat, if this one ended early.

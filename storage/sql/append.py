@@ -32,12 +32,11 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.core.execution.audit import AuditEntry, build_audit_entries
 from planwarden.agent.ports.holdings import count_uses_left, is_open
 from planwarden.agent.ports.store import Append, Guard, Lease, StartRequest
-from planwarden.storage.codec import encode_events
 from planwarden.storage.sql.budgets_and_keys import Holdings, ask_holdings, project_holdings, write_holdings
 from planwarden.storage.sql.database import Condition, Rows, SqlTransaction
 from planwarden.storage.sql.notifications import add_notifications
 from planwarden.storage.sql.projection import Projection, project, write_rows
-from planwarden.storage.sql.rows import checksum_of, read_grant
+from planwarden.storage.sql.rows import checksum_of, encode_events, read_grant
 
 Outcome = Lease | None | PlanwardenError
 """The lease that the writer holds after the append, or why it was refused."""

@@ -150,8 +150,7 @@ class KnownPeers:
         pass
 
     def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
-        mine = ((name, definition.digest) for name in names if (definition := tools.get(name)) is not None)
-        return all(self.digests.get(name, digest) == digest for name, digest in mine)
+        return all(self.digests.get(d.name, d.digest) == d.digest for d in filter(None, map(tools.get, names)))
 
 
 Member = Callable[..., Engine]

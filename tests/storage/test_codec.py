@@ -17,7 +17,7 @@ from planwarden.agent.common import canonical
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded, StoreError
 from planwarden.agent.common.struct import plain_value
 from planwarden.agent.core.execution import events as ev
-from planwarden.storage.codec import decode_events, encode_events
+from planwarden.storage.sql.rows import decode_events, encode_events
 from tests.requirements import requirement
 from tests.support.strategies import EVENTS, JSON, values_of
 

@@ -12,12 +12,11 @@ import pytest
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.server.cli.checks.store import replay_logs
-from planwarden.storage.codec import encode_events
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.storage.locks import WriteLock
 from planwarden.storage.opening import open_at_once
 from planwarden.storage.postgres import connection as postgres
-from planwarden.storage.sql.rows import checksum_of
+from planwarden.storage.sql.rows import checksum_of, encode_events
 from planwarden.storage.sqlite import database
 from tests.kit import ManualClock, SqliteStore, ev, requirement
 from tests.storage.suite import BACK_ENDS, BackEnd, Postgres, Scribe, Sqlite, decided, guard

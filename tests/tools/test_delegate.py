@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 import planwarden
 from planwarden.server.settings.configuration import load_settings
-from planwarden.storage.codec import decode_events
+from planwarden.storage.sql.rows import decode_events
 from planwarden.tools.delegate import delegation
 from planwarden.tools.delegate.agent import AgentUnreachable, RemoteAgent
 from planwarden.tools.delegate.child import MAX_CALLS, ChildQuestion, DelegatedGoal

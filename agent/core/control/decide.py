@@ -58,7 +58,7 @@ def decide(execution: ExecutionState) -> tuple[Action, ...]:
 
 def find_exhausted_budget(execution: ExecutionState) -> ev.Budget | None:
     """Return the first budget of the options that is used up, or None."""
-    return next((name for name, left in remaining_budgets(execution).items() if left <= 0), None)
+    return next((name for name, rest in remaining_budgets(execution).items() if rest <= 0), None)
 
 
 def remaining_budgets(execution: ExecutionState) -> dict[ev.Budget, float]:

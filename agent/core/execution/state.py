@@ -495,16 +495,16 @@ class ExecutionState(ev.CreationFacts, array_like=False, kw_only=True):
         return sum(state.is_done for state in self.steps.values())
 
     @property
-    def frontier(self) -> tuple[str, ...]:
+    def frontier(self) -> list[str]:
         """The steps that can change next, in plan order: all that have begun and not ended, and pending ones that have
         no dependencies or at least one that has ended."""
         over = {name for name, state in self.steps.items() if state.status in STEP_TERMINAL}
-        return tuple(
+        return [
             name
             for name, state in self.steps.items()
             if name not in over
             and (state.status != "pending" or not (needs := state.needs) or not over.isdisjoint(needs))
-        )
+        ]
 
     def find_suspensions(self, kind: ev.SuspensionKind) -> list[SuspensionState]:
         """Return the suspensions of one kind, oldest first."""

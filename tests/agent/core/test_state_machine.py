@@ -21,7 +21,7 @@ from planwarden.agent.core.execution.state import (
     new_execution,
 )
 from planwarden.agent.core.plan.plan import Loop, Plan, PlannedCall, PlanStep, StepControl
-from planwarden.storage.codec import decode_events, encode_events
+from planwarden.storage.sql.rows import decode_events, encode_events
 from tests.requirements import requirement
 from tests.support.strategies import EVENTS
 
