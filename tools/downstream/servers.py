@@ -307,7 +307,7 @@ class DownstreamServers:
 
     async def _wait_for_listings(self, servers: Iterable[str]) -> None:
         waiting = [connection for name in servers if self._may_list(connection := self._connections[name])]
-        if self._tasks is None:
+        if self._tasks is None or not waiting:
             return
         for connection in waiting:
             connection.start()
