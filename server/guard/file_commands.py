@@ -9,9 +9,9 @@ import msgspec
 
 from planwarden.server.guard.calls import MAX_FOLDER_CHARS
 from planwarden.server.guard.command_parts import SEARCHING, find_name
-from planwarden.server.guard.host_code import HOST_FOLDER_NAMES
+from planwarden.tools.guarded.hosts import HOST_FOLDERS
 from planwarden.tools.guarded.programs import Program, read_options
-from planwarden.tools.guarded.wrappers import EXECUTING
+from planwarden.tools.guarded.shell import EXECUTING
 
 DELETING = {
     *("rm", "rmdir", "mv", "unlink", "shred", "srm", "rename", "rimraf", "trash", "trash-put", "-delete"),
@@ -77,7 +77,7 @@ def _list_cleaned(words: Sequence[str]) -> Sequence[str]:
     options, paths, behind = read_options(_CLEAN, rest, len(rest))
     flags = " ".join(option.word for option in options)
     is_safe = re.search(r"(?<!-)-[A-Za-z]*[xX]", flags) is None or re.search("-[A-Za-z]*n", flags)
-    is_safe = is_safe or any(option.value in HOST_FOLDER_NAMES for option in options)
+    is_safe = is_safe or any(option.value in HOST_FOLDERS for option in options)
     return [] if is_safe else [*paths, *behind] or ["."]
 
 

@@ -1,4 +1,4 @@
-"""Finds the paths that a text may mean: it expands the text with names on the disk, as a shell would, within limits.
+"""Finds the paths that a text may mean: it expands variables, and patterns with names on the disk, within limits.
 
 It finds too many paths rather than too few: a pattern also matches hidden files, brackets match any character, and the
 rest of a path after a pattern need not exist yet.
@@ -6,10 +6,12 @@ rest of a path after a pattern need not exist yet.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
+
+from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 
 MAX_PATH_CHARS = 4_096
 """The longest path that the system opens."""
@@ -21,6 +23,15 @@ MAX_SEGMENTS = 100_000
 """The most segments that the paths of one call may have together: the system has to look up each segment."""
 MAX_BRACE_EXPANSIONS = 100
 """The most texts to which the braces of one text may expand."""
+_FOLDER_VARIABLES = frozenset({"HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"})
+_ASSIGNED = re.compile(
+    r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
+)
+"""Text that assigns a value to a variable, or several values in turn."""
+_PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
+MAX_VARIABLE_VALUES = 10
+"""The most values of one variable that are looked up: few enough that two nested loops stay within the limits."""
+_USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
 _PATTERN = re.compile(r"[*?\[]")
 _BRACKETS = re.compile(r"\[[!^]?\]?(?:\[[:.=].*?[:.=]\]|[^\]/])*\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -34,8 +45,11 @@ class TooMuch(Exception):
 class PathPatterns:
     """Expands the texts of one call."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], folder: str) -> None:
+        """`folder` is the one in which the call runs."""
         self._environment = environment
+        self._folder = folder
+        self._chars_left = MAX_ARGUMENT_BYTES
         self._entries_left = MAX_ENTRIES
         self._segments_left = MAX_SEGMENTS
         self._resolved: dict[tuple[str, str], frozenset[str]] = {}
@@ -48,6 +62,39 @@ class PathPatterns:
             paths = frozenset(path for each in alternatives for path in self._resolve_one(each, folder))
             self._resolved[text, folder] = paths
         return paths
+
+    def expand_folders(self, text: str) -> str:
+        """Return the text with variables that name folders, such as `$HOME`, replaced by their values."""
+        values = {**self._environment, "PWD": self._folder}
+        values = {name: values[name] for name in _FOLDER_VARIABLES & values.keys()}
+        return self._insert(lambda name: values.get(name.removeprefix("env:")), text)
+
+    def _insert(self, find: Callable[[str], str | None], text: str) -> str:
+        """Return the text with each variable replaced by the value that `find` returns, if any. Raises `TooMuch`."""
+
+        def replace(match: re.Match[str]) -> str:
+            value = find(match[1] or match[2] or "PWD") or match[0]
+            self._chars_left -= len(value)
+            if self._chars_left < 0:
+                raise TooMuch
+            return value
+
+        return _USED.sub(replace, text)
+
+    def expand_assigned(self, line: str) -> str:
+        """Return the line with each variable that it assigns replaced by its values: several values in braces."""
+        values: dict[str, list[str]] = {}
+
+        def find(name: str) -> str | None:
+            # In PowerShell, `env:` precedes a name. In other shells, it is a variable with a part of its value.
+            alternatives = values.get(name.partition(":")[0], ())[:MAX_VARIABLE_VALUES]
+            return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
+
+        for match in _ASSIGNED.finditer(line):
+            words = (match["value"] or match["values"]).split()
+            plain = [word.strip("\"'") for word in words if _PLAIN_VALUE.fullmatch(word)]
+            values.setdefault(match["name"] or match["each"], []).extend(self._insert(find, word) for word in plain)
+        return self._insert(find, line)
 
     def list_names_below(self, path: str) -> frozenset[str]:
         """Return the names of everything in the folder and below it. Raises `TooMuch`."""

@@ -7,7 +7,7 @@ asked. See docs/guard.md.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import islice, pairwise, product
@@ -15,13 +15,19 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
 from planwarden.server.guard.calls import GuardedCall
-from planwarden.server.guard.command_parts import leave_out_texts, list_candidates, list_only_read, list_parts
+from planwarden.server.guard.command_parts import (
+    leave_out_texts,
+    list_candidates,
+    list_only_read,
+    list_parts,
+    runs_planwarden,
+    uses_variable,
+)
 from planwarden.server.guard.file_commands import Act, list_acts
-from planwarden.server.guard.host_code import HOST_FOLDER_NAMES, is_code_of_host, list_around, list_code_of_hosts
-from planwarden.server.guard.own_commands import runs_planwarden, uses_variable
+from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HOST_FOLDERS
 
 MAX_WORDS = 4_000
 """The most words of one call that are looked up on the disk; a word of a command line counts once for each folder."""
@@ -38,15 +44,15 @@ _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORE
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
-_FOLDER_VARIABLES = frozenset({"HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "PWD"})
-_ASSIGNED = re.compile(
-    r"(?<![\w$./-])(?:(?P<name>[A-Za-z_]\w{0,99})=(?P<value>[^\s;&|()]+)|for (?P<each>\w{1,99}) in (?P<values>[^;\n]+))"
+HOST_FILES = (
+    *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
+    *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
 )
-"""Text that assigns a value to a variable, or several values in turn."""
-_PLAIN_VALUE = re.compile(r"[\"']?(?:[\w./~*@%+:-]|\$\{?\w+\}?)+[\"']?")
-MAX_VARIABLE_VALUES = 10
-"""The most values of one variable that are looked up: few enough that two nested loops stay within the limits."""
-_USED = re.compile(r"(?a)\$(?:((?:env:)?\w+)|\{((?:env:)?\w+)(?:[^\w{}][^{}]*)?\})|\$\(pwd\)|`pwd`")
+"""Files outside the hosts' folders that say what a host runs."""
+_CODE_ANYWHERE = tuple(
+    f"/{name}".casefold()
+    for name in (*HOST_FILES, *(f"{host.folder}/{code}" for host in GUARDED_HOSTS.values() for code in host.code))
+)
 _PLAIN = r"[\w./~${}@+:-]+"
 _PRINTING = rf"(?:echo|printf(?! [^\s)`]+ )) ((?!-){_PLAIN}(?: {_PLAIN})*)"
 """Matches a command that prints exactly its words; `printf` prints only the first."""
@@ -69,10 +75,9 @@ class _CallCheck:
         self._home = os.path.realpath(home)
         self._environment = environment
         self._call = call
-        self._patterns = PathPatterns(environment)
+        self._patterns = PathPatterns(environment, call.folder)
         self._may_read = call.tool in call.host.reads
         self._words_left = MAX_WORDS
-        self._chars_left = MAX_ARGUMENT_BYTES
 
     def find_refusal(self) -> str | None:
         shell = self._call.host.shells.get(self._call.tool)
@@ -84,7 +89,7 @@ class _CallCheck:
         return next(filter(None, (self._refuse_search(), *checks)), None)
 
     def _refuse_argument(self, key: str, text: str) -> str | None:
-        expanded = self._expand(text)
+        expanded = self._patterns.expand_folders(text)
         paths = [match.strip() for match in FILES_OF_PATCH.findall(expanded)]
         patterns = self._call.host.searches.get(self._call.tool, frozenset({"pattern"}))
         if key not in CONTENT and (key != "pattern" or key in patterns):
@@ -95,7 +100,8 @@ class _CallCheck:
         return refusal
 
     def _refuse_command(self, text: str) -> str | None:
-        line = self._expand_assigned(_PRINTED.sub(r"\1\2", leave_out_texts(self._expand(text))))
+        line = _PRINTED.sub(r"\1\2", leave_out_texts(self._patterns.expand_folders(text)))
+        line = self._patterns.expand_assigned(line)
         if runs_planwarden(line):
             return (
                 "it runs planwarden itself, which decides for people; a model may use planwarden's MCP tools, and "
@@ -158,7 +164,7 @@ class _CallCheck:
 
     def _is_hit(self, act: Act, folder: str) -> bool:
         if act.does == "put files into":
-            return os.path.basename(folder) in HOST_FOLDER_NAMES or folder in map(os.path.dirname, self._code)
+            return os.path.basename(folder) in HOST_FOLDERS or folder in map(os.path.dirname, self._code)
         if act.does == "read all of":
             return folder in list_around(self._home)
         return folder in self._ancestors if act.names is None else self._is_above_one_of(act.names, folder)
@@ -168,7 +174,7 @@ class _CallCheck:
         patterns = self._call.host.searches.get(self._call.tool)
         if patterns is None:
             return None
-        texts = [(key, self._expand(text)) for key, text in _list_texts(self._call.given)]
+        texts = [(key, self._patterns.expand_folders(text)) for key, text in _list_texts(self._call.given)]
         folders = [text for key, text in texts if key in PLACES] or ["."]
         parts = [find_fixed_part(text) for key, text in texts if key in patterns] or [""]
         roots = [part if part.startswith("~") else os.path.join(folder, part) for folder in folders for part in parts]
@@ -209,39 +215,6 @@ class _CallCheck:
                 folder = path if command is None else folder
                 yield command, path
 
-    def _expand(self, text: str) -> str:
-        """Return the text with variables that name folders, such as `$HOME`, replaced by their values."""
-        values = {**self._environment, "PWD": self._call.folder}
-        values = {name: values[name] for name in _FOLDER_VARIABLES & values.keys()}
-        return self._insert(lambda name: values.get(name.removeprefix("env:")), text)
-
-    def _insert(self, find: Callable[[str], str | None], text: str) -> str:
-        """Return the text with each variable replaced by the value that `find` returns, if any. Raises `TooMuch`."""
-
-        def replace(match: re.Match[str]) -> str:
-            value = find(match[1] or match[2] or "PWD") or match[0]
-            self._chars_left -= len(value)
-            if self._chars_left < 0:
-                raise TooMuch
-            return value
-
-        return _USED.sub(replace, text)
-
-    def _expand_assigned(self, line: str) -> str:
-        """Return the line with each variable that it assigns replaced by its values: several values in braces."""
-        values: dict[str, list[str]] = {}
-
-        def find(name: str) -> str | None:
-            # In PowerShell, `env:` precedes a name. In other shells, it is a variable with a part of its value.
-            alternatives = values.get(name.partition(":")[0], ())[:MAX_VARIABLE_VALUES]
-            return f"{{{','.join(alternatives)}}}" if len(alternatives) > 1 else "".join(alternatives)
-
-        for match in _ASSIGNED.finditer(line):
-            words = (match["value"] or match["values"]).split()
-            plain = [word.strip("\"'") for word in words if _PLAIN_VALUE.fullmatch(word)]
-            values.setdefault(match["name"] or match["each"], []).extend(self._insert(find, word) for word in plain)
-        return self._insert(find, line)
-
 
 def _list_texts(value: JsonValue) -> Iterator[tuple[str, str]]:
     """Yield every text in the arguments, after the key that it belongs to; yield a list of texts also as one text."""
@@ -271,3 +244,35 @@ def _list_folder_changes(parts: Iterable[Sequence[str]]) -> Iterator[tuple[Seque
                 yield None, "~"
             if option := _RUNS_IN.fullmatch(word):
                 yield words, option[1] or option[2] or following
+
+
+def is_code_of_host(path: str) -> bool:
+    """Return whether the path has the name of a host's code, or is inside such a path."""
+    folded = path.replace(os.sep, "/").casefold()
+    return any(folded.endswith(ending) or f"{ending}/" in folded for ending in _CODE_ANYWHERE)
+
+
+def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[str]:
+    """Yield the places of each host's code: those that the environment names, and those in projects around the folder.
+
+    Links are followed, and the paths need not exist.
+    """
+    for host in GUARDED_HOSTS.values():
+        files = find_hook_files(host.name, environment, None)
+        bases = [os.path.dirname(files[-1].path)]
+        if host.name == "opencode" and environment.get("OPENCODE_CONFIG_DIR"):
+            bases.append(environment["OPENCODE_CONFIG_DIR"])
+        bases += filter(os.path.isdir, (os.path.join(project, host.folder) for project in _list_upwards(folder)))
+        yield from (os.path.realpath(os.path.join(base, code)) for base in bases for code in host.code)
+        yield from (os.path.realpath(file.path) for file in files)
+
+
+def list_around(path: str) -> frozenset[str]:
+    """Return the path and every folder above it, in one spelling for file systems that ignore case."""
+    return frozenset(_list_upwards(path.casefold()))
+
+
+def _list_upwards(path: str) -> Iterator[str]:
+    yield path
+    while path != (path := os.path.dirname(path)):
+        yield path

@@ -60,8 +60,7 @@ from planwarden.agent.common.errors import (
 from planwarden.agent.common.suggestions import describe_unknown_keys, did_you_mean
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.caller import Identify, identify_bearer, identify_operator
-from planwarden.server.guard.guard import build_guard
-from planwarden.server.guard.listener import answer_guard_call
+from planwarden.server.guard.guard import answer_guard_call, build_guard
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
 from planwarden.server.mcp.completions import complete

@@ -25,8 +25,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import HOST_SEPARATOR, Risk, ToolDefinition, highest_risk, is_of_host
 from planwarden.agent.ports.policy import OnceRule, RealPaths, Requirement
 from planwarden.tools.guarded.hosts import ShellTool, find_shell_tool
-from planwarden.tools.guarded.shell import ShellCommand, read_commands
-from planwarden.tools.guarded.wrappers import InnerCommands
+from planwarden.tools.guarded.shell import InnerCommands, ShellCommand, read_commands
 
 NOT_ALLOWED = "the operator does not allow it"
 """Why a rule without `because` denies."""

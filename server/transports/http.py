@@ -44,7 +44,7 @@ from planwarden.server.auth.admission import (
 )
 from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.oauth import IssuerCheck
-from planwarden.server.guard.listener import answering_hooks
+from planwarden.server.guard.guard import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
 from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.inbox.inbox_port import pair_socket

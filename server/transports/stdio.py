@@ -18,7 +18,7 @@ import anyio
 
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
-from planwarden.server.guard.listener import answering_hooks
+from planwarden.server.guard.guard import answering_hooks
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import ProcessRole, Settings
 from planwarden.server.settings.secrets import find_request_state_key, open_secrets

@@ -17,7 +17,7 @@ from planwarden.agent.approval.rules import MAX_WORK, compile_glob
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.ports.policy import RealPaths
 from planwarden.tools.guarded.command_proof import NOT_THERE, explain_unproven
-from planwarden.tools.guarded.wrappers import InnerCommands
+from planwarden.tools.guarded.shell import InnerCommands
 
 COMMAND = "command"
 PATH = "file_path"

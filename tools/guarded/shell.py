@@ -1,16 +1,23 @@
-"""Reads what a command line runs, with a small grammar. A person decides on lines that the grammar cannot read.
+"""Reads what a command line runs: with a small grammar, and behind wrappers. A person decides on lines beyond it.
 
 A rule names one command, such as `npm test`, but `npm test; rm -rf ~` has two. So rules let a command line pass only if
 they let each of its commands pass, and only if this grammar reads the whole line. The grammar lists what may occur, and
 reads it as every POSIX shell does. It does not accept what a shell processes before it runs a command (variables,
 substitutions, patterns, braces, `~`, groups, redirections to files), blanks other than space and tab, words of the
 shell's own language, or control characters.
+
+A rule that denies `git push` also denies `env git push`. A command behind a wrapper, a program that runs another
+command, can only make planwarden deny a call or ask a person; it never lets a call pass. Known wrappers are read with
+their options. Scripts, and languages other than those of shells, are not read.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile, pairwise
 
 import msgspec
+
+from planwarden.tools.guarded.programs import PROGRAMS, Program, find_program, read_options
 
 MAX_CHARS = 32_768
 MAX_COMMANDS = 50
@@ -47,6 +54,37 @@ _LOOSE = (
     r"|(?P<end>[`();|&\n<>])|(?P<blank>\s)|(?P<text>(?:[^\\'\"`();|&\n<>\s$]|\$(?!['\"]))+)"
 )
 _ESCAPE = re.compile(r"(?s)\\([0-7]{1,3}|x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|.)")
+MAX_INNER = 100
+"""The most commands that are read from one line."""
+MAX_DEPTH = 8
+"""The most levels of wrappers inside each other."""
+MAX_READ_CHARS = 16 * MAX_CHARS
+"""The most characters that are read for one line. A nested command counts again for each command around it."""
+_NO_COMMAND = ("--with", "--from", "--extra", "--group", "--package", "--python", "-p", "-t", "-k", "-m", "-g")
+"""Options of wrappers, and of the programs that they run, that take a value which is not a command."""
+_DOES_NOTHING = "=(?:true|false|cat|:)?"
+"""The end of a setting whose command, if any, does nothing."""
+_SETTING_THAT_RUNS = re.compile(
+    r"(?is)--config-env.*|--tem\w*(?:=.*)?|(?:-c|--conf\w*=)?(?:(?:include|includeif)\..*|core\.hookspath(?:=.*)?"
+    rf"|(?![^=]*{_DOES_NOTHING}\Z)(?:(?:alias|pager|filter)\..*|submodule\..*\.update(?:=\s*!.*)?|remote\..*\.(?:upload|receive)pack(?:=.*)?"
+    r"|[\w.-]+\.(?:\w*editor|\w*command|pager|external|helper|textconv|fsmonitor|program|askpass|gitproxy|cmd|driver"
+    r"|difffilter)(?:=.*)?))"
+)
+"""Settings of git that run a command, or that, like an alias, can make other words mean a denied command."""
+_SCOPES = ("--global", "--local", "--system", "--worktree")
+_READS_SETTING = re.compile("--get(?:-all|-regexp|-urlmatch)?|--list|-l|get|list")
+_VARIABLE_THAT_RUNS = re.compile(
+    rf"(?s)(?!\w*(?:EDITOR|PAGER){_DOES_NOTHING}\Z)GIT_(?:(?:CONFIG|EXTERNAL|SSH|PROXY|ASKPASS)\w*|\w*EDITOR|PAGER)=.*"
+)
+_LINE_OF_GIT = re.compile(
+    r"(?s)-[a-z]*x(?P<glued>.*)|--(?:ex\w*|up\w*(?:-p\w*)?|rece\w*(?:-p\w*)?|\w+-filter)(?:=(?P<value>.*))?"
+)
+"""Options with which some commands of git run a command line."""
+_RUNNING = frozenset(
+    ("rebase", "filter-branch", "difftool", "clone", "fetch", "pull", "push", "ls-remote", "archive", "send-pack")
+)
+EXECUTING = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+"""Options of `find` that run the words after them, up to `;` or `+`."""
 
 
 class ShellCommand(msgspec.Struct, frozen=True):
@@ -129,3 +167,154 @@ def _unescape(match: re.Match[str]) -> str:
 
 def _unquote(double: str) -> str:
     return re.sub(r'\\([\\"$`\n])', lambda match: match[1].strip("\n"), double)
+
+
+class InnerCommands:
+    """The commands that a line runs: those that are written in it, and those behind wrappers."""
+
+    def __init__(self, line: str) -> None:
+        self.is_whole = True
+        """Whether these commands are certainly all that the line runs."""
+        self._chars_left = MAX_READ_CHARS
+        self.commands: dict[tuple[str, ...], bool] = {}
+        """The words of each command, mapped to False if they are only a guess, otherwise to True."""
+        self._is_sure = True
+        """Whether the words that are being read are certainly a command rather than a guess."""
+        self._read_before: set[tuple[str, ...]] = set()
+        self._read_line(line, 0)
+
+    def list_lines(self) -> list[str]:
+        """Return each command as a text: its words with blanks between them."""
+        return [*dict.fromkeys(map(" ".join, self.commands))]
+
+    def _read_line(self, line: str, depth: int) -> None:
+        if self._is_new((line,), depth):
+            commands = read_commands(line)
+            self.is_whole &= commands is not None
+            for command in commands or ():
+                self._read(command.words, depth)
+            for part in list_words(line):
+                self._read(tuple(dropwhile(lambda word: word in RESERVED and word not in PROGRAMS, part)), depth)
+
+    def _is_new(self, words: tuple[str, ...], depth: int) -> bool:
+        self._chars_left -= sum(map(len, words)) + len(words)
+        if self._is_too_much(depth) or words in self._read_before:
+            return False
+        self._read_before.add(words)
+        return True
+
+    def _is_too_much(self, depth: int) -> bool:
+        is_too_much = depth > MAX_DEPTH or len(self.commands) >= MAX_INNER or self._chars_left < 0
+        self.is_whole &= not is_too_much
+        return is_too_much
+
+    def _read(self, words: Sequence[str], depth: int) -> None:
+        self._chars_left -= len(words)
+        self.is_whole &= not any(map(_VARIABLE_THAT_RUNS.fullmatch, words))
+        words = tuple(dropwhile(lambda word: "=" in word or word == "--", words))
+        if not words or not self._is_new((str(self._is_sure), *words), depth):
+            return
+        name = words[0].rpartition("/")[2]
+        program = find_program(name)
+        self.is_whole &= "{}" not in name
+        for first in (words[0], name):
+            self._add((first, *words[1:]))
+        if name == "find":
+            starts = [index for index, word in enumerate(words[:-1], 1) if word in EXECUTING]
+            self.is_whole &= not starts
+            self._read_each(words, starts, depth)
+        elif program is None or program.then in ("nothing", "module"):
+            pass
+        elif program.then == "git":
+            rest = self._pass_options(program, words[1:], depth)
+            self._add((name, *rest))
+            settings = words[1 : None if _sets(rest) else len(words) - len(rest)]
+            self.is_whole &= not any(map(_SETTING_THAT_RUNS.fullmatch, settings))
+            self._read_git(rest, depth + 1)
+        elif program.then == "guess":
+            matches = (re.fullmatch(program.behind, word) for word in words) if program.behind else ()
+            start, match = next(((index, match) for index, match in enumerate(matches) if match), (0, None))
+            glued = [*filter(None, match.groups())] if match is not None else []
+            words = (*words[: start + 1], *glued, *words[start + 1 :])
+            if match is not None or not program.behind:
+                self._read_each(words, range(start + 1, len(words)), depth, is_guess=True)
+        else:
+            self._unwrap(name, program, words[1:], depth + 1)
+
+    def _add(self, words: tuple[str, ...]) -> None:
+        self.commands[words] = self._is_sure or self.commands.get(words, False)
+
+    def _read_each(self, words: Sequence[str], starts: Iterable[int], depth: int, *, is_guess: bool = False) -> None:
+        """Read a command from each of `starts`. With `is_guess`, only those up to the first operand may be sure."""
+        is_sure, has_begun = self._is_sure, False
+        for start in starts:
+            if self._is_too_much(depth + 1):
+                break
+            word, is_value = words[start], words[start - 1] in _NO_COMMAND
+            self._is_sure = is_sure and not (is_guess and (has_begun or is_value))
+            self._read(words[start:], depth + 1)
+            # Some of these programs take a whole command line in one word.
+            for part in list_words(word) if is_guess and " " in word and not is_value else ():
+                self._read(part, depth + 1)
+            has_begun |= not is_value and not word.startswith("-")
+        self._is_sure = is_sure
+
+    def _read_git(self, words: Sequence[str], depth: int) -> None:
+        """Read the command that a subcommand of git runs."""
+        command = "".join(words[:1])
+        if command in ("bisect", "submodule"):
+            behind = dropwhile(lambda word: word not in ("run", "foreach"), words)
+            rest = [*dropwhile(lambda word: word.startswith("-"), [*behind][1:])]
+            if rest:
+                self._read(rest, depth)
+                self._read_line(" ".join(rest), depth)
+        elif command in _RUNNING:
+            for word, after in pairwise((*words, "")):
+                word = re.sub("^-u", "-x", word) if command == "clone" else word
+                if option := _LINE_OF_GIT.fullmatch(word):
+                    self._read_line(option["glued"] or option["value"] or after, depth)
+
+    def _unwrap(self, name: str, wrapper: Program, words: Sequence[str], depth: int) -> None:
+        if name == "command" and re.match("-p?[vV]", "".join(words[:1])):
+            # With this option, `command` only says what would run.
+            return
+        rest = self._pass_options(wrapper, words, depth)
+        # Without a command, `env` shows variables. Most other wrappers then read commands from their input, or fail.
+        self.is_whole &= wrapper.is_closed and (bool(rest) or name == "env")
+        match wrapper.then:
+            case "script":
+                options = words[: len(words) - len(rest)]
+                has_line = any("c" in word for word in options if word[:1] in ("-", "+") and word[:2] != "--")
+                if has_line:
+                    self._read_line(" ".join(rest[:1]), depth)
+                self.is_whole &= has_line or not " ".join(rest[:1]).startswith(("/dev/", "/proc/"))
+            case "line":
+                self._read_line(" ".join(rest), depth)
+            case "first":
+                self._read_line(" ".join(rest[:1]), depth)
+            case _:
+                for count in range(min(wrapper.operands, len(rest)) + 1):
+                    self._read(rest[count:], depth)
+
+    def _pass_options(self, program: Program, words: Sequence[str], depth: int) -> Sequence[str]:
+        """Return the words behind the program's options, and read the command lines that are values of options."""
+        # Wrappers that take a command line as the value of an option accept that option even after their operands.
+        options, operands, rest = read_options(program, words, program.operands if "!" in program.options else 0)
+        for option in options:
+            if option.kind == "line":
+                self._chars_left -= sum(map(len, words[option.end :])) + len(words) - option.end
+                if self._is_too_much(depth):
+                    break
+                # Some options take code in a language other than a shell's.
+                self.is_whole &= option.name == "c" and program.is_closed
+                self._read_line(option.value or "", depth)
+                self._read_line(" ".join((option.value or "", *words[option.end :])), depth)
+            self.is_whole &= option.kind != "unknown"
+        return (*operands, *rest)
+
+
+def _sets(words: Sequence[str]) -> bool:
+    """Return whether a command of git may change a setting, or takes one as an option."""
+    words = (*words[:1], *(word for word in words[1:] if word not in _SCOPES))
+    is_read = len(words) == 2 or _READS_SETTING.fullmatch("".join(words[1:2])) is not None
+    return words[:1] in (("clone",), ("init",)) or (words[:1] == ("config",) and not is_read)

@@ -27,8 +27,8 @@ from pydantic import JsonValue
 from planwarden.server.cli.commands import guard as guard_commands
 from planwarden.server.cli.commands.guard import answer_hook
 from planwarden.server.guard.calls import CommandAnswer, GuardedCall, Verdict
+from planwarden.server.guard.guard import TOOL_USE_ID_KEY, answering_hooks
 from planwarden.server.guard.hook_client import FOLDER, MAX_EVENT_BYTES, digest_settings, find_record
-from planwarden.server.guard.listener import TOOL_USE_ID_KEY, answering_hooks
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS
 from tests.kit import YES, Client, MemoryStore, Service, Settings, Warden, by, decide, load_settings, requirement

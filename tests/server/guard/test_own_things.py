@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from planwarden.server.cli.program import COMMANDS
 from planwarden.server.guard.calls import read_event
-from planwarden.server.guard.own_commands import DECIDING, READING
+from planwarden.server.guard.command_parts import DECIDING, READING
 from planwarden.server.guard.protected_paths import MAX_FOLDERS, TOO_MUCH, find_refusal
 from tests.requirements import requirement
 

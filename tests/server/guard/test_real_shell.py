@@ -12,8 +12,7 @@ from pydantic import JsonValue
 from planwarden.server.guard.calls import build_call
 from planwarden.server.guard.judging import Judge, build_judge
 from planwarden.server.settings.configuration import load_settings
-from planwarden.tools.guarded.shell import MAX_CHARS, ShellCommand, list_words, read_commands
-from planwarden.tools.guarded.wrappers import MAX_INNER, InnerCommands
+from planwarden.tools.guarded.shell import MAX_CHARS, MAX_INNER, InnerCommands, ShellCommand, list_words, read_commands
 from tests.fuzz.jail import SHELLS, Jail, is_possible, open_jail
 from tests.requirements import requirement
 
