@@ -6,7 +6,7 @@ Streamable HTTP). If a request fails, only that request ends; if the session end
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -56,17 +56,14 @@ REDIRECT = "Redirect to "
 NO_ANSWER = ("Failed to parse ", "SSE stream ")
 """The beginnings of the SDK's messages about a request that was sent and got no answer."""
 
-FindLogin = Callable[[], Awaitable[LoginLocation | None]]
-
 
 class AddressUpstream:
     """The connection to one server behind an address."""
 
     receiver: Relay
 
-    def __init__(self, config: ServerConfig, find_login: FindLogin) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         self.config = config
-        self._find_login = find_login
         self._sending: Any = None
         """The SDK's stream for sending, which has no public type; None without a connection."""
         self._handshake_id: int | str | None = None
@@ -80,8 +77,7 @@ class AddressUpstream:
         return self._sending is not None
 
     async def start(self, tasks: TaskGroup) -> None:
-        login = await self._find_login()
-        await tasks.start(self._run, login)
+        await tasks.start(self._run, await self.receiver.find_login())
 
     async def send(self, line: bytes) -> None:
         sending = self._sending

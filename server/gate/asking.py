@@ -16,7 +16,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.gate.client import Client
+from planwarden.server.gate.frames import Client
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.mcp.elicitation import ElicitationForm
 from planwarden.server.mcp.tasks.input import TaskInput, TaskQuestion, build_input_request

@@ -35,21 +35,20 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.pins import PIN_CHARS
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.plan.plan import PlannedCall
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import Requirement
-from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.ports.watchers import Commit
 from planwarden.agent.runtime.log_reader import list_open_questions
-from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
+from planwarden.agent.runtime.new_execution import PreparedThread
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.api.service import Service
 from planwarden.server.gate import answers, frames
 from planwarden.server.gate.answers import Answer, Result, build_text, has_run
-from planwarden.server.gate.client import Client, read_client
-from planwarden.server.gate.frames import Frame, RequestId
+from planwarden.server.gate.frames import Client, Frame, RequestId, read_client
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.gate.tools import GatedTools
+from planwarden.server.guard.calls import build_single_call
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.views.instants import format_age
 from planwarden.storage.hosts import Deliveries, ReliedDefinition, ReliedDefinitions
@@ -60,7 +59,6 @@ from planwarden.tools.downstream.gated_servers import THREAD_PREFIX, describe_ad
 if TYPE_CHECKING:
     from planwarden.server.gate.asking import HostQuestions, Questions
 
-STEP = "call"
 MAX_OPEN = 50
 """How many questions about gated calls of one principal may be open at the same time."""
 SAME_ANSWER_S = 60.0
@@ -114,9 +112,6 @@ class GatedCalls:
         if read_client(frame, self._relay.host.greeted_client).envelope:
             result = {"resultType": "complete", **result}
         return frames.build_result(frame.request_id, result)
-
-    def note_change(self) -> None:
-        self.tools.note_change()
 
     async def find_login(self) -> LoginLocation | None:
         downstream = self._service.downstream
@@ -324,32 +319,18 @@ class GatedCalls:
         *,
         asks: bool,
     ) -> ExecutionState:
-        step = PlanStep(
-            step_id=STEP,
-            description=f"It calls {call.name}.",
-            step_type="tool",
-            required_tools=(definition.name,),
-            tool_calls=(PlannedCall(tool_name=definition.name, arguments=call.arguments),),
-        )
-        start, note = StartRequest(), None
-        if newest is not None:
-            start = StartRequest(after=newest.execution_id, after_version=newest.version)
-            note = await self._describe_earlier(newest)
+        note = None if newest is None else await self._describe_earlier(newest)
         options = ev.Options(is_literal=True, asks_because=warning, note=note)
         # If a person is asked, the gate itself reports progress, because the host may be gone when the call runs.
         meta = {**call.meta, **call.client.envelope}
         self.tools.claim(thread_id, {key: meta[key] for key in meta if key != "progressToken" or not asks})
-        return await self._service.create(
-            NewExecution(
-                # No model reads the context; it says whose server process makes the call.
-                thread=PreparedThread(thread_id, options, context=self._service.owner),
-                requester=Requester(self._principal, host=call.client.name),
-                goal=f"{call.name} of {self._describe_server()}"[:MAX_WHERE_CHARS],
-                parsed=ParsedPlan(Plan(steps=(step,))),
-                start=start,
-                pins=(pin,),
-            )
-        )
+        # No model reads the context; it says whose server process makes the call.
+        thread = PreparedThread(thread_id, options, context=self._service.owner)
+        requester = Requester(self._principal, host=call.client.name)
+        goal = f"{call.name} of {self._describe_server()}"[:MAX_WHERE_CHARS]
+        planned = PlannedCall(tool_name=definition.name, arguments=call.arguments)
+        words = f"It calls {call.name}."
+        return await self._service.create(build_single_call(thread, requester, goal, planned, words, newest, (pin,)))
 
     def _describe_server(self) -> str:
         config = self._relay.config

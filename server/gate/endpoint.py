@@ -49,7 +49,7 @@ from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.judging import announce_gate, judge_calls
 from planwarden.server.gate.relay import Host
-from planwarden.server.gate.serving import Gate, Opening, Write
+from planwarden.server.gate.serving import Write, open_relay
 from planwarden.tools.downstream.config import ServerConfig
 
 logger = logging.getLogger(__name__)
@@ -317,12 +317,11 @@ class GateEndpoint:
 @asynccontextmanager
 async def connect(warden: Warden, config: ServerConfig, principal: str, write: Write) -> AsyncGenerator[Host]:
     """Yield a host for the principal, with its own connection to the server; `write` sends lines to the host."""
-    opening = Opening()
-    opening.is_done.set()
     async with anyio.create_task_group() as tasks:
         host = Host(write, tasks)
-        gate = Gate(opening, config, warden.settings.home, host)
-        async with judge_calls(gate, warden, principal):
+        host.is_opened.set()
+        relay = open_relay(config, warden.settings.home, host)
+        async with judge_calls(relay, warden, principal):
             yield host
         tasks.cancel_scope.cancel()
 

@@ -24,6 +24,11 @@ UNREACHABLE = -32001
 MAX_MENDED_BYTES = 1024 * 1024
 FIRST_OWN_ID = 900_000_000_000_000
 """The ids of the gate's own requests begin here, far above those of most hosts."""
+ENVELOPE = "io.modelcontextprotocol/"
+"""The prefix of the keys of `_meta` that, in newer revisions, say in each request what the handshake said before."""
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension that a client declares in order to get tasks."""
+MAX_NAME_CHARS = 64
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +66,34 @@ class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ServerFrame(Frame, frozen=True, forbid_unknown_fields=False):
     """A message of a server. Members that JSON-RPC does not know are allowed, and left out."""
+
+
+class Client(msgspec.Struct, frozen=True):
+    """What a client says about itself: in its handshake, or, from revision 2026-07-28 on, in each request.
+
+    Over HTTP, several clients of one principal share a connection to the server.
+    """
+
+    info: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    capabilities: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    envelope: Mapping[str, JsonValue] = msgspec.field(default_factory=dict[str, JsonValue])
+    """The protocol's keys in `_meta` of the request, from revision 2026-07-28 on; otherwise empty. The capabilities in
+    it are those that planwarden has too, because it uses the envelope in its own requests."""
+
+    @property
+    def name(self) -> str:
+        """The client's name, for people."""
+        return str(self.info.get("title") or self.info.get("name") or "an MCP host")[:MAX_NAME_CHARS]
+
+    @property
+    def wants_tasks(self) -> bool:
+        extensions = self.capabilities.get("extensions")
+        return bool(self.envelope) and isinstance(extensions, dict) and TASKS in extensions
+
+    @property
+    def can_elicit(self) -> bool:
+        """Whether the client can ask the person who uses it."""
+        return isinstance(self.capabilities.get("elicitation"), dict)
 
 
 _FRAME = msgspec.json.Decoder(Frame)
@@ -146,6 +179,21 @@ def read_members(value: JsonValue | Raw | UnsetType) -> dict[str, JsonValue]:
     """Return the members of a small object; an empty dict if the value is something else."""
     members = read_value(value) if isinstance(value, Raw) else value
     return members if isinstance(members, dict) else {}
+
+
+def read_client(frame: Frame, earlier: Client) -> Client:
+    """Return what the request says about its client; if it says nothing, return `earlier`."""
+    if frame.method == "initialize":
+        info, capabilities = frame.read_member("clientInfo"), frame.read_member("capabilities")
+        return Client(read_members(info), read_members(capabilities))
+    keys = {key: value for key, value in read_members(frame.read_member("_meta")).items() if key.startswith(ENVELOPE)}
+    if f"{ENVELOPE}protocolVersion" not in keys:
+        return earlier
+    info, capabilities = keys.get(f"{ENVELOPE}clientInfo"), keys.get(f"{ENVELOPE}clientCapabilities")
+    offered = {key: value for key, value in read_members(capabilities).items() if key not in ("sampling", "roots")}
+    if isinstance(extensions := offered.get("extensions"), dict):
+        offered["extensions"] = {key: value for key, value in extensions.items() if key != TASKS}
+    return Client(read_members(info), read_members(capabilities), {**keys, f"{ENVELOPE}clientCapabilities": offered})
 
 
 def build_request(request_id: RequestId, method: str, params: dict[str, JsonValue]) -> bytes:

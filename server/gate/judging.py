@@ -12,7 +12,7 @@ from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.server.api.service import Service
 from planwarden.server.api.warden import Warden
 from planwarden.server.gate.calls import GatedCalls
-from planwarden.server.gate.serving import Gate
+from planwarden.server.gate.relay import Relay
 from planwarden.server.gate.tools import GatedTools, SharedTools
 from planwarden.server.inbox.launcher import with_launcher
 from planwarden.server.settings.configuration import Settings
@@ -22,46 +22,46 @@ from planwarden.tools.downstream.gated_servers import describe_other_server, sav
 
 
 @asynccontextmanager
-async def judge_calls(gate: Gate, warden: Warden, principal: str = LOCAL) -> AsyncGenerator[None]:
-    """Let the gate judge the calls of the principal while the block runs; the warden must be open."""
-    tools = await _build_tools(gate, warden)
-    calls = GatedCalls(warden.service, warden.settings, gate.relay, tools, principal)
+async def judge_calls(relay: Relay, warden: Warden, principal: str = LOCAL) -> AsyncGenerator[None]:
+    """Judge the calls of the principal while the block runs; the warden must be open."""
+    tools = await _build_tools(relay, warden)
+    calls = GatedCalls(warden.service, warden.settings, relay, tools, principal)
     async with anyio.create_task_group() as tasks:
         stop = warden.service.listen(calls.build_listener(tasks))
         try:
-            gate.judge = calls
+            relay.judge = calls
             yield
         finally:
-            gate.judge = None
+            relay.judge = None
             stop()
             tools.close()
             tasks.cancel_scope.cancel()
 
 
-async def _build_tools(gate: Gate, warden: Warden) -> GatedTools:
+async def _build_tools(relay: Relay, warden: Warden) -> GatedTools:
     service, settings, registry = warden.service, warden.settings, warden.tools
-    if not gate.config.is_gated:
+    if not relay.config.is_gated:
         assert service.downstream is not None
-        return SharedTools(gate.relay, registry, service.downstream)
-    on_listing = partial(RunningGates(service.store).open, service.owner, gate.config.slug)
+        return SharedTools(relay, registry, service.downstream)
+    on_listing = partial(RunningGates(service.store).open, service.owner, relay.config.slug)
     slugs = [config.slug for config in settings.servers.configs]
-    tools = GatedTools(gate.relay, registry, settings.apply_to, settings.home, on_listing, slugs)
+    tools = GatedTools(relay, registry, settings.apply_to, settings.home, on_listing, slugs)
     await tools.load()
     return tools
 
 
 @asynccontextmanager
-async def open_gates(gates: Sequence[Gate], settings: Settings) -> AsyncGenerator[None]:
+async def open_gates(relays: Sequence[Relay], settings: Settings) -> AsyncGenerator[None]:
     """Open the store, the engine and the inbox, and answer calls while the block runs."""
     async with Warden(settings=settings, whole_process=True) as warden, AsyncExitStack() as stack:
         slug = ""
-        for config in (gate.config for gate in gates if gate.config.is_gated):
+        for config in (relay.config for relay in relays if relay.config.is_gated):
             await _record_server(config, warden)
             slug = config.slug
         await stack.enter_async_context(announce_gate(warden.service, slug))
         await stack.enter_async_context(with_launcher(warden.settings, warden.service))
-        for gate in gates:
-            await stack.enter_async_context(judge_calls(gate, warden))
+        for relay in relays:
+            await stack.enter_async_context(judge_calls(relay, warden))
         yield
 
 

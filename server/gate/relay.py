@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 import anyio
@@ -22,13 +22,12 @@ from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES
-from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, PlanwardenError, ToolError
+from planwarden.agent.common.errors import InvalidArguments, OutcomeUnknown, PlanwardenError, StoreError, ToolError
 from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
-from planwarden.server.gate.client import Client, read_client
-from planwarden.server.gate.frames import Frame, RequestId
+from planwarden.server.gate.frames import Client, Frame, RequestId, read_client
 from planwarden.tools.downstream.child_process import MAX_LINE_BYTES, OversizedLine, cut_line
-from planwarden.tools.downstream.config import ServerConfig
+from planwarden.tools.downstream.config import LoginLocation, ServerConfig
 from planwarden.tools.downstream.listing import MAX_PAGES
 
 logger = logging.getLogger(__name__)
@@ -56,8 +55,11 @@ class LargeResult(ToolError):
         self.raw = raw
 
 
-class CallHandler(Protocol):
-    """Judges the calls of a host."""
+class CallJudge(Protocol):
+    """Judges the calls of a host to one server while the store is open."""
+
+    tools: Any
+    """`GatedTools`, whose import is too slow for this module."""
 
     async def handle(self, frame: Frame) -> bytes | None:
         """Return the line that answers the call, or None for a call that passes through."""
@@ -67,8 +69,8 @@ class CallHandler(Protocol):
         """Note that the host has the line that answers the call."""
         ...
 
-    def note_change(self) -> None:
-        """Note that the tools of the server may have changed."""
+    async def find_login(self) -> LoginLocation | None:
+        """Return where the login for the server is kept."""
         ...
 
 
@@ -102,13 +104,20 @@ class Upstream(Protocol):
 class Host:
     """One host and its servers: the host's requests without an answer, and the requests that the host has to answer."""
 
+    names_servers = False
+    """Whether the host knows each tool by its name in the catalogue, which begins with the name of the server."""
+
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         """`write` sends a line to the host."""
         self.write = write
         self.tasks = tasks
         self.relays: list[Relay] = []
-        self.names_servers = False
-        """Whether the host knows each tool by its name in the catalogue, which begins with the name of the server."""
+        self.needs_store = anyio.Event()
+        """Set once a call needs the store, or the host is gone."""
+        self.is_opened = anyio.Event()
+        """Set once the store and the engine are open, or cannot be opened."""
+        self.failure: PlanwardenError = StoreError("planwarden is about to end")
+        """Why the store cannot be opened."""
         self.handshake: Raw | UnsetType = UNSET
         """The parameters of the host's last `initialize` request."""
         self.client = Client()
@@ -119,6 +128,11 @@ class Host:
         self._questions: dict[RequestId | None, asyncio.Future[Frame] | tuple[Relay, RequestId]] = {}
         """Requests that the host has to answer: the gate's own, or a server's with the id that the server gave."""
         self._ids = count(1)
+
+    def fail(self, reason: PlanwardenError) -> None:
+        """Answer each call with the reason from now on, because the store cannot be opened."""
+        self.failure = reason
+        self.is_opened.set()
 
     async def handle_line(self, line: bytes | OversizedLine) -> None:
         """Pass one message of the host on, or begin to answer it."""
@@ -177,7 +191,8 @@ class Host:
                     answer = frames.build_error(request_id, frames.INTERNAL_ERROR, text)
                 await self.write(answer)
                 for relay in self.relays:
-                    await relay.calls.record_delivery(frame)
+                    if relay.judge is not None:
+                        await relay.judge.record_delivery(frame)
         finally:
             del self._requests[request_id]
 
@@ -255,12 +270,12 @@ class Host:
 
 
 class Relay:
-    """One server of a host."""
+    """One server of a host. Its calls wait for their judge, which needs an open store; without one, no call runs."""
 
-    def __init__(self, config: ServerConfig, upstream: Upstream, host: Host, calls: CallHandler) -> None:
+    def __init__(self, config: ServerConfig, upstream: Upstream, host: Host) -> None:
         self.config = config
         self.host = host
-        self.calls = calls
+        self.judge: CallJudge | None = None
         self._upstream = upstream
         upstream.receiver = self
         self._starting = anyio.Lock()
@@ -280,7 +295,7 @@ class Relay:
     async def answer(self, frame: Frame) -> bytes:
         """Return the answer to a request of the host. Raises `PlanwardenError` for a call that cannot be judged."""
         if frame.method == "tools/call" or is_about_task(frame):
-            answer = await self.calls.handle(frame)
+            answer = await (await self.open()).handle(frame)
             if answer is not None:
                 return answer
         if frame.method == "initialize":
@@ -298,6 +313,19 @@ class Relay:
             return answer.encode()
         except ToolError as error:
             return frames.build_error(frame.request_id, frames.UNREACHABLE, error.message)
+
+    async def open(self) -> CallJudge:
+        """Wait for the store, then return the judge of calls. Raises `PlanwardenError`: the store cannot be opened."""
+        self.host.needs_store.set()
+        await self.host.is_opened.wait()
+        if self.judge is None:
+            raise self.host.failure
+        return self.judge
+
+    async def find_login(self) -> LoginLocation | None:
+        """Return where the login for the server is kept; None if the server needs none. Raises as `open` does."""
+        has_login = self.config.login_name is not None or not self.config.is_gated
+        return await (await self.open()).find_login() if has_login else None
 
     def _note_subscription(self, frame: Frame) -> None:
         params = frames.read_members(frame.params)
@@ -451,16 +479,20 @@ class Relay:
             self.settle(frame.request_id, frame)
             return
         if frame.method == "notifications/tools/list_changed":
-            self.calls.note_change()
+            self._note_change()
         if refusal := await self.host.pass_message(self, frame):
             with suppress(ToolError):
                 await self._upstream.send(frames.build_error(frame.request_id, frames.INVALID_REQUEST, refusal))
+
+    def _note_change(self) -> None:
+        if self.judge is not None:
+            self.judge.tools.note_change()
 
     def handle_loss(self, reason: str) -> None:
         """Fail the requests that the server did not answer; the next request connects again."""
         self._is_greeted = False
         # The server that starts next may list other tools.
-        self.calls.note_change()
+        self._note_change()
         self.host.forget(self)
         message = f"server {self.config.name!r} ended before it answered: {reason}"
         logger.warning("%s", message)

@@ -21,7 +21,6 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Frame
 from planwarden.server.gate.relay import Host, RefusedRequest, Relay, is_about_task
-from planwarden.server.gate.serving import Gate
 from planwarden.server.gate.tools import GatedTools
 
 logger = logging.getLogger(__name__)
@@ -50,9 +49,10 @@ Result = dict[str, JsonValue]
 class ServerGroup(Host):
     """One host and several servers."""
 
+    names_servers = True
+
     def __init__(self, write: Callable[[bytes], Awaitable[None]], tasks: TaskGroup) -> None:
         super().__init__(write, tasks)
-        self.names_servers = True
         self._owners: dict[str, dict[str, Relay]] = {}
         """By listing method, the server of each URI, template or prompt."""
         self._links: dict[Relay, dict[str, None]] = {}
@@ -94,9 +94,9 @@ class ServerGroup(Host):
         """Return the tools of all servers, each as its server sent it, except for its name."""
 
         async def read(relay: Relay) -> list[JsonValue]:
-            own = await _open_tools(relay)
+            own: GatedTools = (await relay.open()).tools
             await own.read()
-            names = {tool.remote_name: tool.definition.name for tool in own.list_tools()}
+            names = {tool.remote_name: tool.definition.name for tool in own.tools.values()}
             return [
                 {**entry, "name": names[name]}
                 for entry in own.listing
@@ -131,14 +131,14 @@ class ServerGroup(Host):
 
     async def _find_tool(self, name: str) -> tuple[Relay, str]:
         for relay in self.relays:
-            tool = (await _open_tools(relay)).find_by_name(name)
+            tool = (await relay.open()).tools.find_by_name(name)
             if tool is not None:
                 return relay, tool.remote_name
         # The server's tools may not be listed yet. If it is out of reach, `read` raises an error that names it.
         for relay in sorted(self.relays, key=lambda relay: -len(relay.config.slug)):
             prefix = f"{relay.config.slug}_"
             if name.startswith(prefix):
-                own = await _open_tools(relay)
+                own: GatedTools = (await relay.open()).tools
                 await own.read()
                 tool = own.find_by_name(name)
                 return relay, name.removeprefix(prefix) if tool is None else tool.remote_name
@@ -223,13 +223,6 @@ class ServerGroup(Host):
             error: Result = {"jsonrpc": "2.0", "id": frame.request_id, "error": (reached or errors or [NO_ANSWER])[0]}
             return msgspec.json.encode(error) + b"\n"
         return frames.build_result(frame.request_id, _merge(results))
-
-
-async def _open_tools(relay: Relay) -> GatedTools:
-    """Return the tools of a server once the store is open. Raises `PlanwardenError`: the store cannot be opened."""
-    gate = relay.calls
-    assert isinstance(gate, Gate)
-    return (await gate.open()).tools
 
 
 def _merge(results: list[Result]) -> Result:

@@ -1,100 +1,158 @@
-"""Opens a gate: the relay at once; the store and the engine when first needed, at the latest after `HEADSTART_S`."""
+"""Opens a gate: the relay at once; the store and the engine when first needed, at the latest after `HEADSTART_S`.
+
+A wrapped server that is a process is started when a message needs it, and again after it has ended. A server on the
+gate's command line gets the gate's environment, as the host chose it. A server of planwarden.json gets the SDK's
+default variables and its own. No server gets `PLANWARDEN_*`. `address.py` is for servers behind an address.
+"""
 
 import dataclasses
 import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import TextIO
 
 import anyio
 import anyio.to_thread
+from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
-from planwarden.agent.common.errors import PlanwardenError, StoreError, UsageError
-from planwarden.server.gate.frames import Frame
-from planwarden.server.gate.relay import CallHandler, Host, Relay, Upstream
-from planwarden.server.gate.upstream import ProcessUpstream
+from planwarden.agent.common.errors import OutcomeUnknown, PlanwardenError, StoreError, ToolError, UsageError
+from planwarden.server.gate.relay import Host, LargeResult, Relay, Upstream
 from planwarden.server.settings.configuration import Settings
-from planwarden.tools.downstream.child_process import MAX_LINE_BYTES, READ_BYTES, LineReader, OversizedLine, ServerLog
-from planwarden.tools.downstream.config import LoginLocation, ServerConfig, ServerList
+from planwarden.tools.downstream.child_process import (
+    ENDLESS,
+    MAX_LINE_BYTES,
+    READ_BYTES,
+    Child,
+    LineReader,
+    OversizedLine,
+    ServerLog,
+    spawn,
+)
+from planwarden.tools.downstream.config import ServerConfig, ServerList
 from planwarden.tools.downstream.listing import FOLDER, file_stem
+from planwarden.tools.downstream.sdk import stdio
 
 logger = logging.getLogger(__name__)
 
 Write = Callable[[bytes], Awaitable[None]]
 
+OWN_VARIABLES = "PLANWARDEN_"
+"""How the names of planwarden's own variables begin."""
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+"""The largest message of the server that is passed on."""
 HEADSTART_S = 0.5
 """Seconds after which the store opens even if no call has come; a host's first messages pass without a store."""
 
 
-class Opening:
-    """Tells whether the store and the engine are open. If opening fails, each call is answered with the reason."""
-
-    def __init__(self) -> None:
-        self.has_work = anyio.Event()
-        self.is_done = anyio.Event()
-        self.failure: PlanwardenError = StoreError("planwarden is about to end")
-        self.exit_code = 0
-        """The exit code of the process after a signal; 0 without a signal."""
-
-    def fail(self, reason: PlanwardenError) -> None:
-        """Answer each call with the reason from now on."""
-        self.failure = reason
-        self.is_done.set()
+def list_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the wrapped server gets."""
+    return {name: value for name, value in environment.items() if not name.startswith(OWN_VARIABLES)}
 
 
-class CallJudge(CallHandler, Protocol):
-    """Judges the calls of one server while the store is open."""
+class ProcessUpstream:
+    """The connection to one server that is a process."""
 
-    tools: Any
-    """`GatedTools`, whose import is too slow for this module."""
+    receiver: Relay
 
-    async def find_login(self) -> LoginLocation | None:
-        """Return where the login for the server is kept."""
-        ...
-
-
-class Gate:
-    """Hands the calls of one server to their judge once the store is open. Without an open store, no call runs."""
-
-    def __init__(self, opening: Opening, config: ServerConfig, home: Path, host: Host) -> None:
-        self.opening = opening
+    def __init__(self, config: ServerConfig, log: ServerLog) -> None:
         self.config = config
-        self.judge: CallJudge | None = None
-        if config.url is None:
-            upstream = ProcessUpstream(config, ServerLog(home / FOLDER / f"{file_stem(config.name)}.log"))
-        else:
-            # A local server needs no SDK, whose import takes longer than everything else here.
-            address = import_module("planwarden.server.gate.address")
-            upstream: Upstream = address.AddressUpstream(config, self._find_login)
-        self.relay = Relay(config, upstream, host, self)
+        self._log = log
+        self._child: Child | None = None
+        self._lost_reason = ""
+        self._attending = anyio.CancelScope()
+        """The scope to cancel in order to end the process."""
+        self._has_ended = anyio.Event()
+        """An event that is set once the receiver knows that the last process has ended."""
+        self._has_ended.set()
+        self._write_lock = anyio.Lock()
 
-    async def _find_login(self) -> LoginLocation | None:
-        has_login = self.config.login_name is not None or not self.config.is_gated
-        return await (await self.open()).find_login() if has_login else None
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None
 
-    async def open(self) -> CallJudge:
-        """Wait for the store, then return the judge of calls. Raises `PlanwardenError`: the store cannot be opened."""
-        self.opening.has_work.set()
-        await self.opening.is_done.wait()
-        if self.judge is None:
-            raise self.opening.failure
-        return self.judge
+    async def start(self, tasks: TaskGroup) -> None:
+        await self._has_ended.wait()
+        # A cancellation must not come between the start of the child and the start of the task that ends it.
+        with anyio.CancelScope(shield=True):
+            inherited = os.environ if self.config.is_gated else stdio.get_default_environment()
+            process, transport = await spawn(self.config, list_environment({**inherited, **self.config.env}))
+            self._lost_reason, self._has_ended = "", anyio.Event()
+            self._child = Child(process=process, transport=transport, log=self._log, on_lost=self._note_loss)
+            tasks.start_soon(self._attend, self._child)
 
-    async def handle(self, frame: Frame) -> bytes | None:
-        return await (await self.open()).handle(frame)
+    async def send(self, line: bytes) -> None:
+        child = self._child
+        if child is None or child.process.stdin is None:
+            raise ToolError(f"server {self.config.name!r} is not running")
+        async with self._write_lock:
+            try:
+                child.process.stdin.write(line)
+                await child.process.stdin.drain()
+            except (OSError, RuntimeError):
+                raise OutcomeUnknown(f"server {self.config.name!r} closed its input") from None
 
-    async def record_delivery(self, frame: Frame) -> None:
-        if self.judge is not None:
-            await self.judge.record_delivery(frame)
+    async def reset(self) -> None:
+        self._note_loss("it starts again for the handshake")
+        self._attending.cancel()
+        await self._has_ended.wait()
 
-    def note_change(self) -> None:
-        if self.judge is not None:
-            self.judge.note_change()
+    def _note_loss(self, reason: str) -> None:
+        self._lost_reason = self._lost_reason or reason
+
+    async def _attend(self, child: Child) -> None:
+        """Pass on the lines of the process until it ends; stop the process in any case."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._attending = tasks.cancel_scope
+                tasks.start_soon(child.keep_log)
+                tasks.start_soon(self._watch, child, tasks.cancel_scope)
+                await self._read(child)
+                await child.report_loss("it closed its output")
+                tasks.cancel_scope.cancel()
+        finally:
+            self._child = None
+            with anyio.CancelScope(shield=True):
+                await child.stop()
+            self._log.close()
+        self.receiver.handle_loss(self._lost_reason)
+        self._has_ended.set()
+
+    async def _watch(self, child: Child, scope: anyio.CancelScope) -> None:
+        await child.watch()
+        scope.cancel()
+
+    async def _read(self, child: Child) -> None:
+        assert child.process.stdout is not None
+        lines = LineReader(MAX_ANSWER_BYTES, ENDLESS * MAX_ANSWER_BYTES)
+        with suppress(OSError):
+            while chunk := await child.process.stdout.read(READ_BYTES):
+                for line in lines.feed(chunk):
+                    if isinstance(line, bytes):
+                        await self.receiver.handle_line(line)
+                    else:
+                        what = f"sent more than {MAX_ANSWER_BYTES} bytes in one message"
+                        if line.request_id is None:
+                            # The answered request is unknown and would wait forever, so the connection ends.
+                            child.on_lost(f"it {what}")
+                            return
+                        error = LargeResult(f"server {self.config.name!r} {what}", None)
+                        self.receiver.settle(line.request_id, error)
+
+
+def open_relay(config: ServerConfig, home: Path, host: Host) -> Relay:
+    """Return the relay to a server, which starts when a message needs it."""
+    if config.url is None:
+        upstream = ProcessUpstream(config, ServerLog(home / FOLDER / f"{file_stem(config.name)}.log"))
+    else:
+        # A local server needs no SDK, whose import takes longer than everything else here.
+        upstream: Upstream = import_module("planwarden.server.gate.address").AddressUpstream(config)
+    return Relay(config, upstream, host)
 
 
 def limit_servers(settings: Settings, config: ServerConfig) -> Settings:
@@ -129,7 +187,7 @@ async def serve_gates(settings: Settings, wire: TextIO) -> None:
 
 async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: TextIO) -> None:
     """Pass messages until the host leaves or a signal comes; open the store for a call, or after `HEADSTART_S`."""
-    opening, write_lock, ended = Opening(), anyio.Lock(), anyio.Event()
+    write_lock, ended, signals = anyio.Lock(), anyio.Event(), list[int]()
 
     async def write(line: bytes) -> None:
         async with write_lock:
@@ -142,40 +200,31 @@ async def _serve(settings: Settings, configs: Sequence[ServerConfig], wire: Text
             host = Host(write, tasks)
         else:
             host: Host = import_module("planwarden.server.gate.server_group").ServerGroup(write, tasks)
-        gates = [Gate(opening, config, settings.home, host) for config in configs]
-
-        async def read_host() -> None:
-            try:
-                async for line in _read_lines():
-                    await host.handle_line(line)
-            finally:
-                ended.set()
-                opening.has_work.set()
-
-        tasks.start_soon(read_host)
-        tasks.start_soon(_end_on_signal, ended, opening)
+        relays = [open_relay(config, settings.home, host) for config in configs]
+        tasks.start_soon(_read_host, host, ended)
+        tasks.start_soon(_end_on_signal, host, ended, signals)
         try:
             with anyio.move_on_after(HEADSTART_S):
-                await opening.has_work.wait()
+                await host.needs_store.wait()
             if not ended.is_set():
                 # The engine loads slowly, and messages pass while it loads.
                 judging = await anyio.to_thread.run_sync(import_module, "planwarden.server.gate.judging")
-                async with judging.open_gates(gates, settings):
-                    opening.is_done.set()
+                async with judging.open_gates(relays, settings):
+                    host.is_opened.set()
                     await ended.wait()
         except PlanwardenError as error:
             logger.error("%s", error.message)
-            opening.fail(error)
+            host.fail(error)
         except Exception:
             # A failed import ends here too: otherwise the thread that reads input would keep process and host waiting.
             logger.exception("planwarden failed")
-            opening.fail(StoreError("planwarden failed; see its log"))
+            host.fail(StoreError("planwarden failed; see its log"))
         await ended.wait()
         tasks.cancel_scope.cancel()
-    if opening.exit_code:
+    if signals:
         # The thread that reads the input would stop only at the end of the input.
         sys.stderr.flush()
-        os._exit(opening.exit_code)
+        os._exit(128 + signals[0])
 
 
 def _write(wire: TextIO, line: bytes) -> bool:
@@ -185,6 +234,15 @@ def _write(wire: TextIO, line: bytes) -> bool:
     except (BrokenPipeError, ValueError):
         return False
     return True
+
+
+async def _read_host(host: Host, ended: anyio.Event) -> None:
+    try:
+        async for line in _read_lines():
+            await host.handle_line(line)
+    finally:
+        ended.set()
+        host.needs_store.set()
 
 
 async def _read_lines() -> AsyncGenerator[bytes | OversizedLine]:
@@ -199,11 +257,11 @@ async def _read_lines() -> AsyncGenerator[bytes | OversizedLine]:
             yield line
 
 
-async def _end_on_signal(ended: anyio.Event, opening: Opening) -> None:
-    """End cleanly on a signal."""
+async def _end_on_signal(host: Host, ended: anyio.Event, numbers: list[int]) -> None:
+    """End cleanly on a signal, whose number is added to `numbers`."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for number in signals:
-            opening.exit_code = 128 + number
+            numbers.append(number)
             ended.set()
-            opening.has_work.set()
+            host.needs_store.set()
             return

@@ -21,7 +21,7 @@ from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, Tool
 from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.tool import CallContext, ToolDefinition
 from planwarden.server.gate import frames
-from planwarden.server.gate.client import Client
+from planwarden.server.gate.frames import Client
 from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
@@ -65,8 +65,8 @@ class GatedTools:
         self._apply_settings = apply_settings
         self._home = home
         self._slugs = slugs
-        self._tools: dict[str, DownstreamTool] = {}
-        """The tools by the server's own names for them."""
+        self.tools: dict[str, DownstreamTool] = {}
+        """The tools that can be used, by the server's own names for them."""
         self.listing: list[JsonValue] = []
         """The list of tools as the server sent it last."""
         self._is_listed = False
@@ -99,9 +99,9 @@ class GatedTools:
 
     async def find(self, remote_name: str) -> DownstreamTool | None:
         """Return the server's tool of this name, if there is one. Raises `ToolError`: the server cannot be asked."""
-        if not self._is_listed or remote_name not in self._tools:
+        if not self._is_listed or remote_name not in self.tools:
             await self.read()
-        return self._tools.get(remote_name)
+        return self.tools.get(remote_name)
 
     def explain_missing(self, remote_name: str) -> str:
         """Return why no tool of this name can be called."""
@@ -109,13 +109,9 @@ class GatedTools:
         _, notes = build_tools(self._relay.config, entries[:1], other_tools=())
         return notes[0] if notes else f"Unknown tool: {remote_name[:200]}"
 
-    def list_tools(self) -> tuple[DownstreamTool, ...]:
-        """Return the tools that can be used."""
-        return tuple(self._tools.values())
-
     def find_by_name(self, name: str) -> DownstreamTool | None:
         """Return the tool that has this name in the catalogue; None if there is none."""
-        return next((tool for tool in self._tools.values() if tool.definition.name == name), None)
+        return next((tool for tool in self.tools.values() if tool.definition.name == name), None)
 
     async def load(self) -> None:
         """Load the tools that are stored in the home, because questions of an earlier gate may be about them."""
@@ -136,9 +132,9 @@ class GatedTools:
             await self._take(listing)
 
     async def _take(self, listing: list[JsonValue] | None) -> None:
-        if listing is None or (listing == self.listing and self._tools):
+        if listing is None or (listing == self.listing and self.tools):
             return
-        self._tools = {tool.remote_name: tool for tool in await self._register(listing)}
+        self.tools = {tool.remote_name: tool for tool in await self._register(listing)}
         self.listing = listing
         if self._on_listing is not None:
             await self._on_listing(digest(listing))

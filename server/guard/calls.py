@@ -1,4 +1,4 @@
-"""A call that a host is about to make, as its hook describes it, and the answer that the host gets.
+"""A call that a host is about to make, as its hook describes it; an execution of one call; and the answer to the host.
 
 Everything in the call is treated as hostile, because a model chose it.
 """
@@ -17,11 +17,17 @@ from planwarden.agent.common.canonical import digest, exceeds, is_larger, read_j
 from planwarden.agent.common.errors import InvalidArguments, LimitExceeded
 from planwarden.agent.core.binding.bindings import Path, leave_out_bindings
 from planwarden.agent.core.binding.pointers import MAX_ARGUMENT_BYTES
+from planwarden.agent.core.execution.requester import Requester
+from planwarden.agent.core.execution.state import ExecutionState
+from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.ports.store import StartRequest
+from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.guard.hook_client import MAX_EVENT_BYTES
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, GuardedHost, HostName, ShellTool
 
 MAX_VALUES = 20_000
 MAX_FOLDER_CHARS = 4_096
+STEP = "call"
 FOLDER = "cwd"
 """The argument in which people and rules see the folder of the call."""
 INPUT = "input"
@@ -149,6 +155,26 @@ def _check_values(arguments: dict[str, JsonValue]) -> None:
     leave_out_bindings(arguments, bound)
     if bound:
         raise InvalidArguments("the arguments have a '$from' or '$text' key, which has a meaning in plans")
+
+
+def build_single_call(
+    thread: PreparedThread,
+    requester: Requester,
+    goal: str,
+    call: PlannedCall,
+    words: str,
+    newest: ExecutionState | None,
+    pins: tuple[str, ...] | None = None,
+) -> NewExecution:
+    """Return an execution that only makes the call; it starts only while `newest` is the newest one of its thread."""
+    step = PlanStep(
+        step_id=STEP, description=words, step_type="tool", required_tools=(call.tool_name,), tool_calls=(call,)
+    )
+    start = StartRequest()
+    if newest is not None:
+        start = StartRequest(after=newest.execution_id, after_version=newest.version)
+    plan = ParsedPlan(Plan(steps=(step,)))
+    return NewExecution(thread=thread, requester=requester, goal=goal, parsed=plan, start=start, pins=pins)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,12 +30,11 @@ from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL, Requester
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
+from planwarden.agent.core.plan.plan import PlannedCall
 from planwarden.agent.ports.model import CallerModel
-from planwarden.agent.ports.store import StartRequest
 from planwarden.agent.runtime.engine import Engine
 from planwarden.agent.runtime.log_reader import MAX_OPEN, list_open_questions
-from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
+from planwarden.agent.runtime.new_execution import PreparedThread
 from planwarden.server.api.service import Service
 from planwarden.server.guard.calls import (
     GuardedCall,
@@ -43,6 +42,7 @@ from planwarden.server.guard.calls import (
     build_call,
     build_claude_document,
     build_command_answer,
+    build_single_call,
     deny,
     read_event,
 )
@@ -70,7 +70,6 @@ READ_S = 10.0
 MAX_HEAD_BYTES = 1_000
 TOOL_USE_ID_KEY = "claudecode/toolUseId"
 """The key in `_meta` that Claude Code sets on calls made by its model, and never on calls made by a hook."""
-STEP = "call"
 SETTLE_S = 10.0
 """How long a call waits for its execution to ask a question or to end; the host's own limit is longer."""
 MAX_OPEN_OF_SESSION = 50
@@ -140,21 +139,12 @@ class HostGuard:
     async def _start(
         self, call: GuardedCall, principal: str, thread_id: str, newest: ExecutionState | None
     ) -> ExecutionState:
-        calls, tools = (PlannedCall(tool_name=call.name, arguments=call.arguments),), (call.name,)
-        step = PlanStep(step_id=STEP, description=call.words, step_type="tool", required_tools=tools, tool_calls=calls)
-        start = StartRequest()
-        if newest is not None:
-            start = StartRequest(after=newest.execution_id, after_version=newest.version)
         # No model reads the context: `_describe_flood` uses it to count the questions of the session.
-        return await self._executions.create(
-            NewExecution(
-                thread=PreparedThread(thread_id, ev.Options(), context=call.session),
-                requester=Requester(principal, host=call.host.label),
-                goal=f"{call.host.label}: {call.tool} in {call.folder}"[:400],
-                parsed=ParsedPlan(Plan(steps=(step,))),
-                start=start,
-            )
-        )
+        thread = PreparedThread(thread_id, ev.Options(), context=call.session)
+        requester = Requester(principal, host=call.host.label)
+        goal = f"{call.host.label}: {call.tool} in {call.folder}"[:400]
+        planned = PlannedCall(tool_name=call.name, arguments=call.arguments)
+        return await self._executions.create(build_single_call(thread, requester, goal, planned, call.words, newest))
 
     async def _follow(self, execution: ExecutionState, call: GuardedCall) -> Verdict | None:
         """Return the execution's verdict on the call; None if it has none, or if an earlier call used up its pass."""

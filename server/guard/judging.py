@@ -17,7 +17,6 @@ from planwarden.agent.common.canonical import canonical_json, digest
 from planwarden.agent.core.execution import events as ev
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import ExecutionState
-from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.ports.policy import PathsNeeded, Policy, Requirement
 from planwarden.agent.ports.store import Store
 from planwarden.agent.runtime.real_paths import follow_links
@@ -71,10 +70,12 @@ class Judge(msgspec.Struct, frozen=True):
 
     def find_requirement(self, call: GuardedCall) -> Requirement:
         """Return what the current policy requires for the call."""
+        tool = find_host_tool(call.name)
+        assert tool is not None, call.name
         paths: dict[str, str | None] = {}
         while True:
             try:
-                return self.policy.requirement(find_definition(call), call.arguments, paths)
+                return self.policy.requirement(tool.definition, call.arguments, paths)
             except PathsNeeded as needed:
                 paths |= follow_links(needed.keys - paths.keys())
 
@@ -104,13 +105,6 @@ def build_judge(settings: Settings) -> Judge:
     library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
     has_plan_tools = settings.tables.plans.as_tools
     return Judge(settings.policy, settings.home, settings.environment, library if has_plan_tools else None)
-
-
-def find_definition(call: GuardedCall) -> ToolDefinition:
-    """Return the definition of the called tool, which is used to judge the call and to ask a person about it."""
-    tool = find_host_tool(call.name)
-    assert tool is not None, call.name
-    return tool.definition
 
 
 def describe(call: GuardedCall, answer: str, requirement: Requirement | None = None) -> dict[str, JsonValue]:

@@ -25,7 +25,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.server.guard.hook_client import STOPS
 from planwarden.server.guard.install.json_text import add_item, find_value, read_json_text, remove_at, set_member
 from planwarden.server.settings.configuration import FILE, find_home
-from planwarden.tools.guarded.hosts import GUARD_TOOL, GUARDED_HOSTS, HostName
+from planwarden.tools.guarded.hosts import GUARD_TOOL, HostName
 
 PLUGIN_MARK = "planwarden guard: this file is written by `planwarden guard install opencode`"
 HOST_LIMIT_S = 60
@@ -41,19 +41,14 @@ ASK_PERMISSIONS = ("bash", "edit", "webfetch")
 _BEGIN, _END = "# planwarden guard: begin", "# planwarden guard: end"
 _CLOSED = """^[[:blank:]]*stop[[:blank:]]*=[[:blank:]]*["']closed["']"""
 """The pattern of the line in planwarden.toml that the shell searches for."""
-_KEYS: Mapping[HostName, tuple[str, ...]] = {
-    "claude-code": ("hooks", "PreToolUse"),
-    "codex": ("hooks", "PreToolUse"),
-    "gemini": ("hooks", "BeforeTool"),
-    "opencode": ("permission",),
-    "cursor": ("hooks", "preToolUse"),
+_EVENTS: Mapping[HostName, tuple[str, ...]] = {
+    "claude-code": ("PreToolUse", "PostToolUse", "PostToolUseFailure", "Stop"),
+    "codex": ("PreToolUse", "Stop"),
+    "gemini": ("BeforeTool", "AfterTool", "AfterAgent"),
+    "cursor": ("preToolUse",),
 }
-DONE_HOOKS: Mapping[HostName, tuple[str, ...]] = {
-    "claude-code": ("PostToolUse", "PostToolUseFailure", "Stop"),
-    "codex": ("Stop",),
-    "gemini": ("AfterTool", "AfterAgent"),
-}
-"""Events whose hooks report what the host did, to check promises. Codex itself records how its commands ended."""
+"""The events with a hook of planwarden: first the one before a call, then those that report what the host did, to check
+promises. Codex itself records how its commands ended, and opencode has a plugin."""
 
 
 def build_plugin(command: tuple[str, ...], added: tuple[str, ...]) -> str:
@@ -127,7 +122,7 @@ class HookFile(msgspec.Struct, frozen=True):
         if self.kind == "floor":
             permissions = find_value(text, ["permission"])
             return set(self.added) <= set(permissions if isinstance(permissions, dict) else ())
-        return bool(_list_own(text, _KEYS[self.host], self.host))
+        return bool(_list_own(text, ("hooks", _EVENTS[self.host][0]), self.host))
 
 
 def _list_own(text: str, keys: tuple[str, ...], host: HostName) -> list[tuple[int, JsonValue]]:
@@ -187,8 +182,9 @@ def _find_added(plugin: Path, settings: Path) -> tuple[str, ...]:
 
 def build_entries(host: HostName, program: tuple[str, ...]) -> dict[tuple[str, ...], JsonValue]:
     """Return the entry for each of the host's lists of hooks, by the keys that lead to that list in the file."""
-    others = {("hooks", event): build_done_entry(host, event, program) for event in DONE_HOOKS.get(host, ())}
-    return {_KEYS[host]: build_entry(host, program), **others}
+    before, *after = _EVENTS[host]
+    others = {("hooks", event): build_done_entry(host, event, program) for event in after}
+    return {("hooks", before): build_entry(host, program), **others}
 
 
 def build_entry(host: HostName, program: tuple[str, ...]) -> JsonValue:
@@ -319,6 +315,3 @@ def _remove_from_toml(text: str) -> str:
             before = before[: -len(newline)]
             break
     return before + after
-
-
-assert set(_KEYS) == set(GUARDED_HOSTS)
