@@ -27,7 +27,7 @@ from planwarden.server.guard.command_parts import (
 from planwarden.server.guard.file_commands import Act, list_acts
 from planwarden.server.guard.install.hook_files import find_hook_files
 from planwarden.server.guard.path_patterns import PathPatterns, TooMuch, find_fixed_part
-from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HOST_FOLDERS
+from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HOST_FOLDERS, HostName
 
 MAX_WORDS = 4_000
 """The most words of one call that are looked up on the disk; a word of a command line counts once for each folder."""
@@ -44,6 +44,22 @@ _DELETING_TOOL = re.compile(r"delete|remove|move|rename|trash|unlink", re.IGNORE
 FILES_OF_PATCH = re.compile(
     r"^(?:[^\S\n]*\*\*\* (?:Add File|Update File|Delete File|Move to): |(?:---|\+\+\+) (?:[ab]/)?)(.+)$", re.MULTILINE
 )
+HOST_CODE: Mapping[HostName, str] = {
+    "claude-code": "settings.json settings.local.json .claude.json agents commands hooks plugins skills workflows",
+    # Codex's sessions prove how a command ended.
+    "codex": "config.toml hooks.json agents hooks plugins prompts rules sessions skills",
+    "gemini": ("settings.json trusted_hooks.json trustedFolders.json agents commands extensions hooks policies skills"),
+    "opencode": (
+        "opencode.json opencode.jsonc config.json agent agents command commands mode modes plugin plugins skill "
+        "skills tool tools"
+    ),
+    "cursor": "hooks.json mcp.json cli.json agents commands extensions plugins skills",
+}
+"""The entries of each host's folder that say what the host runs.
+
+Sources: those of `planwarden.tools.guarded.hosts`, https://code.claude.com/docs/en/settings,
+https://developers.openai.com/codex/config-reference, https://geminicli.com/docs/reference/configuration,
+https://opencode.ai/docs/config."""
 HOST_FILES = (
     *(".claude.json", ".mcp.json", "opencode.json", "opencode.jsonc", ".agents/skills"),
     *("claude-code/managed-settings.json", "ClaudeCode/managed-settings.json"),
@@ -51,7 +67,10 @@ HOST_FILES = (
 """Files outside the hosts' folders that say what a host runs."""
 _CODE_ANYWHERE = tuple(
     f"/{name}".casefold()
-    for name in (*HOST_FILES, *(f"{host.folder}/{code}" for host in GUARDED_HOSTS.values() for code in host.code))
+    for name in (
+        *HOST_FILES,
+        *(f"{GUARDED_HOSTS[host].folder}/{code}" for host, codes in HOST_CODE.items() for code in codes.split()),
+    )
 )
 _PLAIN = r"[\w./~${}@+:-]+"
 _PRINTING = rf"(?:echo|printf(?! [^\s)`]+ )) ((?!-){_PLAIN}(?: {_PLAIN})*)"
@@ -257,13 +276,14 @@ def list_code_of_hosts(environment: Mapping[str, str], folder: str) -> Iterator[
 
     Links are followed, and the paths need not exist.
     """
-    for host in GUARDED_HOSTS.values():
-        files = find_hook_files(host.name, environment, None)
+    for host, codes in HOST_CODE.items():
+        files = find_hook_files(host, environment, None)
         bases = [os.path.dirname(files[-1].path)]
-        if host.name == "opencode" and environment.get("OPENCODE_CONFIG_DIR"):
+        if host == "opencode" and environment.get("OPENCODE_CONFIG_DIR"):
             bases.append(environment["OPENCODE_CONFIG_DIR"])
-        bases += filter(os.path.isdir, (os.path.join(project, host.folder) for project in _list_upwards(folder)))
-        yield from (os.path.realpath(os.path.join(base, code)) for base in bases for code in host.code)
+        name = GUARDED_HOSTS[host].folder
+        bases += filter(os.path.isdir, (os.path.join(project, name) for project in _list_upwards(folder)))
+        yield from (os.path.realpath(os.path.join(base, code)) for base in bases for code in codes.split())
         yield from (os.path.realpath(file.path) for file in files)
 
 

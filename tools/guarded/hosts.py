@@ -5,9 +5,7 @@ plans and models cannot name such a tool. Only the guard starts executions with 
 nothing: its success records that a person, a grant or a rule let the identical call of the host pass.
 
 Sources: https://code.claude.com/docs/en/tools-reference, https://developers.openai.com/codex/hooks,
-https://geminicli.com/docs/tools, https://opencode.ai/docs/tools, https://cursor.com/docs/agent/hooks. For their
-folders: https://code.claude.com/docs/en/settings, https://developers.openai.com/codex/config-reference,
-https://geminicli.com/docs/reference/configuration, https://opencode.ai/docs/config.
+https://geminicli.com/docs/tools, https://opencode.ai/docs/tools, https://cursor.com/docs/agent/hooks.
 """
 
 import re
@@ -73,8 +71,6 @@ class GuardedHost(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of the names that the host gives planwarden's own tools."""
     folder: str
     """The name of its folder in projects and most homes."""
-    code: frozenset[str]
-    """The entries of that folder that say what the host runs."""
 
 
 def _words(text: str = "") -> frozenset[str]:
@@ -100,9 +96,6 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             searches={"Glob": _words("pattern"), "Grep": _words()},
             own_prefix="mcp__planwarden__",
             folder=".claude",
-            code=_words(
-                "settings.json settings.local.json .claude.json agents commands hooks plugins skills workflows"
-            ),
         ),
         GuardedHost(
             name="codex",
@@ -124,8 +117,6 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             remarks=_words("description justification"),
             own_prefix="mcp__planwarden__",
             folder=".codex",
-            # Codex's sessions prove how a command ended.
-            code=_words("config.toml hooks.json agents hooks plugins prompts rules sessions skills"),
         ),
         GuardedHost(
             name="gemini",
@@ -146,9 +137,6 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             },
             own_prefix="mcp_planwarden_",
             folder=".gemini",
-            code=_words(
-                "settings.json trusted_hooks.json trustedFolders.json agents commands extensions hooks policies skills"
-            ),
         ),
         GuardedHost(
             name="opencode",
@@ -158,10 +146,6 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             searches={"grep": _words(), "glob": _words("pattern"), "list": _words()},
             own_prefix="planwarden_",
             folder=".opencode",
-            code=_words(
-                "opencode.json opencode.jsonc config.json agent agents command commands mode modes plugin plugins "
-                "skill skills tool tools"
-            ),
         ),
         GuardedHost(
             name="cursor",
@@ -171,7 +155,6 @@ GUARDED_HOSTS: Mapping[HostName, GuardedHost] = {
             searches={"Grep": _words(), "Glob": _words("pattern glob_pattern")},
             own_prefix="MCP:planwarden:",
             folder=".cursor",
-            code=_words("hooks.json mcp.json cli.json agents commands extensions plugins skills"),
         ),
     )
 }
