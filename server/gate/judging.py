@@ -42,10 +42,9 @@ async def _build_tools(relay: Relay, warden: Warden) -> GatedTools:
     service, settings, registry = warden.service, warden.settings, warden.tools
     if not relay.config.is_gated:
         assert service.downstream is not None
-        return SharedTools(relay, registry, service.downstream)
+        return SharedTools(relay, registry, settings, service.downstream)
     on_listing = partial(RunningGates(service.store).open, service.owner, relay.config.slug)
-    slugs = [config.slug for config in settings.servers.configs]
-    tools = GatedTools(relay, registry, settings.apply_to, settings.home, on_listing, slugs)
+    tools = GatedTools(relay, registry, settings, on_listing)
     await tools.load()
     return tools
 

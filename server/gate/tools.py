@@ -4,10 +4,9 @@ The tools are listed again before every call that planwarden makes, so that a ch
 moment, even if the server does not announce changes.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -19,10 +18,11 @@ from planwarden.agent.common.artifact import MAX_ARTIFACT_BYTES, MAX_ARTIFACT_VA
 from planwarden.agent.common.canonical import digest, exceeds, is_larger
 from planwarden.agent.common.errors import OutcomeUnknown, StaleDefinition, ToolError
 from planwarden.agent.common.struct import JsonValue
-from planwarden.agent.core.tool import CallContext, ToolDefinition
+from planwarden.agent.core.tool import CallContext
 from planwarden.server.gate import frames
 from planwarden.server.gate.frames import Client
 from planwarden.server.gate.relay import LargeResult, RefusedRequest, Relay
+from planwarden.server.settings.configuration import Settings
 from planwarden.tools.base import Tool, define
 from planwarden.tools.downstream.call import IDEMPOTENCY_KEY, CallRound, Outcome
 from planwarden.tools.downstream.connection import GatedCaller
@@ -53,18 +53,14 @@ class GatedTools:
         self,
         relay: Relay,
         registry: Registry,
-        apply_settings: Callable[[ToolDefinition], ToolDefinition],
-        home: Path,
+        settings: Settings,
         on_listing: Callable[[str], Awaitable[None]] | None = None,
-        slugs: Sequence[str] = (),
     ) -> None:
-        """`on_listing` gets the digest of each new listing once the home has it; `slugs` are those of all servers."""
+        """`on_listing` gets the digest of each new listing once the home has it."""
         self._on_listing = on_listing
         self._relay = relay
         self._registry = registry
-        self._apply_settings = apply_settings
-        self._home = home
-        self._slugs = slugs
+        self._settings = settings
         self.tools: dict[str, DownstreamTool] = {}
         """The tools that can be used, by the server's own names for them."""
         self.listing: list[JsonValue] = []
@@ -115,7 +111,7 @@ class GatedTools:
 
     async def load(self) -> None:
         """Load the tools that are stored in the home, because questions of an earlier gate may be about them."""
-        await self._take(await anyio.to_thread.run_sync(load_listing, self._home / FOLDER, self._relay.config))
+        await self._take(await anyio.to_thread.run_sync(load_listing, self._settings.home / FOLDER, self._relay.config))
 
     async def read(self) -> None:
         """List the tools. Raises `ToolError`: the server cannot be asked, or its listing is too large."""
@@ -143,11 +139,10 @@ class GatedTools:
         """Put the tools into the catalogue and the home, and return them."""
         config = self._relay.config
         # Another process that runs a call of this gate reads the listing from the home.
-        await anyio.to_thread.run_sync(save_listing, self._home / FOLDER, config, listing)
-        listed, _ = await anyio.to_thread.run_sync(
-            lambda: build_tools(config, listing, other_tools=(), slugs=self._slugs)
-        )
-        tools = [replace(tool, definition=define(self._apply_settings(tool.definition))) for tool in listed]
+        await anyio.to_thread.run_sync(save_listing, self._settings.home / FOLDER, config, listing)
+        slugs = [each.slug for each in self._settings.servers.configs]
+        listed, _ = await anyio.to_thread.run_sync(lambda: build_tools(config, listing, other_tools=(), slugs=slugs))
+        tools = [replace(tool, definition=define(self._settings.apply_to(tool.definition))) for tool in listed]
         self._registry.replace_group(config.name, map(self._build_tool, tools))
         return tools
 
@@ -267,8 +262,8 @@ class GatedTools:
 class SharedTools(GatedTools):
     """The tools of a server of planwarden.json: plans call them too, over another connection."""
 
-    def __init__(self, relay: Relay, registry: Registry, downstream: DownstreamServers) -> None:
-        super().__init__(relay, registry, lambda definition: definition, Path())
+    def __init__(self, relay: Relay, registry: Registry, settings: Settings, downstream: DownstreamServers) -> None:
+        super().__init__(relay, registry, settings)
         self._downstream = downstream
         self._gated_callers = downstream.connection(relay.config.name).gated_callers
 
