@@ -87,15 +87,13 @@ def read_value(text: str) -> JsonValue:
 
 def add_plan_arguments(parser: CommandParser) -> None:
     """Add the arguments that name a plan and its inputs."""
-    text = "name of a saved plan, or the file of any plan, or - for JSON on standard input"
-    parser.add_argument("plan", metavar="PLAN", help=text)
+    parser.take("plan PLAN", "name of a saved plan, or the file of any plan, or - for JSON on standard input")
     add_inputs(parser, "an input; the value is JSON, or text where the plan takes text")
 
 
 def add_inputs(parser: CommandParser, meaning: str) -> None:
-    parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=meaning)
-    text = "file with inputs as one object, YAML or JSON; --input adds to it"
-    parser.add_argument("--inputs", metavar="FILE", help=text)
+    parser.take("--input NAME=VALUE", meaning, action="append", default=[])
+    parser.take("--inputs FILE", "file with inputs as one object, YAML or JSON; --input adds to it")
 
 
 def read_count(text: str) -> int:

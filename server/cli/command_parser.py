@@ -63,6 +63,15 @@ class CommandParser(argparse.ArgumentParser):
             options.setdefault("default", [])
         return self.note(super().add_argument(*words, **options))
 
+    def take(self, form: str, text: str, **how: Any) -> argparse.Action:
+        """Add an argument, its name and the metavar of its value as in `--days N`; without a metavar, a switch."""
+        name, _, metavar = form.partition(" ")
+        if metavar:
+            how["metavar"] = metavar
+        elif "choices" not in how:
+            how.setdefault("action", "store_true")
+        return self.add_argument(name, help=text, **how)
+
     def note(self, action: argparse.Action) -> argparse.Action:
         """Record and return an action that was added to this parser or to a group of its arguments."""
         self._added.append(action)
@@ -87,25 +96,25 @@ class CommandParser(argparse.ArgumentParser):
         self.add_options(argparse.SUPPRESS, uses_servers=uses_servers)
         self.set_defaults(handler=handler, json=False, needs_home=needs_home, speaks_protocol=False)
         if has_json:
-            self.add_argument("--json", action="store_true", help="print one JSON document on standard output")
+            self.take("--json", "print one JSON document on standard output")
 
     def add_options(self, default: str | None, *, uses_servers: bool = True) -> None:
         """Add the common options. A command passes `SUPPRESS`: a default would overwrite an option before its name."""
         text = "folder of database and settings; default: PLANWARDEN_HOME, else the platform's data folder"
-        self.add_argument("--home", type=read_path, default=default, metavar="DIR", help=text)
+        self.take("--home DIR", text, type=read_path, default=default)
         text = (
             "postgresql://USER@HOST/DATABASE or sqlite:///FILE; default: PLANWARDEN_STORE, else planwarden.toml, else "
             "planwarden.db in the home"
         )
-        self.add_argument("--store", default=default, metavar="URL", help=text)
+        self.take("--store URL", text, default=default)
         text = (
             "caller, scripted:FILE, or a provider's model, such as anthropic:NAME; "
             "default: PLANWARDEN_MODEL, else planwarden.toml, else caller"
         )
-        self.add_argument("--model", default=default, help=text)
+        self.take("--model", text, action="store", default=default)
         if uses_servers:
             text = "downstream servers; default: planwarden.json in the home"
-            self.add_argument("--mcp-config", type=read_path, default=default, metavar="FILE", help=text)
+            self.take("--mcp-config FILE", text, type=read_path, default=default)
 
     def take_rest(self, name: str, metavar: str, text: str) -> None:
         """Store the words after `--` as `name`, and read none of them as an option or a command."""

@@ -38,14 +38,14 @@ Result = TypeVar("Result")
 
 def add_audit(parser: CommandParser) -> None:
     show = parser.add_command("show", handle_show, "Show the record, oldest first.")
-    show.add_argument("--thread", metavar="THREAD", help="only the rows of this thread")
-    show.add_argument("--limit", type=int, default=50, metavar="N", help="rows, at most 500; default %(default)s")
-    show.add_argument("--cursor", help="continue after the page that printed this cursor")
+    show.take("--thread THREAD", "only the rows of this thread")
+    show.take("--limit N", "rows, at most 500; default %(default)s", type=int, default=50)
+    show.take("--cursor", "continue after the page that printed this cursor", action="store")
     text = "Compare the record with itself and with everything stored."
     verification = parser.add_command("verify", handle_verify, text)
-    verification.add_argument("--head", metavar="HEAD", help="the head that an earlier verify or export printed")
+    verification.take("--head HEAD", "the head that an earlier verify or export printed")
     writing = parser.add_command("export", handle_export, "Write the record as JSON lines.", has_json=False)
-    writing.add_argument("file", type=read_path, metavar="FILE", help="a new file, or - for standard output")
+    writing.take("file FILE", "a new file, or - for standard output", type=read_path)
 
 
 def handle_show(arguments: Namespace) -> int:

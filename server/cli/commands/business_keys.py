@@ -20,11 +20,11 @@ from planwarden.server.views.instants import format_instant
 
 def add_once(parser: CommandParser) -> None:
     listing = parser.add_command("list", handle_list, "List the newest calls that keep their key, 200 at most.")
-    listing.add_argument("--tool", metavar="TOOL", help="only calls of this tool")
+    listing.take("--tool TOOL", "only calls of this tool")
     forget = parser.add_command("forget", handle_forget, "Let a call with a key happen again; asks at the terminal.")
-    forget.add_argument("tool", metavar="TOOL", help="name of the tool")
+    forget.take("tool TOOL", "name of the tool")
     text = "a value of the key, by its pointer; JSON, or text where the call had text"
-    forget.add_argument("--key", action="append", required=True, metavar="NAME=VALUE", help=text)
+    forget.take("--key NAME=VALUE", text, action="append", required=True)
 
 
 def handle_list(arguments: Namespace) -> int:

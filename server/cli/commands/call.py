@@ -28,11 +28,11 @@ MAX_LINES = 200
 
 def add_call(parser: CommandParser) -> None:
     parser.handle(handle_call, uses_servers=True)
-    parser.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
+    parser.take("tool TOOL", "name of the tool, as `planwarden tools` lists it")
     text = "an argument; the value is JSON, or text where the tool takes text"
-    parser.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help=text)
-    parser.add_argument("--json-args", metavar="JSON", help="all arguments as one JSON object; --arg adds to it")
-    parser.add_argument("--yes", action="store_true", help="as for run")
+    parser.take("--arg NAME=VALUE", text, action="append", default=[])
+    parser.take("--json-args JSON", "all arguments as one JSON object; --arg adds to it")
+    parser.take("--yes", "as for run")
 
 
 def handle_call(arguments: Namespace) -> int:

@@ -30,10 +30,9 @@ GROUPS: Mapping[str, tuple[StepStatus, ...]] = {
 def add_cancel(parser: CommandParser) -> None:
     parser.handle(handle_cancel, uses_servers=True)
     text = "its threadId, or the beginning of one; without it, the command only lists what can be cancelled"
-    parser.add_argument("thread", metavar="THREAD", nargs="?", help=text)
-    parser.add_argument("--reason", metavar="TEXT", help="reason for the record")
-    text = "do not ask; otherwise a terminal asks first when a call may have changed something"
-    parser.add_argument("--yes", action="store_true", help=text)
+    parser.take("thread THREAD", text, nargs="?")
+    parser.take("--reason TEXT", "reason for the record")
+    parser.take("--yes", "do not ask; otherwise a terminal asks first when a call may have changed something")
 
 
 def handle_cancel(arguments: Namespace) -> int:

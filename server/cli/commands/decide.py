@@ -51,15 +51,15 @@ DecisionResult = tuple[ExecutionState, bool]
 def add_approve(parser: CommandParser) -> None:
     parser.handle(handle_approve, uses_servers=True)
     text = "id of the question, or the beginning of it; default: all open questions, one by one"
-    parser.add_argument("suspension", metavar="QUESTION", nargs="?", help=text)
-    parser.add_argument("--code", metavar="CODE", help="where there is no terminal: a code from `planwarden inbox`")
-    parser.add_argument("--digest", metavar="DIGEST", help="with --code: digest of the question that you read")
+    parser.take("suspension QUESTION", text, nargs="?")
+    parser.take("--code CODE", "where there is no terminal: a code from `planwarden inbox`")
+    parser.take("--digest DIGEST", "with --code: digest of the question that you read")
 
 
 def add_reject(parser: CommandParser) -> None:
     parser.handle(handle_reject, uses_servers=True)
-    parser.add_argument("suspension", metavar="QUESTION", help="id of the question, or the beginning of it")
-    parser.add_argument("--reason", metavar="TEXT", help="reason that the model receives")
+    parser.take("suspension QUESTION", "id of the question, or the beginning of it")
+    parser.take("--reason TEXT", "reason that the model receives")
 
 
 def handle_approve(arguments: Namespace) -> int:

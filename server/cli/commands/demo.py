@@ -45,7 +45,7 @@ REPORTS = {
 
 def add_demo(parser: CommandParser) -> None:
     parser.handle(handle_demo, needs_home=False)
-    parser.add_argument("--yes", action="store_true", help="answer the confirmation with yes")
+    parser.take("--yes", "answer the confirmation with yes")
 
 
 def handle_demo(arguments: Namespace) -> int:

@@ -47,10 +47,8 @@ PROBE_BYTES = 4096
 
 def add_doctor(parser: CommandParser) -> None:
     parser.handle(handle_doctor, uses_servers=True, needs_home=False)
-    parser.add_argument(
-        "--replay", action="store_true", help="also check that this version can continue every stored execution"
-    )
-    parser.add_argument("--all", action="store_true", help="with --replay: check finished executions as well")
+    parser.take("--replay", "also check that this version can continue every stored execution")
+    parser.take("--all", "with --replay: check finished executions as well")
 
 
 def handle_doctor(arguments: Namespace) -> int:

@@ -28,7 +28,7 @@ def add_gate(parser: CommandParser) -> None:
     parser.handle(handle_gate, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
     text = "name of the server in rules and on pages, where its tools are NAME_TOOL; default: after its program"
-    parser.add_argument("--name", metavar="NAME", help=text)
+    parser.take("--name NAME", text)
     for name, text in (
         ("install", "Show the change that puts a host's servers behind the gate, ask, and write it."),
         ("uninstall", "Show the change that removes the gate from a host's servers, ask, and write it."),
@@ -37,12 +37,11 @@ def add_gate(parser: CommandParser) -> None:
         # `_handle_hosts` imports the module of these commands, which a gate that serves does not need.
         changing = parser.add_command(name, partial(_handle_hosts, name), text, needs_home=False)
         if name != "status":
-            changing.add_argument("host", choices=HOSTS, metavar="HOST", help=f"the host: {', '.join(HOSTS)}")
-            changing.add_argument("servers", nargs="*", metavar="SERVER", help="names of servers; default: all")
-            changing.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
-        text = "of the project of the working directory; default: of this user"
-        changing.add_argument("--project", action="store_true", help=text)
-    parser.add_argument("--upstream", metavar="URL", help="the address of the server, which speaks Streamable HTTP")
+            changing.take("host HOST", f"the host: {', '.join(HOSTS)}", choices=HOSTS)
+            changing.take("servers SERVER", "names of servers; default: all", nargs="*")
+            changing.take("--yes", "do not ask; needed without a terminal")
+        changing.take("--project", "of the project of the working directory; default: of this user")
+    parser.take("--upstream URL", "the address of the server, which speaks Streamable HTTP")
     text = (
         "the command of the server with its arguments, behind two hyphens; without it and without --upstream, all "
         "servers of planwarden.json"

@@ -30,23 +30,21 @@ _UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 def add_grant(parser: CommandParser) -> None:
     listing = parser.add_command("list", handle_list, "List standing approvals.")
-    listing.add_argument("--open", action="store_true", help="only those that a call can still use")
+    listing.take("--open", "only those that a call can still use")
     add = parser.add_command("add", handle_add, "Allow calls of a tool in advance; asks at the terminal.")
-    add.add_argument("tool", metavar="TOOL", help="name of the tool, as `planwarden tools` lists it")
-    add.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="a value that the call must have")
+    add.take("tool TOOL", "name of the tool, as `planwarden tools` lists it")
+    add.take("--arg NAME=VALUE", "a value that the call must have", action="append", default=[])
     text = "an argument that may have any value or be absent; an argument that is named nowhere must be absent"
-    add.add_argument("--any", action="append", default=[], metavar="NAME", help=text)
-    add.add_argument("--any-other", action="store_true", help="like --any, for all other arguments of the tool")
-    add.add_argument("--uses", type=int, metavar="N", help="number of calls, at most 1000")
-    add.add_argument("--plan", metavar="NAME", help="only for runs of this saved plan, as it is now")
-    add.add_argument("--step", metavar="ID", help="with --plan: only for the calls that the plan writes in this step")
-    text = "with --plan: number of calls on each calendar day in UTC, at most 1000"
-    add.add_argument("--uses-per-day", type=int, metavar="N", help=text)
-    text = "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan"
-    add.add_argument("--for", dest="duration", required=True, metavar="TIME", help=text)
-    add.add_argument("--owner", metavar="NAME", help="only for executions of this principal")
+    add.take("--any NAME", text, action="append", default=[])
+    add.take("--any-other", "like --any, for all other arguments of the tool")
+    add.take("--uses N", "number of calls, at most 1000", type=int)
+    add.take("--plan NAME", "only for runs of this saved plan, as it is now")
+    add.take("--step ID", "with --plan: only for the calls that the plan writes in this step")
+    add.take("--uses-per-day N", "with --plan: number of calls on each calendar day in UTC, at most 1000", type=int)
+    add.take("--for TIME", "duration: 30m, 2h, 90d; at most 8h, or 90d with --plan", dest="duration", required=True)
+    add.take("--owner NAME", "only for executions of this principal")
     revoke = parser.add_command("revoke", handle_revoke, "End a standing approval now.", has_json=False)
-    revoke.add_argument("grant", metavar="GRANT", help="id of the grant, or the beginning of it")
+    revoke.take("grant GRANT", "id of the grant, or the beginning of it")
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -35,10 +35,9 @@ REFUSED = (
 def add_hook(parser: CommandParser) -> None:
     text = "Sign a message with the secret of a hook, send it to the running server, and show what it answers."
     send = parser.add_command("send", handle_send, text)
-    send.add_argument("hook", metavar="NAME", help="name of the hook in planwarden.toml")
-    send.add_argument("event", metavar="JSON", help="the message, which is the input `event` of the hook's plan")
-    text = "address of the server; default %(default)s"
-    send.add_argument("--url", default="http://127.0.0.1:8765", metavar="URL", help=text)
+    send.take("hook NAME", "name of the hook in planwarden.toml")
+    send.take("event JSON", "the message, which is the input `event` of the hook's plan")
+    send.take("--url URL", "address of the server; default %(default)s", default="http://127.0.0.1:8765")
 
 
 def handle_send(arguments: Namespace) -> int:

@@ -38,9 +38,8 @@ LOOK_AGAIN_S = 0.1
 
 def add_inbox(parser: CommandParser) -> None:
     parser.handle(handle_inbox)
-    text = "name of the person who decides; default: the user name"
-    parser.add_argument("--as", dest="name", metavar="NAME", help=text)
-    parser.add_argument("--no-open", action="store_true", help="only print the link and the code")
+    parser.take("--as NAME", "name of the person who decides; default: the user name", dest="name")
+    parser.take("--no-open", "only print the link and the code")
     other = parser.add_mutually_exclusive_group()
     for flag, meaning in (
         ("--end-sessions", "log every browser out and void every code"),

@@ -43,18 +43,15 @@ SWITCHES = ("executions", "calls")
 
 def add_list(parser: CommandParser) -> None:
     parser.handle(handle_list, uses_servers=True)
-    text = "number of lines, at most 100; default %(default)s"
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help=text)
-    parser.add_argument("--cursor", help="continue after the page that printed this cursor")
-    text = "list executions, the newest activity first; the options below do so too"
-    parser.add_argument("--executions", action="store_true", help=text)
-    text = "list only executions that are calls through a gate, with arguments and results"
-    parser.add_argument("--calls", action="store_true", help=text)
-    parser.add_argument("--search", metavar="WORDS", help="only those with each word in goal, saved plan, thread or id")
-    parser.add_argument("--state", choices=tuple(STATUSES), help="only those in this state")
-    parser.add_argument("--tool", metavar="TOOL", help="only those that name this tool")
-    parser.add_argument("--host", metavar="NAME", help="only those that this program asked for, as it names itself")
-    parser.add_argument("--plan", metavar="NAME", help="only the runs of this saved plan")
+    parser.take("--limit N", "number of lines, at most 100; default %(default)s", type=int, default=20)
+    parser.take("--cursor", "continue after the page that printed this cursor", action="store")
+    parser.take("--executions", "list executions, the newest activity first; the options below do so too")
+    parser.take("--calls", "list only executions that are calls through a gate, with arguments and results")
+    parser.take("--search WORDS", "only those with each word in goal, saved plan, thread or id")
+    parser.take("--state", "only those in this state", choices=tuple(STATUSES))
+    parser.take("--tool TOOL", "only those that name this tool")
+    parser.take("--host NAME", "only those that this program asked for, as it names itself")
+    parser.take("--plan NAME", "only the runs of this saved plan")
 
 
 def handle_list(arguments: Namespace) -> int:

@@ -47,9 +47,9 @@ OpenUrl = Callable[[str], Awaitable[None]]
 
 def add_login(parser: CommandParser) -> None:
     parser.handle(handle_login, has_json=False, uses_servers=True)
-    parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
-    parser.add_argument("--no-open", action="store_true", help="only print the address")
-    parser.add_argument("--forget", action="store_true", help="instead delete the stored login")
+    parser.take("server SERVER", "name of the server in planwarden.json")
+    parser.take("--no-open", "only print the address")
+    parser.take("--forget", "instead delete the stored login")
 
 
 def handle_login(arguments: Namespace) -> int:

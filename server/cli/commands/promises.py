@@ -35,15 +35,15 @@ def add_promises(parser: CommandParser) -> None:
     parser.handle(handle_list)
     text = "Judge a recorded session: JSON lines, each an event of a host's hook."
     check = parser.add_command("check", handle_check, text)
-    check.add_argument("transcript", metavar="TRANSCRIPT", type=read_path, help="the file")
-    check.add_argument("--host", default="claude-code", help="the host of lines that name none; default %(default)s")
+    check.take("transcript TRANSCRIPT", "the file", type=read_path)
+    check.take("--host", "the host of lines that name none; default %(default)s", action="store", default="claude-code")
 
 
 def add_receipt(parser: CommandParser) -> None:
     parser.handle(handle_receipt)
     text = "the host's id of the session, or the beginning of the id; default: the newest session"
-    parser.add_argument("session", nargs="?", default="", metavar="SESSION", help=text)
-    parser.add_argument("--markdown", action="store_true", help="as Markdown, for a pull request")
+    parser.take("session SESSION", text, nargs="?", default="")
+    parser.take("--markdown", "as Markdown, for a pull request")
 
 
 def handle_list(arguments: Namespace) -> int:

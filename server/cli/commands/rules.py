@@ -78,13 +78,12 @@ class _CheckedCall(msgspec.Struct, frozen=True, kw_only=True):
 def add_rules(parser: CommandParser) -> None:
     parser.handle(handle_list)
     check = parser.add_command("check", handle_check, "Say which rule decides about a call, and why. Nothing runs.")
-    check.add_argument("tool", metavar="TOOL", help="name of the tool, or HOST/TOOL for a tool of a host")
-    check.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE", help="same as for `call`")
-    check.add_argument("--json-args", metavar="JSON", help="same as for `call`")
+    check.take("tool TOOL", "name of the tool, or HOST/TOOL for a tool of a host")
+    check.take("--arg NAME=VALUE", "same as for `call`", action="append", default=[])
+    check.take("--json-args JSON", "same as for `call`")
     text = "Say what the present rules would have done with the calls in the log. Nothing runs."
     replay = parser.add_command("replay", handle_replay, text)
-    text = "calls of the last N days; default %(default)s"
-    replay.add_argument("--days", type=read_count, default=30, metavar="N", help=text)
+    replay.take("--days N", "calls of the last N days; default %(default)s", type=read_count, default=30)
 
 
 def handle_list(arguments: Namespace) -> int:

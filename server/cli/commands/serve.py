@@ -27,30 +27,28 @@ own actions, and nobody is asked. Each such decision is recorded as `claimed`.
 def add_serve(parser: CommandParser) -> None:
     parser.handle(handle_serve, has_json=False, uses_servers=True, needs_home=False)
     parser.set_defaults(speaks_protocol=True)
-    text = "serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME"
-    parser.add_argument("--http", action="store_true", help=text)
+    parser.take("--http", "serve Streamable HTTP instead, at /mcp, and each server of planwarden.json at /gate/NAME")
     text = "address to listen on; one that other machines can reach needs tokens and allowed_hosts; default 127.0.0.1"
-    parser.add_argument("--host", help=text)
-    parser.add_argument("--port", type=_read_port, help="port to listen on; default 8765")
-    parser.add_argument(
+    parser.take("--host", text, action="store")
+    parser.take("--port", "port to listen on; default 8765", action="store", type=_read_port)
+    parser.take(
         "--i-know-the-caller-can-approve-itself",
+        "allow [approvals] trust_caller on an address that other machines can reach",
         dest="accepts_trust",
-        action="store_true",
-        help="allow [approvals] trust_caller on an address that other machines can reach",
     )
-    parser.add_argument(
+    parser.take(
         "--role",
+        "on a store that several processes share: front answers and runs nothing, worker is the command worker; "
+        "default %(default)s",
         choices=PROCESS_ROLES,
         default="both",
-        help="on a store that several processes share: front answers and runs nothing, worker is the command worker; "
-        "default %(default)s",
     )
 
 
 def add_worker(parser: CommandParser) -> None:
     parser.handle(handle_worker, has_json=False, uses_servers=True)
     text = "executions at a time, at most 10000; default %(default)s"
-    parser.add_argument("--concurrency", type=read_count, default=CONCURRENCY, metavar="N", help=text)
+    parser.take("--concurrency N", text, type=read_count, default=CONCURRENCY)
 
 
 def _read_port(text: str) -> int:

@@ -53,19 +53,16 @@ Moment = dict[str, JsonValue]
 def add_show(parser: CommandParser) -> None:
     parser.handle(handle_show, uses_servers=True)
     text = "a threadId, as `planwarden list` shows it, or the beginning of one; default: the newest"
-    parser.add_argument("thread", metavar="THREAD", nargs="?", help=text)
-    parser.add_argument("--observations", type=int, metavar="N", help="also show the events after event N; 0 for all")
+    parser.take("thread THREAD", text, nargs="?")
+    parser.take("--observations N", "also show the events after event N; 0 for all", type=int)
     text = "show the execution as it was after this event; --observations 0 shows their numbers"
-    parser.add_argument("--at", type=int, metavar="SEQUENCE", help=text)
-    text = "show this step alone; for a loop, the outcome of each item, page by page"
-    parser.add_argument("--step", metavar="STEP", help=text)
-    parser.add_argument("--items-from", type=int, metavar="N", help="with --step: begin with this item, counted from 0")
-    text = "with --step: items, at most 1000; default %(default)s"
-    parser.add_argument("--limit", type=int, default=100, metavar="N", help=text)
+    parser.take("--at SEQUENCE", text, type=int)
+    parser.take("--step STEP", "show this step alone; for a loop, the outcome of each item, page by page")
+    parser.take("--items-from N", "with --step: begin with this item, counted from 0", type=int)
+    parser.take("--limit N", "with --step: items, at most 1000; default %(default)s", type=int, default=100)
     text = "instead write its plan as a graph with the state of each step: text, svg or mermaid; default: text"
-    parser.add_argument("--graph", nargs="?", const="text", choices=GRAPH_FORMS, metavar="FORM", help=text)
-    text = "instead write one large result, complete and unchanged, to standard output"
-    parser.add_argument("--artifact", metavar="ID", help=text)
+    parser.take("--graph FORM", text, nargs="?", const="text", choices=GRAPH_FORMS)
+    parser.take("--artifact ID", "instead write one large result, complete and unchanged, to standard output")
 
 
 def handle_show(arguments: Namespace) -> int:

@@ -24,20 +24,19 @@ DAY_S = 86_400.0
 
 def add_prune(parser: CommandParser) -> None:
     parser.handle(handle_prune)
-    text = "delete those that have not changed for N days; default: [retention] days"
-    parser.add_argument("--days", type=int, metavar="N", help=text)
-    parser.add_argument("--yes", action="store_true", help="do not ask before deleting; needed without a terminal")
+    parser.take("--days N", "delete those that have not changed for N days; default: [retention] days", type=int)
+    parser.take("--yes", "do not ask before deleting; needed without a terminal")
 
 
 def add_backup(parser: CommandParser) -> None:
     parser.handle(handle_backup)
-    parser.add_argument("file", type=read_path, metavar="FILE", help="a new file; an existing file is not overwritten")
+    parser.take("file FILE", "a new file; an existing file is not overwritten", type=read_path)
 
 
 def add_move(parser: CommandParser) -> None:
     parser.handle(handle_move)
     text = "an empty PostgreSQL or a new file, named as for --store; run it again if it was interrupted"
-    parser.add_argument("--to", required=True, metavar="URL", help=text)
+    parser.take("--to URL", text, required=True)
 
 
 def handle_prune(arguments: Namespace) -> int:

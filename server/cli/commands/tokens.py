@@ -17,13 +17,13 @@ from planwarden.storage.tokens import TokenRow, TokenStore
 
 def add_token(parser: CommandParser) -> None:
     add = parser.add_command("add", handle_add, "Make a token and show it once.")
-    add.add_argument("name", metavar="NAME", help="its principal, who owns everything that is done with the token")
-    add.add_argument("--days", type=int, metavar="N", help="valid for N days; default: until it is revoked")
+    add.take("name NAME", "its principal, who owns everything that is done with the token")
+    add.take("--days N", "valid for N days; default: until it is revoked", type=int)
     text = "caller: for MCP clients, the default; approver: for a person, and MCP refuses it"
-    add.add_argument("--role", choices=("caller", "approver"), default="caller", help=text)
+    add.take("--role", text, choices=("caller", "approver"), default="caller")
     parser.add_command("list", handle_list, "List tokens, without their secrets.")
     revoke = parser.add_command("revoke", handle_revoke, "End a token, or all tokens of a name.")
-    revoke.add_argument("name", metavar="TOKEN", help="a name, for all of its tokens, or the id of one token")
+    revoke.take("name TOKEN", "a name, for all of its tokens, or the id of one token")
 
 
 def handle_add(arguments: Namespace) -> int:

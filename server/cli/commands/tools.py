@@ -27,9 +27,9 @@ def add_tools(parser: CommandParser) -> None:
         "words to search for; best matches first. If QUERY is exactly a tool's name, "
         "its arguments and schemas are shown too"
     )
-    parser.add_argument("query", nargs="*", metavar="QUERY", help=text)
-    parser.add_argument("--limit", type=int, metavar="N", help="number of tools, at most 100")
-    parser.add_argument("--cursor", help="continue after the page that printed this cursor")
+    parser.take("query QUERY", text, nargs="*")
+    parser.take("--limit N", "number of tools, at most 100", type=int)
+    parser.take("--cursor", "continue after the page that printed this cursor", action="store")
 
 
 def handle_tools(arguments: Namespace) -> int:

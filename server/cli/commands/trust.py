@@ -31,10 +31,9 @@ MAX_LISTED = 100
 
 def add_trust(parser: CommandParser) -> None:
     parser.handle(handle_trust, uses_servers=True)
-    parser.add_argument("server", metavar="SERVER", help="name of the server in planwarden.json")
-    text = "only these tools, as planwarden or the server calls them; default: all"
-    parser.add_argument("tools", nargs="*", metavar="TOOL", help=text)
-    parser.add_argument("--yes", action="store_true", help="do not ask before writing; needed without a terminal")
+    parser.take("server SERVER", "name of the server in planwarden.json")
+    parser.take("tools TOOL", "only these tools, as planwarden or the server calls them; default: all", nargs="*")
+    parser.take("--yes", "do not ask before writing; needed without a terminal")
 
 
 def handle_trust(arguments: Namespace) -> int:
