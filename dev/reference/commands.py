@@ -6,7 +6,7 @@ from functools import partial
 from typing import cast
 
 from dev.reference.code import table
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.hosts import CLIENTS, LaunchCommand
 from planwarden.server.cli.output import EXIT_CODES
 from planwarden.server.cli.program import build_parser

@@ -19,8 +19,7 @@ from planwarden.agent.common.errors import (
     ThreadBusy,
     UsageError,
 )
-from planwarden.server.cli.arguments import build_program, check_home
-from planwarden.server.cli.command_parser import CommandParser, ShowVersion
+from planwarden.server.cli.arguments import CommandParser, ShowVersion, build_program, check_home
 from planwarden.server.cli.output import (
     EXIT_CODES,
     FAILED,

@@ -21,8 +21,7 @@ from planwarden.server.api.audit import (
     read_rows,
     verify_audit,
 )
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser, read_path
+from planwarden.server.cli.arguments import CommandParser, read_path, read_settings
 from planwarden.server.cli.home import open_home, use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine

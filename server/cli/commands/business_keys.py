@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from planwarden.agent.approval.answers import Authority
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.business_keys import OnceKeyView
-from planwarden.server.cli.arguments import read_value, split_pairs
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_value, split_pairs
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine

@@ -15,8 +15,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import read_value, split_pairs
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_value, split_pairs
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal

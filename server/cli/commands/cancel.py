@@ -12,7 +12,7 @@ from planwarden.agent.ports.store import Header, Lookups
 from planwarden.agent.runtime.log_reader import find_execution, load_execution
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import MAX_LISTED, TerminalLine, join_names, one_line

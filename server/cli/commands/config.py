@@ -12,7 +12,7 @@ import shtab
 
 from planwarden.agent.common.paths import expand_home
 from planwarden.agent.models.endpoint import MODE_VARIABLE, PROVIDERS, TIMEOUT_VARIABLE, URL_VARIABLE
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.hosts import CLIENTS, LaunchCommand, find_launch_command
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.program import build_parser

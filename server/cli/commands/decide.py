@@ -26,7 +26,7 @@ from planwarden.agent.ports.store import Lookups, SuspensionRowPage
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import DONE, WAITING, name_commands, print_json
 from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question

@@ -26,7 +26,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import print_json
 from planwarden.server.cli.session import CliSession, exit_code, watch_execution
 from planwarden.server.cli.terminal.lines import TerminalLine, outcome_lines

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_settings
 from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.tools.downstream.config import ServerSettings, build_slug
 from planwarden.tools.downstream.gated_servers import (

@@ -11,8 +11,7 @@ from planwarden.agent.approval.grants import VERSION_DIGITS, describe_uses_a_day
 from planwarden.agent.common.errors import InvalidArguments, UsageError, count_of
 from planwarden.server.api.grants import FoundStep, GrantRequest, GrantView, StepCall
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import read_value, split_pairs
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_value, split_pairs
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine

@@ -20,8 +20,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.requester import LOCAL
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_settings
 from planwarden.server.cli.commands.promises import trust_folder
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.hosts import build_change, build_hook_program, make_changes

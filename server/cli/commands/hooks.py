@@ -13,8 +13,7 @@ from planwarden.agent.common.canonical import read_json
 from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.api.home import Home
-from planwarden.server.cli.arguments import read_value
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_value
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

@@ -16,7 +16,7 @@ import httpx2
 from planwarden.agent.common.errors import UsageError, count_of
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home, run_with
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.terminal.lines import TerminalLine

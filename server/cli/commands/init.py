@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import StoreError
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.hosts import find_program
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, format_time
 from planwarden.server.cli.terminal.lines import TerminalLine

@@ -19,7 +19,7 @@ from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.suspension_reader import list_open_suspensions
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, arguments_text, one_line, step_lines

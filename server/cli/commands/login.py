@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
 from planwarden.server.api.home import Home
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal

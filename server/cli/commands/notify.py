@@ -9,8 +9,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.notifications import Notification
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_settings
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, write_result

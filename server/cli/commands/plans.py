@@ -13,11 +13,9 @@ from planwarden.agent.core.plan.plan_parser import read_tool_names
 from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import load_execution
 from planwarden.server.api.home import Home
-from planwarden.server.cli.arguments import add_plan_arguments
-from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.home import open_home
+from planwarden.server.cli.arguments import CommandParser
+from planwarden.server.cli.home import add_plan_arguments, choose_plan, find_saved_plan, open_home, read_given_inputs
 from planwarden.server.cli.output import DONE, FAILED, print_json
-from planwarden.server.cli.plan_source import choose_plan, find_saved_plan, read_given_inputs
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import NO, Terminal, build_terminal, write_result
 from planwarden.server.plans.library import HOME, PlanCatalogue

@@ -12,8 +12,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser, read_path
+from planwarden.server.cli.arguments import CommandParser, read_path, read_settings
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import one_line

@@ -24,9 +24,8 @@ from planwarden.server.api.rules import (
     list_open_ends,
     replay_rules,
 )
-from planwarden.server.cli.arguments import read_count
+from planwarden.server.cli.arguments import CommandParser, read_count
 from planwarden.server.cli.checks.permits import list_notes
-from planwarden.server.cli.command_parser import CommandParser
 from planwarden.server.cli.commands.call import read_arguments
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line

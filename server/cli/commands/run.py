@@ -17,9 +17,8 @@ from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_key
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import add_inputs, add_plan_arguments
-from planwarden.server.cli.command_parser import CommandParser
-from planwarden.server.cli.plan_source import GivenPlan, choose_plan, read_given_inputs
+from planwarden.server.cli.arguments import CommandParser
+from planwarden.server.cli.home import GivenPlan, add_inputs, add_plan_arguments, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
 from planwarden.server.cli.terminal.lines import TerminalLine, join_names
 from planwarden.server.views.escaping import escape_text

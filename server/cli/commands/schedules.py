@@ -10,8 +10,7 @@ from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.home import Home
 from planwarden.server.api.service import Service
-from planwarden.server.cli.arguments import split_pairs
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, split_pairs
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import FAILED, WAITING, print_json
 from planwarden.server.cli.session import open_session

@@ -10,8 +10,7 @@ import anyio
 
 from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.warden import Warden
-from planwarden.server.cli.arguments import read_count, read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_count, read_settings
 from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.server.settings.configuration import CONCURRENCY, PROCESS_ROLES, Settings
 from planwarden.server.telemetry.logs import log_to_stderr

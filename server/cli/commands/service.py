@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import DONE, STANDARD_OUTPUT
 from planwarden.server.settings.configuration import find_home, find_operator
 

@@ -16,7 +16,7 @@ from planwarden.server.api import tools
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
 from planwarden.server.api.peers import describe_waiting
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json
 from planwarden.server.cli.terminal import question as terminal_question

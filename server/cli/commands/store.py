@@ -8,8 +8,7 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, StoreError
 from planwarden.agent.common.paths import expand_home
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser, read_path
+from planwarden.server.cli.arguments import CommandParser, read_path, read_settings
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result

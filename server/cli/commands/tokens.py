@@ -6,8 +6,7 @@ from argparse import Namespace
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
-from planwarden.server.cli.arguments import read_settings
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser, read_settings
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, format_time, print_json
 from planwarden.server.cli.terminal.terminal import Terminal, write_result

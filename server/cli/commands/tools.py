@@ -7,7 +7,7 @@ from planwarden.server.api.home import Home
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.api.tools import search_tools
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result

@@ -15,7 +15,7 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.home import Home
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line

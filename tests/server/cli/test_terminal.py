@@ -19,7 +19,7 @@ from planwarden.agent.common.canonical import canonical_json
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.core.plan.plan import plan_to_json
 from planwarden.server.cli.commands.run import run_plan
-from planwarden.server.cli.plan_source import GivenPlan
+from planwarden.server.cli.home import GivenPlan
 from planwarden.server.cli.session import CliSession, exit_code
 from planwarden.server.cli.terminal.form import ask_for_json, fill_in
 from planwarden.server.cli.terminal.lines import Style, TerminalLine, value_summary

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from planwarden.server.cli.command_parser import CommandParser
+from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.commands.config import SHELLS
 from planwarden.server.cli.program import build_parser
 from tests.requirements import requirement
