@@ -27,12 +27,11 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.agent.common.paths import expand_home
+from planwarden.agent.common.paths import expand_home, read_text, replace_text
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
 from planwarden.server.settings.configuration import build_home_option
-from planwarden.server.settings.toml_additions import quote, read_text, replace_text
 
 NAME = "planwarden"
 STARTUP_S = 60
@@ -76,6 +75,11 @@ def find_program() -> tuple[str, ...]:
 
 def _find_script() -> Path:
     return Path(sysconfig.get_path("scripts")) / f"{NAME}{'.exe' if sys.platform == 'win32' else ''}"
+
+
+def quote(text: str) -> str:
+    """Return the text as a quoted string for TOML and YAML, which both accept the escapes of JSON."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _write_servers(key: str, launch: LaunchCommand, *, is_typed: bool = False, has_env: bool = False) -> str:

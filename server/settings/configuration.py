@@ -24,10 +24,16 @@ from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.notifications.settings import NotificationChannel, build_channels
 from planwarden.server.settings.faults import read_tables
-from planwarden.server.settings.hooks import Hook, build_hooks
 from planwarden.server.settings.policy import OperatorPolicy
 from planwarden.server.settings.rules import build_rules
-from planwarden.server.settings.tables import REMINDERS, SettingsTables, ToolSettings, build_schedules
+from planwarden.server.settings.tables import (
+    REMINDERS,
+    Hook,
+    SettingsTables,
+    ToolSettings,
+    build_hooks,
+    build_schedules,
+)
 from planwarden.server.telemetry.settings import TelemetrySettings, build_telemetry_settings
 from planwarden.storage.location import StoreLocation, read_location
 from planwarden.tools.downstream.config import ServerList, ServerSettings

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -13,12 +14,10 @@ from planwarden.agent.core.plan.plan import MAX_STEPS
 from planwarden.agent.core.tool import MAX_WAIT_S, Effect, OnTimeout, Risk
 from planwarden.agent.ports.policy import OnceRule
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.notifications.settings import NotifySettings
+from planwarden.server.notifications.settings import NotifySettings, Variable, read_key
 from planwarden.server.settings.faults import Table
-from planwarden.server.settings.hooks import HookName, HookSettings
 from planwarden.server.settings.options import LoopOptions
-from planwarden.server.settings.promises import PromiseList, PromiseSettings
-from planwarden.server.settings.rules import MAX_RULES, RuleSettings
+from planwarden.server.settings.rules import MAX_RULES, PromiseList, PromiseSettings, RuleSettings
 from planwarden.server.telemetry.settings import LoggingTable, OtelTable
 from planwarden.tools.downstream.config import ServerSettings
 
@@ -45,6 +44,8 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_WAIT_S)]
 Pointer = Annotated[str, Field(max_length=500), AfterValidator(_check_pointer)]
 Person = Annotated[str, Field(min_length=1, max_length=200)]
 FilePath = Annotated[str, Field(min_length=1), AfterValidator(_check_path)]
+HookName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+MAX_HOOKS = 100
 MAX_REMINDERS = 20
 MAX_AFTER_S = 30 * 24 * 3600.0
 Delay = Annotated[float, Field(gt=0, le=MAX_AFTER_S)]
@@ -207,6 +208,26 @@ class StoreTable(Table):
     """Like `PLANWARDEN_STORE_CONTROL`, which overrides it."""
 
 
+class HookSettings(Table):
+    """One `[hooks.NAME]` table; `POST /hooks/NAME` starts its plan."""
+
+    plan: Annotated[str, Field(min_length=1, max_length=200)]
+    """The saved plan; the body of the request is its input `event`."""
+    secret_env: Variable
+    """The environment variable that holds the sender's secret, `whsec_` and 24 to 64 bytes in base64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """An address to which requests are posted; it accepts none while it has a `problem`."""
+
+    name: str
+    plan: str
+    key: bytes = field(default=b"", repr=False)
+    problem: str | None = None
+    """Why signatures cannot be checked here; None if they can."""
+
+
 class SettingsTables(Table):
     """The whole file."""
 
@@ -259,3 +280,18 @@ def _build_schedule(where: str, settings: ReminderSettings, default: Schedule) -
         escalate_after_s=after_s,
         escalate_to=default.escalate_to if settings.escalate_to is None else tuple(settings.escalate_to),
     )
+
+
+def build_hooks(tables: Mapping[str, HookSettings], environment: Mapping[str, str]) -> tuple[Hook, ...]:
+    """Return the hooks in the order of the file. A missing or wrong secret becomes the `problem` of its hook.
+
+    Raises:
+        InvalidArguments: there are too many hooks.
+    """
+    if len(tables) > MAX_HOOKS:
+        raise InvalidArguments(f"planwarden.toml has {len(tables)} [hooks] tables, the limit is {MAX_HOOKS}")
+    hooks: list[Hook] = []
+    for name, table in tables.items():
+        key, problem = read_key(table.secret_env, environment)
+        hooks.append(Hook(name=name, plan=table.plan, key=key, problem=problem))
+    return tuple(hooks)

@@ -1,11 +1,12 @@
 """`POST /hooks/NAME`: a Standard Webhooks request starts the saved plan of the operator's `[hooks.NAME]`.
 
-The signature is the login, so no token is needed. A request that is unsigned, signed with another secret, too old, or
-for a hook that does not exist gets 401 with an empty body. The id of the message is the idempotency key: when a message
-with the same id comes again, the answer describes the run that the first message started.
+The signature (https://www.standardwebhooks.com) is the login, so no token is needed. A request that is unsigned, signed
+with another secret, too old, or for a hook that does not exist gets 401 with an empty body. The id of the message is
+the idempotency key: when it comes again, the answer describes the run that the first message started.
 """
 
 import hashlib
+import hmac
 import logging
 import math
 import secrets
@@ -23,7 +24,8 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import SystemKey
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
-from planwarden.server.settings.hooks import Hook, is_signed, is_timely
+from planwarden.server.notifications.messages import sign_message
+from planwarden.server.settings.tables import Hook
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +34,28 @@ MAX_BODY_BYTES = 256 * 1024
 READ_S = 15.0
 """The most seconds that a body may take to arrive."""
 LOGGED_EVERY_S = 60.0
+TOLERANCE_S = 300.0
+"""The most seconds between a message's time stamp and the time here."""
+MAX_ID_CHARS = 256
+MAX_SIGNATURES = 10
+
+
+def is_timely(message_id: str, timestamp: str, now: float) -> bool:
+    """Return whether the id has a usable form, and the time stamp is at most `TOLERANCE_S` seconds from now.
+
+    Dots separate the signed parts: if an id could contain a dot, one signature would fit two messages.
+    """
+    has_id = 0 < len(message_id) <= MAX_ID_CHARS and message_id.isascii() and message_id.isprintable()
+    has_id = has_id and "." not in message_id
+    has_time = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12
+    return has_id and has_time and abs(int(timestamp) - now) <= TOLERANCE_S
+
+
+def is_signed(key: bytes, message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
+    """Return, in constant time, whether one of the first `MAX_SIGNATURES` signatures, split at spaces, is right."""
+    expected = sign_message(key, message_id, timestamp, body).encode()
+    values = signatures.split(" ")[:MAX_SIGNATURES]
+    return sum(hmac.compare_digest(expected, signature.encode()) for signature in values) > 0
 
 
 class HookEndpoint:

@@ -22,8 +22,8 @@ import planwarden
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.ports.store import SystemKey
 from planwarden.server.notifications.messages import sign_message
-from planwarden.server.settings.hooks import is_signed, is_timely
 from planwarden.server.transports import hooks as hooks_module
+from planwarden.server.transports.hooks import is_signed, is_timely
 from planwarden.storage.opening import open_store
 from tests.kit import Settings, load_settings, plan, requirement, tool_step
 from tests.server.cli.support import CommandResult, run_in_process

@@ -21,7 +21,7 @@ from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest, sign_message
 from planwarden.server.settings.configuration import FILE
-from planwarden.server.settings.hooks import Hook
+from planwarden.server.settings.tables import Hook
 from planwarden.storage.clock import SystemClock
 
 MAX_ANSWER_BYTES = 64 * 1024

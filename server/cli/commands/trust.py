@@ -3,30 +3,40 @@
 A person confirms the list of tools, or gives --yes. For each tool, the command writes `risk`, and `effect` if that is
 missing, into `planwarden.toml`, where the operator sees both. If the server does not call a tool read-only, the command
 never lowers the tool's risk, even if the command line names the tool: only the operator can, by editing the file.
+
+The new text of the file is parsed before it is written: it must have the old settings plus the additions. If adding
+lines cannot achieve that, for example in an inline table, nothing is changed, and the person is told which to add.
 """
 
+import tomllib
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
+from planwarden.agent.common.paths import read_text, replace_text
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.home import Home
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
+from planwarden.server.cli.hosts import quote
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
 from planwarden.server.settings.configuration import FILE, Settings
-from planwarden.server.settings.toml_additions import Additions, add_to_text, format_additions, read_text, replace_text
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing import find_possible_names, says_it_only_reads
 from planwarden.tools.downstream.servers import REASON_S
 
 MAX_LISTED = 100
+BYTE_ORDER_MARK = "\ufeff"
+"""The mark with which some editors on Windows begin a file; TOML does not know it."""
+Additions = Mapping[str, Mapping[str, str]]
+"""For each tool, by its name: the keys to add to its table, with their values."""
 
 
 def add_trust(parser: CommandParser) -> None:
@@ -114,6 +124,58 @@ def _find_tool(config: ServerConfig, definitions: Sequence[ToolDefinition], name
     raise UsageError(
         f"server {config.name!r} has no tool {name[:128]!r}{hint}; it has {', '.join(plain[:40]) or 'none'}"
     )
+
+
+def format_additions(additions: Additions) -> str:
+    """Return the additions as TOML tables."""
+    tables = (
+        "\n".join([f"[tools.{quote(name)}]", *(f"{key} = {quote(value)}" for key, value in keys.items())])
+        for name, keys in additions.items()
+    )
+    return "\n\n".join(tables) + "\n"
+
+
+def add_to_text(text: str, additions: Additions, comment: str) -> str:
+    """Return the text with the additions: below the header of a tool's table, or at the end if there is no such table.
+
+    Raises:
+        UsageError: the text is such that no lines can be added; the message shows what the person has to add.
+    """
+    if text.startswith(BYTE_ORDER_MARK):
+        return BYTE_ORDER_MARK + add_to_text(text.removeprefix(BYTE_ORDER_MARK), additions, comment)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines, remaining = text.splitlines(keepends=True), dict(additions)
+    for index, name in reversed([*_find_tables(lines, additions)]):
+        keys = remaining.pop(name, {})
+        lines[index] = lines[index].rstrip("\r\n") + newline
+        lines[index + 1 : index + 1] = [f"{key} = {quote(value)}{newline}" for key, value in keys.items()]
+    changed = "".join(lines)
+    if remaining:
+        gap = "" if not changed else newline if changed.endswith("\n") else newline * 2
+        changed += gap + f"# {comment}{newline}" + format_additions(remaining).replace("\n", newline)
+    expected = tomllib.loads(text)
+    try:
+        for name, keys in additions.items():
+            expected.setdefault("tools", {}).setdefault(name, {}).update(keys)
+        is_right = tomllib.loads(changed) == expected
+    except (tomllib.TOMLDecodeError, AttributeError):
+        is_right = False
+    if not is_right:
+        raise UsageError(
+            "lines cannot be added to planwarden.toml the way it is written; nothing was changed. Add these yourself:\n"
+            + format_additions(additions).rstrip()
+        )
+    return changed
+
+
+def _find_tables(lines: list[str], additions: Additions) -> Iterator[tuple[int, str]]:
+    """Yield the index of each line that begins the table of one of the tools, with the tool's name."""
+    for index, line in enumerate(lines):
+        if line.lstrip().startswith("["):
+            # A line of a multi-line string may look like a header; the check in `add_to_text` notices that.
+            with suppress(tomllib.TOMLDecodeError):
+                header = tomllib.loads(line)
+                yield from ((index, name) for name in additions if header == {"tools": {name: {}}})
 
 
 def draw_choice(

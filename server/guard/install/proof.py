@@ -16,6 +16,7 @@ import msgspec
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import InvalidArguments
+from planwarden.agent.common.paths import read_text
 from planwarden.server.guard.calls import BLOCKED
 from planwarden.server.guard.install.hook_files import (
     SERVER,
@@ -26,7 +27,6 @@ from planwarden.server.guard.install.hook_files import (
     read_toml,
 )
 from planwarden.server.guard.install.json_text import find_value
-from planwarden.server.settings.toml_additions import read_text
 from planwarden.tools.guarded.hosts import GUARDED_HOSTS, HostName
 
 PATIENCE_S = 60
