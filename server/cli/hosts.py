@@ -29,7 +29,7 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.paths import expand_home, read_text, replace_text
 from planwarden.server.cli.output import DONE, FAILED, print_json
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
 from planwarden.server.settings.configuration import build_home_option
 
@@ -197,7 +197,7 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
     for change in changes:
         replace_text(expand_home(change.path), change.before, change.after)
     if changes:
-        terminal.say(TerminalLine((outcome, "good"), mark="done"))
+        terminal.line((outcome, "good"), mark="done")
     if arguments.json:
         print_json({"host": arguments.host, "files": [str(change.path) for change in changes]})
     return DONE
@@ -219,11 +219,11 @@ def _check_owner(path: Path, *, is_project: bool) -> None:
 
 def _draw_change(terminal: Terminal, change: FileChange) -> None:
     path = change.path
-    terminal.say(TerminalLine((f"{path}{'' if change.before else ' (new)' if change.after else ''}:", "bold")))
+    terminal.line((f"{path}{'' if change.before else ' (new)' if change.after else ''}:", "bold"))
     if not change.after:
-        terminal.say(TerminalLine(("the file is deleted", "dim"), indent=1))
+        terminal.line(("the file is deleted", "dim"), indent=1)
         return
     lines = difflib.unified_diff(change.before.splitlines(), change.after.splitlines(), lineterm="", n=2)
     for line in list(lines)[2:]:
         style = "good" if line.startswith("+") else "bad" if line.startswith("-") else "dim"
-        terminal.say(TerminalLine((one_line(line, 2_000), style), indent=1))
+        terminal.line((one_line(line, 2_000), style), indent=1)

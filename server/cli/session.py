@@ -114,7 +114,7 @@ class CliSession(msgspec.Struct, frozen=True):
             try:
                 return await self.record(service, suspension, decision, channel)
             except Expired as error:
-                self.terminal.say(TerminalLine((error.message, "warn"), mark="note"))
+                self.terminal.line((error.message, "warn"), mark="note")
                 return await self.record_time_out(service, suspension.execution_id)
 
         return self.run_and_watch(start)
@@ -159,7 +159,7 @@ class CliSession(msgspec.Struct, frozen=True):
             return True
         terminal_question.show(self.terminal, suspension.card)
         text = "Your approval at this terminal is not enough for this; you can reject it, or sign it in the inbox."
-        self.terminal.say(TerminalLine((text, "warn"), mark="note"))
+        self.terminal.line((text, "warn"), mark="note")
         return False
 
     def _suffices(self, assurance: ev.Assurance, suspension: Suspension, owner: str) -> bool:
@@ -221,9 +221,9 @@ class CliSession(msgspec.Struct, frozen=True):
         if self.says_yes and is_yes_or_no and suspension.risk != "critical":
             terminal_question.show(self.terminal, suspension.card, is_shortened=False)
             if not self._suffices(self.assurance, suspension, LOCAL):
-                self.terminal.say(TerminalLine((YES_ADVICE, "warn"), mark="note"))
+                self.terminal.line((YES_ADVICE, "warn"), mark="note")
                 return None, CHANNEL
-            self.terminal.say(TerminalLine(("Approve? ", "plain"), ("yes (--yes)", "good")))
+            self.terminal.line(("Approve? ", "plain"), ("yes (--yes)", "good"))
             return Decision(approved=True), YES_CHANNEL
         if not self.terminal.can_ask:
             return None, CHANNEL
@@ -297,7 +297,7 @@ async def _report_other_owner(service: Service, execution: ExecutionState, termi
     if header is None or header.owner in (None, service.owner) or header.status != "running":
         return
     if header.leased_until > service.store.clock.steady():
-        terminal.say(TerminalLine(("Another planwarden process runs this execution; watching it.", "dim")))
+        terminal.line(("Another planwarden process runs this execution; watching it.", "dim"))
 
 
 def exit_code(execution: ExecutionState) -> int:

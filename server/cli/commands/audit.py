@@ -24,7 +24,6 @@ from planwarden.server.api.audit import (
 from planwarden.server.cli.arguments import CommandParser, read_path, read_settings
 from planwarden.server.cli.home import open_home, use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.signatures.signature import EXTRA
@@ -103,28 +102,22 @@ def draw_rows(terminal: Terminal, page: AuditPage) -> None:
         kind = row.kind.replace("_", " ").ljust(18)
         facts = [] if row.suspension_id is None else [f"suspension={shorten_id(row.suspension_id)}"]
         facts += [f"{name}={_shorten(value)}" for name, value in row.facts.items()]
-        terminal.say(
-            TerminalLine((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), "  ".join(map(escape_text, facts)))
-        )
+        terminal.line((f"{row.sequence:>6}  {at}  ", "dim"), (kind, "bold"), "  ".join(map(escape_text, facts)))
     if page.next_cursor is not None:
-        terminal.say(TerminalLine((f"more: --cursor {page.next_cursor}", "dim")))
+        terminal.line((f"more: --cursor {page.next_cursor}", "dim"))
 
 
 def draw_verdict(terminal: Terminal, verdict: AuditVerdict) -> None:
     for problem in verdict.problems:
-        terminal.say(TerminalLine((escape_text(problem), "bad"), mark="failed"))
+        terminal.line((escape_text(problem), "bad"), mark="failed")
     if verdict.signatures:
-        terminal.say(TerminalLine((f"{count_of(verdict.signatures, 'signature')} verified", "good"), mark="done"))
+        terminal.line((f"{count_of(verdict.signatures, 'signature')} verified", "good"), mark="done")
     if verdict.unverified:
-        terminal.say(
-            TerminalLine((f"{count_of(verdict.unverified, 'signature')} not verified: {EXTRA}", "warn"), mark="asks")
-        )
+        terminal.line((f"{count_of(verdict.unverified, 'signature')} not verified: {EXTRA}", "warn"), mark="asks")
     if verdict.is_whole:
-        terminal.say(TerminalLine((f"{verdict.rows} rows, whole; head {verdict.head}", "good"), mark="done"))
+        terminal.line((f"{verdict.rows} rows, whole; head {verdict.head}", "good"), mark="done")
     else:
-        terminal.say(
-            TerminalLine((f"{verdict.rows} rows, {count_of(len(verdict.problems), 'problem')}", "bad"), mark="failed")
-        )
+        terminal.line((f"{verdict.rows} rows, {count_of(len(verdict.problems), 'problem')}", "bad"), mark="failed")
 
 
 def _shorten(value: JsonValue) -> str:

@@ -17,7 +17,6 @@ from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import CommandParser, read_value, split_pairs
 from planwarden.server.cli.session import open_session
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text
 
@@ -87,7 +86,7 @@ def draw_result(terminal: Terminal, execution: ExecutionState) -> None:
     lines = text.splitlines()
     terminal.say(*(escape_text(line) for line in lines[:MAX_LINES]))
     if len(lines) > MAX_LINES:
-        terminal.say(TerminalLine((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim")))
+        terminal.line((f"{len(lines) - MAX_LINES} more lines; --json prints everything", "dim"))
 
 
 def _build_plan(name: str, arguments: dict[str, JsonValue]) -> JsonValue:

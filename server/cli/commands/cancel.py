@@ -15,7 +15,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.session import open_session
-from planwarden.server.cli.terminal.lines import MAX_LISTED, TerminalLine, join_names, one_line
+from planwarden.server.cli.terminal.lines import MAX_LISTED, join_names, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, confirm
 from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
@@ -98,11 +98,11 @@ def _find_effects(execution: ExecutionState, tools: Registry) -> list[str]:
 
 
 def _draw_unfinished(terminal: Terminal, executions: list[ExecutionState]) -> None:
-    terminal.say(TerminalLine(("Unfinished:", "bold")))
+    terminal.line(("Unfinished:", "bold"))
     for execution in executions:
         summary = one_line(execution.goal or "; ".join(s.step.description for s in execution.steps.values()), 100)
         facts = (f"  {execution.status}  {summary}", "dim")
-        terminal.say(TerminalLine((shorten_id(execution.thread_id), "bold"), facts, mark="asks"))
+        terminal.line((shorten_id(execution.thread_id), "bold"), facts, mark="asks")
 
 
 def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:
@@ -113,5 +113,4 @@ def _draw_steps(terminal: Terminal, execution: ExecutionState) -> None:
     states = execution.steps.values()
     unknown = [s.step.step_id for s in states if any(call.status == "outcome_unknown" for call in s.list_open_calls())]
     if unknown:
-        text = f"Nobody knows whether a call happened: {join_names(unknown)}. A retry asks first."
-        terminal.say(TerminalLine((text, "warn")))
+        terminal.line((f"Nobody knows whether a call happened: {join_names(unknown)}. A retry asks first.", "warn"))

@@ -30,7 +30,6 @@ from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import DONE, WAITING, name_commands, print_json
 from planwarden.server.cli.session import CliSession, check_tools, open_session
 from planwarden.server.cli.terminal import question as terminal_question
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import InboxAccess
@@ -88,7 +87,7 @@ def _finish(session: CliSession, arguments: Namespace, result: DecisionResult) -
     if others > 0:
         words = "1 other question waits" if others == 1 else f"{others} other questions wait"
         text = f"{words} for a person: {session.home.command('approve')} asks about them, one by one"
-        session.terminal.say(TerminalLine((text, "dim"), mark="asks"))
+        session.terminal.line((text, "dim"), mark="asks")
     return DONE if is_recorded else code
 
 
@@ -100,22 +99,21 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
         if not session.terminal.can_ask:
             raise UsageError(NEEDS_TERMINAL)
         if last is None:
-            text = f"{page.total} waiting, oldest first; Enter leaves one open, Ctrl-C stops."
-            session.terminal.say(TerminalLine((text, "bold")))
+            session.terminal.line((f"{page.total} waiting, oldest first; Enter leaves one open, Ctrl-C stops.", "bold"))
         [row] = page.rows
         last = row.suspension_id
         try:
             execution, is_recorded = approve(session, last)
         except PlanwardenError as error:
             # Somebody else may have decided this question in the meantime; ask about the others anyway.
-            session.terminal.say(TerminalLine((name_commands(error.message), "warn"), mark="note"))
+            session.terminal.line((name_commands(error.message), "warn"), mark="note")
             continue
         if is_recorded:
             decided.append(last)
             session.draw_outcome(execution)
     open_count = _read_waiting(session.home, None).total
     if last is None:
-        session.terminal.say(TerminalLine(("Nothing waits for a person.", "good"), mark="done"))
+        session.terminal.line(("Nothing waits for a person.", "good"), mark="done")
     else:
         session.terminal.say(f"{len(decided)} decided, {open_count} left open.")
     if arguments.json:
@@ -143,7 +141,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         answerer = "the clock" if question_state.question.addressee == "clock" else "the calling model"
         raise UsageError(f"question {suspension_id!r} is not for a person; it waits for {answerer}")
     if question_state.question.expires_at is not None and question_state.question.expires_at <= time.time():
-        session.terminal.say(TerminalLine(("The time to answer has passed.", "warn"), mark="note"))
+        session.terminal.line(("The time to answer has passed.", "warn"), mark="note")
         start = partial(session.record_time_out, execution_id=execution.execution_id)
         return session.run_and_watch(start), False
     if not session.terminal.can_ask:
@@ -264,7 +262,7 @@ def _approve_with_code(session: CliSession, beginning: str, code: str, digest: s
     result = _build_result(session.run_and_watch(start), question_state, person)
     if not result[1]:
         text = f"The approval of {person!r} is not enough for this; the question stays open."
-        session.terminal.say(TerminalLine((text, "warn"), mark="note"))
+        session.terminal.line((text, "warn"), mark="note")
     return result
 
 

@@ -57,7 +57,7 @@ def handle_demo(arguments: Namespace) -> int:
     home = Home.load(demo_folder, model, environment)
     session = CliSession(home, terminal, says_yes=arguments.yes)
     subtitle = f"  {demo_folder}  no key, no network, a script plays the model"
-    terminal.say(TerminalLine(("planwarden demo", "bold"), (subtitle, "dim")))
+    terminal.line(("planwarden demo", "bold"), (subtitle, "dim"))
     command = [sys.executable, "-m", "planwarden.server.cli.commands.demo", str(demo_folder)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment
@@ -67,8 +67,7 @@ def handle_demo(arguments: Namespace) -> int:
         finally:
             process.kill()
     killed = f"Process {process.pid} was killed (kill -9) while the question waits."
-    continues = f" Process {os.getpid()} continues from planwarden.db:"
-    terminal.say(TerminalLine((killed, "warn"), continues, mark="note"))
+    terminal.line((killed, "warn"), f" Process {os.getpid()} continues from planwarden.db:", mark="note")
     try:
         execution = session.ask_open_questions(execution)
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ from planwarden.server.cli.checks.servers import check_downstream
 from planwarden.server.cli.checks.store import Replay, check_processes, check_replay, check_secrets, check_store
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.terminal.lines import Part, TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import Part, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
@@ -61,20 +61,20 @@ def handle_doctor(arguments: Namespace) -> int:
 
 
 def draw_report(terminal: Terminal, report: DoctorReport) -> None:
-    terminal.say(TerminalLine((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim")))
-    terminal.say(TerminalLine((f"home {report.home}", "dim")))
+    terminal.line((f"planwarden {report.version}", "bold"), (f"  Python {report.python}", "dim"))
+    terminal.line((f"home {report.home}", "dim"))
     width = max(len(check.name) for check in report.checks)
     for check in report.checks:
         title: Part = (check.name.ljust(width), "dim" if check.status == "off" else "bold")
-        terminal.say(TerminalLine(title, "  ", one_line(check.message, 400), mark=WORDS["check"][check.status].mark))
+        terminal.line(title, "  ", one_line(check.message, 400), mark=WORDS["check"][check.status].mark)
         unavailable = check.facts.get("unavailable")
         for name, reason in unavailable.items() if isinstance(unavailable, dict) else ():
-            terminal.say(TerminalLine((one_line(f"{name}: {reason}", 300), "dim"), indent=1))
+            terminal.line((one_line(f"{name}: {reason}", 300), "dim"), indent=1)
     if report.is_healthy:
-        terminal.say(TerminalLine(("Everything that planwarden needs is there.", "good"), mark="done"))
+        terminal.line(("Everything that planwarden needs is there.", "good"), mark="done")
     else:
         broken = ", ".join(check.name for check in report.checks if check.status == "broken")
-        terminal.say(TerminalLine((f"Broken: {broken}.", "bad"), mark="failed"))
+        terminal.line((f"Broken: {broken}.", "bad"), mark="failed")
 
 
 def run_checks(arguments: Namespace, replay: Replay | None) -> DoctorReport:

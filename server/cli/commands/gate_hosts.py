@@ -12,7 +12,7 @@ from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.hosts import build_change, find_launch_command, make_changes
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.gate.host_servers import (
     HOSTS,
@@ -46,13 +46,13 @@ def draw_statuses(terminal: Terminal, statuses: Sequence[FileStatus]) -> None:
     for status in statuses:
         about = "" if status.servers or status.problem else ": no servers"
         path = (f"  {escape_text(str(status.file.path))}", "dim")
-        terminal.say(TerminalLine((f"{HOSTS[status.file.host].label}{about}", "bold"), path))
+        terminal.line((f"{HOSTS[status.file.host].label}{about}", "bold"), path)
         if status.problem:
-            terminal.say(TerminalLine((one_line(status.problem, 300), "bad"), mark="failed", indent=1))
+            terminal.line((one_line(status.problem, 300), "bad"), mark="failed", indent=1)
         for server in status.servers:
             why = f", because {server.problem}" if server.problem else ""
             mark = "waits" if server.state == "passes by" else "done"
-            terminal.say(TerminalLine(f"{one_line(server.name, 80)}: {server.state}{why}", mark=mark, indent=1))
+            terminal.line(f"{one_line(server.name, 80)}: {server.state}{why}", mark=mark, indent=1)
 
 
 def _change(arguments: Namespace, program: Sequence[str] | None) -> int:

@@ -168,23 +168,21 @@ def draw_grants(terminal: Terminal, grants: Sequence[GrantView]) -> None:
         state = describe_state(grant)
         until = format_instant(grant.expires_at)
         uses = f"{grant.uses_left} of {grant.uses} left{'' if grant.step is None else ' today (UTC)'}"
-        terminal.say(
-            TerminalLine(
-                (escape_text(grant.tool_name), "bold"),
-                f"  {uses}, until {until}  ",
-                (state, "good" if state == "open" else "dim"),
-                mark="done" if state == "open" else "waits",
-            ),
-            TerminalLine((shorten_id(grant.grant_id), "dim"), indent=1),
+        terminal.line(
+            (escape_text(grant.tool_name), "bold"),
+            f"  {uses}, until {until}  ",
+            (state, "good" if state == "open" else "dim"),
+            mark="done" if state == "open" else "waits",
         )
+        terminal.line((shorten_id(grant.grant_id), "dim"), indent=1)
         if grant.step is not None:
             step = grant.step
             plan = f"step {escape_text(step.step_id)} of the saved plan {escape_text(step.plan)}"
-            terminal.say(TerminalLine(f"{plan}, version {step.version[:VERSION_DIGITS]}", indent=1))
+            terminal.line(f"{plan}, version {step.version[:VERSION_DIGITS]}", indent=1)
         for name, value in grant.arguments.items():
-            terminal.say(TerminalLine(f"{escape_text(name)} = {format_value(value)}", indent=1))
+            terminal.line(f"{escape_text(name)} = {format_value(value)}", indent=1)
         if grant.step is None:
-            terminal.say(TerminalLine(f"with {describe_names(grant.arguments, grant.free)}", indent=1))
+            terminal.line(f"with {describe_names(grant.arguments, grant.free)}", indent=1)
 
 
 def describe_state(grant: GrantView) -> str:

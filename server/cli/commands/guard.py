@@ -25,7 +25,7 @@ from planwarden.server.cli.commands.promises import trust_folder
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.hosts import build_change, build_hook_program, make_changes
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.guard.calls import (
     MAX_EVENT_BYTES,
@@ -112,20 +112,18 @@ def draw_status(terminal: Terminal, statuses: Sequence[HookStatus]) -> None:
     for status in statuses:
         label = GUARDED_HOSTS[status.host].label
         if status.state == "not installed":
-            terminal.say(TerminalLine((f"{label}: not guarded", "dim"), (f"  {status.path}", "dim"), mark="waits"))
+            terminal.line((f"{label}: not guarded", "dim"), (f"  {status.path}", "dim"), mark="waits")
             continue
         mark = "done" if status.is_proven else "failed"
-        terminal.say(TerminalLine((f"{label}: {status.state}", "bold"), (f"  {status.path}", "dim"), mark=mark))
+        terminal.line((f"{label}: {status.state}", "bold"), (f"  {status.path}", "dim"), mark=mark)
         if status.problem:
-            terminal.say(TerminalLine((status.problem, "bad"), indent=1))
+            terminal.line((status.problem, "bad"), indent=1)
         for trial in status.trials:
             text = "blocks the call" if trial.blocks else "lets the call run"
             style = "plain" if trial.is_right else "bad"
-            terminal.say(
-                TerminalLine((f"{trial.what}: {text}", style), (f"  {one_line(trial.output, 120)}", "dim"), indent=1)
-            )
+            terminal.line((f"{trial.what}: {text}", style), (f"  {one_line(trial.output, 120)}", "dim"), indent=1)
         if status.unknown:
-            terminal.say(TerminalLine((f"not known here: {status.unknown}", "dim"), indent=1))
+            terminal.line((f"not known here: {status.unknown}", "dim"), indent=1)
 
 
 def _change(arguments: Namespace, change: Callable[[HookFile, str], str], outcome: str, afterwards: str) -> int:

@@ -16,7 +16,7 @@ from planwarden.server.api.home import Home
 from planwarden.server.cli.arguments import CommandParser, read_value
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import OutgoingRequest, sign_message
@@ -102,9 +102,9 @@ def draw_answer(
     if receipt.is_delivered:
         thread_id = one_line(str(document.get("threadId", "")), 64)
         status = one_line(str(document.get("status", "delivered")), 64)
-        terminal.say(TerminalLine(name, f"  {status}", mark="done"))
+        terminal.line(name, f"  {status}", mark="done")
         if thread_id:
-            terminal.say(TerminalLine((home.command("show", thread_id), "dim"), indent=1))
+            terminal.line((home.command("show", thread_id), "dim"), indent=1)
         return
     reason = f"{url} {receipt.description}"
     if receipt.answer is None:
@@ -113,4 +113,4 @@ def draw_answer(
         reason = REFUSED
     elif "message" in document:
         reason = f"{receipt.answer[0]}: {one_line(str(document['message']), 500)}"
-    terminal.say(TerminalLine(name, "  ", (reason, "bad"), mark="failed"))
+    terminal.line(name, "  ", (reason, "bad"), mark="failed")

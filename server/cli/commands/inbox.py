@@ -19,7 +19,6 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home, run_with
 from planwarden.server.cli.output import DONE
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.inbox.app import serve_inbox
 from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
@@ -94,7 +93,7 @@ def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browse
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(serve_inbox, home.settings, service, inbox)
                 await _show_codes(terminal, url, codes, opens_browser=opens_browser)
-                terminal.say(TerminalLine(("The inbox runs here until Ctrl-C.", "dim")))
+                terminal.line(("The inbox runs here until Ctrl-C.", "dim"))
         finally:
             port.leave()
 
@@ -152,7 +151,5 @@ async def _show_codes(terminal: Terminal, url: str, codes: PairingCodes, *, open
     # Written as it is: `say` would wrap the link at the width of the terminal, so that it could not be copied.
     terminal.out.write(f"{link}\n")
     validity = f"Good for one browser, once, within {CODE_S / 60:.0f} minutes. Do not paste it into a chat."
-    terminal.say(
-        TerminalLine("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold")),
-        TerminalLine((validity, "dim")),
-    )
+    terminal.line("or open ", (url, "bold"), " and type the code ", (codes.typed, "bold"))
+    terminal.line((validity, "dim"))

@@ -42,12 +42,12 @@ def handle_init(arguments: Namespace) -> int:
         print_json(document)
     elif existing:
         text = f"{home} has {', '.join(path.name for path in existing)} already; nothing was changed."
-        terminal.say(TerminalLine((text, "warn"), mark="note"))
+        terminal.line((text, "warn"), mark="note")
     else:
         terminal.say(*(TerminalLine(str(path), mark="done") for path in created))
         terminal.say("", TerminalLine(("Next:", "bold")))
         for command, does in commands:
-            terminal.say(TerminalLine((f"# {does}", "dim"), indent=1))
+            terminal.line((f"# {does}", "dim"), indent=1)
             terminal.say_unbroken(f"  {command}")
     return FAILED if existing else DONE
 

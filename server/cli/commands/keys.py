@@ -8,7 +8,6 @@ from pydantic import JsonValue
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, format_time
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.signatures.keyring import Keyring
@@ -64,12 +63,10 @@ def draw_keys(terminal: Terminal, keys: Sequence[SigningKey]) -> None:
     for key in keys:
         state = "usable" if key.revoked_at is None else f"revoked {format_time(key.revoked_at)}"
         last = "never signed" if key.used_at is None else f"signed {format_time(key.used_at)}"
-        terminal.say(
-            TerminalLine(
-                (key.key_id, "bold"),
-                f"  {escape_text(key.principal)}  {escape_text(key.label)}  ",
-                (state, "good" if key.revoked_at is None else "dim"),
-                mark="done" if key.revoked_at is None else "waits",
-            ),
-            TerminalLine((f"for {key.rp_id} · added {format_time(key.created_at)} · {last}", "dim"), indent=1),
+        terminal.line(
+            (key.key_id, "bold"),
+            f"  {escape_text(key.principal)}  {escape_text(key.label)}  ",
+            (state, "good" if key.revoked_at is None else "dim"),
+            mark="done" if key.revoked_at is None else "waits",
         )
+        terminal.line((f"for {key.rp_id} · added {format_time(key.created_at)} · {last}", "dim"), indent=1)

@@ -90,15 +90,15 @@ async def _list_questions(
         for line in recent.executions:
             _draw_line(terminal, line, store.clock.now())
         if recent.next_cursor is not None:
-            terminal.say(TerminalLine((f"all: {home.command('list', '--executions')}", "dim")))
+            terminal.line((f"all: {home.command('list', '--executions')}", "dim"))
     return page
 
 
 def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: float) -> None:
     if not page.suspensions:
-        terminal.say(TerminalLine(("Nothing waits for an answer.", "good"), mark="done"))
+        terminal.line(("Nothing waits for an answer.", "good"), mark="done")
         return
-    terminal.say(TerminalLine((f"{page.total} waiting for an answer", "bold")))
+    terminal.line((f"{page.total} waiting for an answer", "bold"))
     for suspension in page.suspensions:
         age = f"asked {format_age(now - suspension.created_at.timestamp())}"
         until = "" if suspension.expires_at is None else f" · until {suspension.expires_at:%Y-%m-%d %H:%M:%SZ}"
@@ -113,9 +113,8 @@ def _draw_questions(terminal: Terminal, home: Home, page: SuspensionPage, now: f
             *_list_details(suspension),
         )
     if page.next_cursor is not None:
-        terminal.say(TerminalLine(("more: " + home.command("list", "--cursor", page.next_cursor), "dim")))
-    commands = f"{home.command('approve', 'QUESTION')} · {home.command('reject', 'QUESTION')}"
-    terminal.say(TerminalLine((commands, "dim")))
+        terminal.line(("more: " + home.command("list", "--cursor", page.next_cursor), "dim"))
+    terminal.line((f"{home.command('approve', 'QUESTION')} · {home.command('reject', 'QUESTION')}", "dim"))
 
 
 def _list_details(suspension: Suspension) -> Iterator[TerminalLine]:
@@ -171,13 +170,13 @@ def _add_calls(line: ExecutionLine, state: ExecutionState | None) -> ExecutionLi
 def _draw_line(terminal: Terminal, line: ExecutionLine, now: float) -> None:
     words, age = line.words, format_age(now - line.changed_at.timestamp())
     thread = f"  {escape_text(shorten_id(line.thread_id))}"
-    terminal.say(TerminalLine((words.word, words.tone), thread, (f"  {age}", "dim"), mark=words.mark))
+    terminal.line((words.word, words.tone), thread, (f"  {age}", "dim"), mark=words.mark)
     saved = f"saved plan {one_line(line.saved_plan, TITLE_CHARS)}" if line.saved_plan and line.is_quoted else ""
     host = format_host(line.host) if line.host else ""
     facts = " · ".join(filter(None, (line.describe_progress(), saved, host)))
-    terminal.say(TerminalLine(one_line(line.title, TITLE_CHARS), (f"  {facts}" if facts else "", "dim"), indent=1))
+    terminal.line(one_line(line.title, TITLE_CHARS), (f"  {facts}" if facts else "", "dim"), indent=1)
     if line.fault is not None:
-        terminal.say(TerminalLine((one_line(line.fault, 160), "dim"), indent=1))
+        terminal.line((one_line(line.fault, 160), "dim"), indent=1)
 
 
 def _draw_executions(
@@ -200,4 +199,4 @@ def _draw_executions(
         filters = [(name, vars(arguments)[name]) for name in FILTERS if vars(arguments)[name] is not None]
         words += [word for name, value in filters for word in (f"--{name}", str(value))]
         more = home.command("list", *words, "--cursor", page.next_cursor)
-        terminal.say(TerminalLine((f"more: {escape_text(more)}", "dim")))
+        terminal.line((f"more: {escape_text(more)}", "dim"))

@@ -11,7 +11,6 @@ from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution.notifications import Notification
 from planwarden.server.cli.arguments import CommandParser, read_settings
 from planwarden.server.cli.output import DONE, FAILED
-from planwarden.server.cli.terminal.lines import TerminalLine
 from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.notifications.delivery import DeliveryReceipt, post
 from planwarden.server.notifications.messages import build_request
@@ -54,7 +53,7 @@ def draw_receipts(terminal: Terminal, receipts: Sequence[tuple[NotificationChann
     for channel, receipt in receipts:
         host = "" if channel.problem else f"{channel.host} "
         mark = "done" if receipt.is_delivered else "failed"
-        terminal.say(TerminalLine((channel.name.ljust(width), "bold"), f"  {host}{receipt.description}", mark=mark))
+        terminal.line((channel.name.ljust(width), "bold"), f"  {host}{receipt.description}", mark=mark)
 
 
 async def _send_tests(channels: Sequence[NotificationChannel]) -> list[tuple[NotificationChannel, DeliveryReceipt]]:

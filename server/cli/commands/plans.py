@@ -96,10 +96,10 @@ def handle_keep(arguments: Namespace) -> int:
     schema = document.get("inputs")
     inputs = [field.name for field in build_fields(schema if isinstance(schema, dict) else {})]
     takes = f"; it takes {', '.join(map(escape_text, inputs))}" if inputs else ""
-    terminal.say(TerminalLine(f"{path}: written{takes}", mark="done"))
+    terminal.line(f"{path}: written{takes}", mark="done")
     if gap:
         terminal.say(gap.strip())
-    terminal.say(TerminalLine((home.command("run", name), "dim")))
+    terminal.line((home.command("run", name), "dim"))
     if arguments.json:
         print_json({"name": name, "file": str(path), "inputs": list[JsonValue](inputs)})
     return DONE
@@ -146,37 +146,36 @@ def choose_inputs(terminal: Terminal, proposed: Sequence[ProposedInput]) -> list
 def draw_catalogue(terminal: Terminal, home: Home, catalogue: PlanCatalogue) -> None:
     if not catalogue.plans:
         folder = home.settings.home / PLAN_FOLDER
-        terminal.say(TerminalLine((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim")))
+        terminal.line((f"No saved plans; they are files NAME.yaml or NAME.json in {folder}.", "dim"))
     width = max((len(plan.name) for plan in catalogue.plans), default=0)
     for plan in catalogue.plans:
         source = "" if plan.source == HOME else f"  from {one_line(plan.source, 60)}"
         title = f"  {one_line(plan.title or '', 100)}" if plan.title else ""
-        terminal.say(TerminalLine((plan.name.ljust(width), "bold"), title, (source, "dim"), mark="done"))
+        terminal.line((plan.name.ljust(width), "bold"), title, (source, "dim"), mark="done")
         fields = [*build_fields(plan.inputs)]
         if fields:
-            terminal.say(TerminalLine((f"takes {', '.join(map(_describe_field, fields))}", "dim"), indent=1))
+            terminal.line((f"takes {', '.join(map(_describe_field, fields))}", "dim"), indent=1)
     for fault in catalogue.faults:
         text = f"{fault.path}: {fault.reason}"
-        terminal.say(TerminalLine((one_line(text, 300), "warn"), mark="failed"))
+        terminal.line((one_line(text, 300), "warn"), mark="failed")
     for hidden in catalogue.hidden:
         text = f"{hidden.path} is not used: {hidden.by} has its name"
-        terminal.say(TerminalLine((one_line(text, 300), "warn"), mark="note"))
+        terminal.line((one_line(text, 300), "warn"), mark="note")
 
 
 def draw_plan(terminal: Terminal, home: Home, plan: SavedPlan) -> None:
-    terminal.say(TerminalLine((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}"))
+    terminal.line((plan.name, "bold"), f"  {one_line(plan.title or '', 200)}")
     if plan.description:
         terminal.say(*(TerminalLine(escape_text(line), indent=1) for line in plan.description.split("\n")))
-    version = f"version {plan.digest[:VERSION_CHARS]} · {escape_text(str(plan.path))}"
-    terminal.say(TerminalLine((version, "dim")))
+    terminal.line((f"version {plan.digest[:VERSION_CHARS]} · {escape_text(str(plan.path))}", "dim"))
     for field in build_fields(plan.inputs):
         about = (f"  {one_line(field.description, 160)}", "dim")
-        terminal.say(TerminalLine(("input ", "dim"), _describe_field(field), about, indent=1))
+        terminal.line(("input ", "dim"), _describe_field(field), about, indent=1)
     for step in plan.steps:
         name, text = one_line(str(step["id"]), 64), one_line(str(step["description"]), 160)
         tools = ", ".join(one_line(tool, 64) for tool in sorted(read_tool_names({"todoList": [step]})))
-        terminal.say(TerminalLine((name, "bold"), f"  {text}", (f"  {tools}", "dim"), mark="waits"))
-    terminal.say(TerminalLine((home.command("run", plan.name), "dim")))
+        terminal.line((name, "bold"), f"  {text}", (f"  {tools}", "dim"), mark="waits")
+    terminal.line((home.command("run", plan.name), "dim"))
 
 
 def _describe_field(field: Field) -> str:

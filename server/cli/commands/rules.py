@@ -171,22 +171,22 @@ def draw_rules(terminal: Terminal, book: RuleBook, notes: list[str]) -> None:
     if not book.rules:
         terminal.say(f"no rules; [[rules]] in {FILE} adds them, and docs/rules.md says how")
     for rule in book.rules:
-        terminal.say(TerminalLine((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS)))
+        terminal.line((f"{rule.number:>3}  ", "bold"), one_line(rule.words, LINE_CHARS))
     terminal.say(*_note_lines(notes))
 
 
 def draw_check(terminal: Terminal, checked: _CheckedCall) -> None:
     for verdict in checked.rules:
         text, style = _VERDICTS[verdict.verdict]
-        terminal.say(TerminalLine((f"rule {verdict.number} ", "bold"), (text, style)))
-        terminal.say(TerminalLine((one_line(verdict.words, LINE_CHARS), "dim"), indent=1))
+        terminal.line((f"rule {verdict.number} ", "bold"), (text, style))
+        terminal.line((one_line(verdict.words, LINE_CHARS), "dim"), indent=1)
         terminal.say(*(_condition_line(condition) for condition in verdict.conditions))
     does = "is denied" if checked.decision == "deny" else "runs without a question"
     if checked.needs is not None:
         does = f"asks {WHOM[checked.needs]}"
     style = _STYLES[checked.decision]
     name = one_line(checked.tool_name, 128)
-    terminal.say(TerminalLine((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}"))
+    terminal.line((name, "bold"), " ", (does, style), f": {one_line(checked.because, LINE_CHARS)}")
     problems = [f"the call would fail: {problem}" for problem in checked.problems]
     terminal.say(*_note_lines([*problems, *checked.notes]))
 
@@ -200,14 +200,14 @@ def _condition_line(condition: ConditionVerdict) -> TerminalLine:
 def draw_replay(terminal: Terminal, report: RuleReplay, days: int) -> None:
     terminal.say(f"{report.calls} calls of {report.executions} executions in the last {days} days")
     if not report.is_whole:
-        terminal.say(TerminalLine(("there are more; only the newest were looked at", "warn"), mark="note"))
+        terminal.line(("there are more; only the newest were looked at", "warn"), mark="note")
     if report.unreadable:
-        terminal.say(TerminalLine((f"{report.unreadable} logs could not be read", "warn"), mark="note"))
+        terminal.line((f"{report.unreadable} logs could not be read", "warn"), mark="note")
     for count in report.counts:
         name = "no rule" if count.rule is None else f"rule {count.rule}"
         spent = f" ({count.spent} because a budget is spent)" if count.spent else ""
         text = f"{count.allow} would run without a question, {count.ask} would be asked about{spent}"
-        terminal.say(TerminalLine((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied"))
+        terminal.line((f"{name}: ", "bold"), f"{text}, {count.deny} would be denied")
     terminal.say(
         f"of those that were asked about, {report.asked_less} would run without a question; of those that ran without "
         f"one, {report.asked_more} would be asked about; {report.denied} would be denied"

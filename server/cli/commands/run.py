@@ -20,7 +20,7 @@ from planwarden.server.api.service import Service
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import GivenPlan, add_inputs, add_plan_arguments, choose_plan, read_given_inputs
 from planwarden.server.cli.session import MODEL_ADVICE, CliSession, open_session
-from planwarden.server.cli.terminal.lines import TerminalLine, join_names
+from planwarden.server.cli.terminal.lines import join_names
 from planwarden.server.views.escaping import escape_text
 
 
@@ -114,7 +114,7 @@ def run_plan(
         else:
             execution = await service.execute_plan(plan.document, options_of_start)
         for warning in execution.warnings:
-            session.terminal.say(TerminalLine((escape_text(warning), "warn"), mark="note"))
+            session.terminal.line((escape_text(warning), "warn"), mark="note")
         return _report_start(session, earlier, execution, key)
 
     return session.run_to_end(start)
@@ -136,8 +136,7 @@ async def _retry(session: CliSession, service: Service, arguments: Namespace, ot
     _report_start(session, earlier, execution, arguments.key)
     reused_steps = [name for name, state in execution.steps.items() if state.taken_from is not None]
     if reused_steps:
-        text = f"Completed before, and not run again: {join_names(reused_steps)}."
-        session.terminal.say(TerminalLine((text, "dim")))
+        session.terminal.line((f"Completed before, and not run again: {join_names(reused_steps)}.", "dim"))
     return execution
 
 
@@ -159,7 +158,7 @@ def _report_start(
 ) -> ExecutionState:
     """Return the execution. If the key started it `earlier`, tell the person that nothing new was started."""
     if earlier is not None:
-        session.terminal.say(TerminalLine((f"Key {key!r} has started this before; nothing new was started.", "dim")))
+        session.terminal.line((f"Key {key!r} has started this before; nothing new was started.", "dim"))
     return execution
 
 

@@ -124,7 +124,7 @@ def handle_run_now(arguments: Namespace) -> int:
             execution = session.run_to_end(start)
         except _NothingStarted as outcome:
             kind, text = outcome.args
-            session.terminal.say(TerminalLine((text, "warn"), mark="note"))
+            session.terminal.line((text, "warn"), mark="note")
             if arguments.json:
                 print_json({"scheduleId": schedule_id, "outcome": kind, "reason": text})
             return WAITING if kind == "queued" else FAILED
@@ -147,27 +147,25 @@ def draw_schedules(terminal: Terminal, home: Home, views: Sequence[ScheduleView]
     for view in views:
         is_paused = view.paused_at is not None
         options = f"overlap {view.overlap}, missed {view.missed}, owner {escape_text(view.owner)}"
-        terminal.say(
-            TerminalLine(
-                (escape_text(view.plan), "bold"),
-                f"  {view.cron}  {view.timezone}  ",
-                ("paused" if is_paused else "active", "dim" if is_paused else "good"),
-                mark="waits" if is_paused else "done",
-            ),
-            TerminalLine((f"{shorten_id(view.schedule_id)}  {options}", "dim"), indent=1),
+        terminal.line(
+            (escape_text(view.plan), "bold"),
+            f"  {view.cron}  {view.timezone}  ",
+            ("paused" if is_paused else "active", "dim" if is_paused else "good"),
+            mark="waits" if is_paused else "done",
         )
+        terminal.line((f"{shorten_id(view.schedule_id)}  {options}", "dim"), indent=1)
         for name, value in view.inputs.items():
-            terminal.say(TerminalLine(f"{escape_text(name)} = {format_value(value)}", indent=1))
+            terminal.line(f"{escape_text(name)} = {format_value(value)}", indent=1)
         if view.next_ticks:
             times = ", ".join(tick.strftime("%a %Y-%m-%d %H:%M %Z") for tick in view.next_ticks)
-            terminal.say(TerminalLine(("next: ", "dim"), times, indent=1))
+            terminal.line(("next: ", "dim"), times, indent=1)
         if view.queued_ticks:
-            terminal.say(TerminalLine(f"{len(view.queued_ticks)} waiting until the last run has ended", indent=1))
+            terminal.line(f"{len(view.queued_ticks)} waiting until the last run has ended", indent=1)
         for tick in view.recent[:SHOWN_TICKS]:
             terminal.say(_build_tick_line(tick))
     if not has_scheduler and any(view.paused_at is None for view in views):
         text = f"{NOT_ATTENDED}: a host with planwarden, or {home.command('serve', '--http')}"
-        terminal.say(TerminalLine((text, "warn"), mark="note"))
+        terminal.line((text, "warn"), mark="note")
 
 
 def _build_tick_line(tick: TickView) -> TerminalLine:

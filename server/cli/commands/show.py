@@ -148,7 +148,7 @@ async def _show(home: Home, terminal: Terminal | None, arguments: Namespace, sto
         else:
             _draw_execution(terminal, home, execution, headers, store.clock.now(), moment)
         if waiting is not None:
-            terminal.say(TerminalLine((waiting, "warn"), mark="waits"))
+            terminal.line((waiting, "warn"), mark="waits")
         _draw_observations(terminal, view)
     if moment is None:
         return {**to_json(view), **({} if waiting is None else {"waitsFor": waiting})}
@@ -201,7 +201,7 @@ def _draw_step(terminal: Terminal, home: Home, execution: ExecutionState, view: 
     terminal.say(*map(_item_line, step.item_results))
     if step.items.next is not None:
         command = home.command("show", view.thread_id, "--step", step.id, "--items-from", str(step.items.next))
-        terminal.say(TerminalLine((f"more: {command}", "dim")))
+        terminal.line((f"more: {command}", "dim"))
 
 
 def _item_line(item: LoopItem) -> TerminalLine:
@@ -228,15 +228,15 @@ def _draw_execution(
     header = headers[-1]
     words = WORDS["execution"][execution.status]
     if moment is not None:
-        terminal.say(TerminalLine((f"as it was {_describe_moment(moment)}", "warn"), mark="note"))
+        terminal.line((f"as it was {_describe_moment(moment)}", "warn"), mark="note")
     changed = f"  changed {format_age(now - execution.updated_at)} · principal {escape_text(header.principal)}"
-    terminal.say(TerminalLine((words.word, words.tone), (changed, "dim"), mark=words.mark))
+    terminal.line((words.word, words.tone), (changed, "dim"), mark=words.mark)
     if execution.goal:
-        terminal.say(TerminalLine(("goal: ", "dim"), one_line(execution.goal, 300)))
+        terminal.line(("goal: ", "dim"), one_line(execution.goal, 300))
     for fact in list_lineage_facts(execution):
-        terminal.say(TerminalLine((f"{fact.name}: ", "dim"), fact.text))
+        terminal.line((f"{fact.name}: ", "dim"), fact.text)
     if len(headers) > 1:
-        terminal.say(TerminalLine((f"the newest of {len(headers)} executions of this thread", "dim")))
+        terminal.line((f"the newest of {len(headers)} executions of this thread", "dim"))
     for state in list_shown_steps(execution):
         terminal.say(*step_lines(execution, state))
     terminal.say(*outage_lines(execution, execution.outage))
@@ -251,10 +251,9 @@ def _draw_open_question(terminal: Terminal, home: Home, card: Card, *, is_past: 
     if question.addressee == "human":
         terminal_question.show(terminal, card, is_shortened=False)
         if not is_past:
-            terminal.say(TerminalLine((home.command("approve", question.suspension_id), "bold")))
+            terminal.line((home.command("approve", question.suspension_id), "bold"))
     elif question.addressee == "caller":
-        text = f"the calling model has to answer: {one_line(question.message, 200)}"
-        terminal.say(TerminalLine((text, "warn"), mark="asks"))
+        terminal.line((f"the calling model has to answer: {one_line(question.message, 200)}", "warn"), mark="asks")
 
 
 def _draw_observations(terminal: Terminal, view: Execution) -> None:
@@ -264,4 +263,4 @@ def _draw_observations(terminal: Terminal, view: Execution) -> None:
         )
         step = f" {escape_text(observation.step_id)}" if observation.step_id else ""
         head = f"{observation.sequence:>4}  {observation.at:%H:%M:%S}  "
-        terminal.say(TerminalLine((head, "dim"), observation.type, (f"{step}  {details}", "dim")))
+        terminal.line((head, "dim"), observation.type, (f"{step}  {details}", "dim"))

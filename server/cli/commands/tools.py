@@ -74,21 +74,19 @@ def draw_tools(terminal: Terminal, page: ToolPage) -> None:
         facts = " · ".join([tool.execution_mode, tool.source, *tool.capabilities])
         is_off = tool.unavailable is not None
         name = one_line(tool.name, 64).ljust(min(width, 28))
-        terminal.say(
-            TerminalLine(
-                (name, "dim" if is_off else "bold"),
-                "  ",
-                (tool.risk.ljust(9), _RISKS[tool.risk]),
-                "  ",
-                (one_line(facts, 100), "dim"),
-                mark="skipped" if is_off else "done",
-            ),
-            TerminalLine(one_line(tool.description, 200), indent=1),
+        terminal.line(
+            (name, "dim" if is_off else "bold"),
+            "  ",
+            (tool.risk.ljust(9), _RISKS[tool.risk]),
+            "  ",
+            (one_line(facts, 100), "dim"),
+            mark="skipped" if is_off else "done",
         )
+        terminal.line(one_line(tool.description, 200), indent=1)
         if tool.unavailable is not None:
-            terminal.say(TerminalLine((f"not available: {one_line(tool.unavailable, 300)}", "warn"), indent=1))
+            terminal.line((f"not available: {one_line(tool.unavailable, 300)}", "warn"), indent=1)
     if page.next_cursor is not None:
-        terminal.say(TerminalLine((f"more: --cursor {page.next_cursor}", "dim")))
+        terminal.line((f"more: --cursor {page.next_cursor}", "dim"))
 
 
 def draw_definition(terminal: Terminal, view: ToolView) -> None:
@@ -99,7 +97,7 @@ def draw_definition(terminal: Terminal, view: ToolView) -> None:
         terminal.say(TerminalLine(("arguments", "bold")), *map(_build_argument_line, fields))
     for title, schema in (("schema of its arguments", view.input_schema), ("schema of its result", view.output_schema)):
         if schema is not None:
-            terminal.say(TerminalLine((title, "bold")))
+            terminal.line((title, "bold"))
             terminal.say(*(TerminalLine((line, "dim")) for line in ValueView(schema).lines))
 
 
@@ -118,6 +116,6 @@ def draw_servers(terminal: Terminal, servers: Sequence[ServerHealth]) -> None:
         mark: Mark = "failed" if server.health == "down" else "skipped" if server.health == "disabled" else "done"
         state = "not started; the first call starts it" if server.health == "idle" else server.health
         facts = f"server, {server.tools} tools, {state}{', trusted' if server.trusted else ''}"
-        terminal.say(TerminalLine((one_line(server.name, 64), "bold"), "  ", (facts, "dim"), mark=mark))
+        terminal.line((one_line(server.name, 64), "bold"), "  ", (facts, "dim"), mark=mark)
         if server.reason is not None:
-            terminal.say(TerminalLine((one_line(server.reason, 300), "warn"), indent=1))
+            terminal.line((one_line(server.reason, 300), "warn"), indent=1)

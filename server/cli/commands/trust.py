@@ -183,14 +183,14 @@ def draw_choice(
 ) -> None:
     server = one_line(config.name, 64)
     if allowed:
-        terminal.say(TerminalLine((f"Server {server} says that these tools only read:", "bold")))
+        terminal.line((f"Server {server} says that these tools only read:", "bold"))
     else:
         text = f"Server {server} has no tool that asks although the server says that it only reads"
         terminal.say(f"{text}; nothing was written.")
     for definition in allowed[:MAX_LISTED]:
-        terminal.say(TerminalLine(definition.name, (f"  {one_line(definition.description, 100)}", "dim"), mark="done"))
+        terminal.line(definition.name, (f"  {one_line(definition.description, 100)}", "dim"), mark="done")
     if len(allowed) > MAX_LISTED:
         terminal.say(f"and {len(allowed) - MAX_LISTED} more, see below")
     if asking:
         more = " …" if len(asking) > MAX_LISTED else ""
-        terminal.say(TerminalLine((f"Calls of these still ask: {', '.join(asking[:MAX_LISTED])}{more}", "dim")))
+        terminal.line((f"Calls of these still ask: {', '.join(asking[:MAX_LISTED])}{more}", "dim"))

@@ -17,7 +17,7 @@ from planwarden.agent.common.canonical import is_same_json, read_json
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.common.schema import Schema
 from planwarden.agent.common.struct import JsonValue
-from planwarden.server.cli.terminal.lines import TerminalLine, one_line
+from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import escape_text, format_value
 from planwarden.server.views.fields import Field, read_flat_fields
@@ -33,12 +33,12 @@ def fill_in(terminal: Terminal, form: dict[str, JsonValue]) -> JsonValue | None:
     fields = read_flat_fields(form)
     labels = [escape_text(str(form[key])) for key in ("title", "description") if key in form]
     if fields and labels:
-        terminal.say(TerminalLine(("The form says of itself: ", "dim"), " - ".join(labels)))
+        terminal.line(("The form says of itself: ", "dim"), " - ".join(labels))
     while True:
         if fields:
             content = _ask_fields(terminal, fields)
         else:
-            terminal.say(TerminalLine(("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False))))
+            terminal.line(("The form: ", "dim"), escape_text(json.dumps(form, ensure_ascii=False)))
             content = edit_json(terminal, {})
         if content is None:
             return None
@@ -116,7 +116,7 @@ def edit_json(terminal: Terminal, value: JsonValue) -> JsonValue | None:
     if editor:
         text = _edit_in_editor(editor, value)
     else:
-        terminal.say(TerminalLine(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False))))
+        terminal.line(("now: ", "dim"), escape_text(json.dumps(value, ensure_ascii=False)))
         text = terminal.ask("as one line of JSON (Enter: unchanged): ")
     return _read(terminal, text) if text else None
 
@@ -133,7 +133,7 @@ def edit_arguments(
     elif faults := find_faults(tool_name, edited):
         terminal.warn(f"{subject} does not fit {tool_name}: {'; '.join(faults[:MAX_FAULTS])}. It is as it was.")
     else:
-        terminal.say(TerminalLine((f"{subject} would run with ", "warn"), format_value(edited, None)))
+        terminal.line((f"{subject} would run with ", "warn"), format_value(edited, None))
         return edited
     return None
 

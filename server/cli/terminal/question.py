@@ -131,7 +131,7 @@ def _ask_for_form(terminal: Terminal, form: dict[str, JsonValue]) -> Decision | 
     content = fill_in(terminal, form)
     if content is None:
         return None
-    terminal.say(TerminalLine(("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False))))
+    terminal.line(("Your answer: ", "bold"), escape_text(json.dumps(content, ensure_ascii=False)))
     sending = Choice(YES, "y yes", lambda: Decision(content=content))
     rejecting = _build_reject_choice(terminal, ("r", "reject"), "r reject the question")
     return terminal.choose("Send it?", lambda: [sending, rejecting])
@@ -162,7 +162,7 @@ def _show_whole(terminal: Terminal, card: Card) -> None:
     calls = [("the plan", card.plan)] if card.plan is not None else []
     calls += [(call.tool.label, call.values) for call in (*filter(None, [card.call]), *card.covered, *card.rows)]
     for name, arguments in calls:
-        terminal.say(TerminalLine((name, "bold")))
+        terminal.line((name, "bold"))
         terminal.say(*ValueView(arguments).lines)
     for vote in card.votes:
         if vote.answer is not None:
@@ -212,8 +212,7 @@ class RowTable:
             self._terminal.say(*map(indent_fact, lines))
         if self._pages > 1:
             shown_rows = f"Rows {rows[0] + 1} to {rows[-1] + 1} of {len(self._calls)}"
-            text = f"{shown_rows}, page {self._page + 1} of {self._pages}."
-            self._terminal.say(TerminalLine((text, "dim")))
+            self._terminal.line((f"{shown_rows}, page {self._page + 1} of {self._pages}.", "dim"))
         self._seen.update(rows)
 
     def turn(self, step: int) -> None:

@@ -27,6 +27,7 @@ from planwarden.agent.common.struct import JsonValue
 from planwarden.agent.core.execution.state import STEP_TERMINAL, ExecutionState
 from planwarden.server.cli.output import DONE, print_json
 from planwarden.server.cli.terminal.lines import (
+    Part,
     Style,
     TerminalLine,
     outage_lines,
@@ -35,6 +36,7 @@ from planwarden.server.cli.terminal.lines import (
     write_in_set,
 )
 from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.status_words import Mark
 
 YES, NO = ("y", "yes"), ("n", "no")
 DROPPED = "Whatever was typed before this question could be read was dropped."
@@ -99,9 +101,13 @@ class Terminal:
         if lines:
             self.console.print(*map(_build_line, lines))
 
+    def line(self, *parts: Part, mark: Mark | None = None, indent: int = 0) -> None:
+        """Write one line."""
+        self.say(TerminalLine(*parts, mark=mark, indent=indent))
+
     def warn(self, text: str) -> None:
         """Write planwarden's remark about what the person typed."""
-        self.say(TerminalLine((escape_text(text), "warn")))
+        self.line((escape_text(text), "warn"))
 
     def say_unbroken(self, text: str, end: str = "\n") -> None:
         """Write a text without breaking its lines: a prompt, or what a person copies, such as a command."""
@@ -144,7 +150,7 @@ class Terminal:
     def ask(self, prompt: str) -> str | None:
         """Discard earlier input, and return what is typed after the prompt, stripped; None at the end of input."""
         if self._discard_typed_input():
-            self.say(TerminalLine((DROPPED, "warn"), mark="note"))
+            self.line((DROPPED, "warn"), mark="note")
         self.say_unbroken(prompt, end="")
         try:
             typed = self.keyboard.readline()
