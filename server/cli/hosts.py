@@ -30,7 +30,7 @@ from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.paths import expand_home, read_text, replace_text
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import one_line
-from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.settings.configuration import build_home_option
 
 NAME = "planwarden"
@@ -191,8 +191,7 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
         _draw_change(terminal, change)
     if not changes:
         terminal.say(nothing)
-    elif not confirm(terminal, "Write this?", says_yes=arguments.yes):
-        terminal.say("Nothing was written.")
+    elif not terminal.confirm("Write this?", "Nothing was written.", says_yes=arguments.yes):
         return FAILED
     for change in changes:
         replace_text(expand_home(change.path), change.before, change.after)

@@ -4,13 +4,12 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from planwarden.agent.approval.answers import Authority
-from planwarden.agent.common.errors import UsageError
 from planwarden.server.api.business_keys import OnceKeyView
 from planwarden.server.cli.arguments import CommandParser, read_value, split_pairs
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, format_value, shorten_id
@@ -38,8 +37,7 @@ def handle_forget(arguments: Namespace) -> int:
         for name, text in split_pairs(arguments.key, "--key", is_unique=True)
     }
     terminal = build_terminal(arguments)
-    if not terminal.can_ask:
-        raise UsageError("forgetting lets an effect happen again, so only a person at a terminal can do it")
+    terminal.check_can_ask("forgetting lets an effect happen again, so only a person at a terminal can do it")
     home = open_home(arguments)
     key = home.run(lambda service: service.once.find(arguments.tool, readings), "reader")
     terms = [
@@ -49,8 +47,7 @@ def handle_forget(arguments: Namespace) -> int:
         f"It keeps the key until {format_instant(key.ends_at)}. If it is forgotten, the effect may happen twice.",
     ]
     terminal.panel("Let this call happen again?", terms, "warn")
-    if not confirm(terminal, "Forget it?", says_yes=False):
-        terminal.say("Nothing was forgotten.")
+    if not terminal.confirm("Forget it?", "Nothing was forgotten."):
         return FAILED
     authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")

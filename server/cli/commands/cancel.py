@@ -16,7 +16,7 @@ from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.session import open_session
 from planwarden.server.cli.terminal.lines import MAX_LISTED, join_names, one_line
-from planwarden.server.cli.terminal.terminal import Terminal, confirm
+from planwarden.server.cli.terminal.terminal import Terminal
 from planwarden.server.views.escaping import shorten_id
 from planwarden.tools.registry import Registry
 
@@ -54,8 +54,7 @@ def handle_cancel(arguments: Namespace) -> int:
         effects = _find_effects(execution, session.home.tools)
         if effects and session.terminal.can_ask:
             session.terminal.say(f"These steps may have acted, and cancelling does not undo it: {join_names(effects)}.")
-            if not confirm(session.terminal, "Cancel the rest?", says_yes=session.says_yes):
-                session.terminal.say("Nothing was cancelled.")
+            if not session.terminal.confirm("Cancel the rest?", "Nothing was cancelled.", says_yes=session.says_yes):
                 return FAILED
 
         async def work(service: Service) -> ExecutionState:

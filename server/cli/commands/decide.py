@@ -96,8 +96,7 @@ def _approve_all(session: CliSession, arguments: Namespace) -> int:
     decided: list[str] = []
     last: str | None = None
     while (page := _read_waiting(session.home, last)).rows:
-        if not session.terminal.can_ask:
-            raise UsageError(NEEDS_TERMINAL)
+        session.terminal.check_can_ask(NEEDS_TERMINAL)
         if last is None:
             session.terminal.line((f"{page.total} waiting, oldest first; Enter leaves one open, Ctrl-C stops.", "bold"))
         [row] = page.rows
@@ -144,8 +143,7 @@ def approve(session: CliSession, beginning: str) -> DecisionResult:
         session.terminal.line(("The time to answer has passed.", "warn"), mark="note")
         start = partial(session.record_time_out, execution_id=execution.execution_id)
         return session.run_and_watch(start), False
-    if not session.terminal.can_ask:
-        raise UsageError(NEEDS_TERMINAL)
+    session.terminal.check_can_ask(NEEDS_TERMINAL)
     check_tools(session.home, execution)
     suspension = session.build_view(execution, question_state)
     if not session.can_approve(suspension, owner):

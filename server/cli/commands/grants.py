@@ -15,7 +15,7 @@ from planwarden.server.cli.arguments import CommandParser, read_value, split_pai
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import TerminalLine
-from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import find_operator
 from planwarden.server.views.decisions import describe_names, describe_value_source, name_owner
 from planwarden.server.views.encoding import to_json
@@ -55,10 +55,9 @@ def handle_list(arguments: Namespace) -> int:
 def handle_add(arguments: Namespace) -> int:
     request = _read_request(arguments)
     terminal = build_terminal(arguments)
-    if not terminal.can_ask:
-        raise UsageError(
-            "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
-        )
+    terminal.check_can_ask(
+        "a grant lets calls run without asking again, so it is made by a person in a terminal or the inbox"
+    )
     home = open_home(arguments)
 
     async def complete(service: Service) -> tuple[GrantRequest, FoundStep | None]:
@@ -70,8 +69,7 @@ def handle_add(arguments: Namespace) -> int:
     # Find every mistake before asking the person.
     whole_request, step = home.run(complete, "checker")
     terminal.panel("Allow these calls without asking?", [*list_terms(whole_request, step)], "warn")
-    if not confirm(terminal, "Allow them?", says_yes=False):
-        terminal.say("Nothing was allowed.")
+    if not terminal.confirm("Allow them?", "Nothing was allowed."):
         return FAILED
     grant = home.run(lambda service: service.grants.make(whole_request, _build_authority()), "recorder")
     return write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))

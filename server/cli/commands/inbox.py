@@ -72,11 +72,10 @@ def handle_inbox(arguments: Namespace) -> int:
 
 def open_inbox(home: Home, terminal: Terminal, name: str | None, *, opens_browser: bool) -> None:
     """Make one-time codes and open an inbox with them: a running one, or one that runs here until it is interrupted."""
-    if not terminal.can_ask:
-        raise UsageError(
-            "anybody who reads a code for the inbox can approve in your name, so it is shown on a terminal only and "
-            "never written into a pipe; run `planwarden inbox` in a terminal"
-        )
+    terminal.check_can_ask(
+        "anybody who reads a code for the inbox can approve in your name, so it is shown on a terminal only and "
+        "never written into a pipe; run `planwarden inbox` in a terminal"
+    )
     opens_browser = opens_browser and has_display(home.settings.environment)
 
     async def work(service: Service) -> None:
@@ -104,8 +103,7 @@ def _ask_for_passphrase(home: Home, terminal: Terminal) -> str:
     """Return the passphrase that the person typed twice."""
     if home.settings.passphrase_file is None and home.settings.store.path is not None:
         raise UsageError('name the file first: [inbox] passphrase_file = "inbox.passphrase" in planwarden.toml')
-    if not terminal.can_ask:
-        raise UsageError("a passphrase is typed at a terminal, and there is none here")
+    terminal.check_can_ask("a passphrase is typed at a terminal, and there is none here")
     first = getpass.getpass("Passphrase: ", terminal.out)
     if getpass.getpass("Once more: ", terminal.out) != first:
         raise UsageError("the two were not the same; nothing was changed")

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from planwarden.agent.common.errors import InvalidArguments, ToolError, UsageError
+from planwarden.agent.common.errors import InvalidArguments, ToolError
 from planwarden.server.api.home import Home
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
@@ -68,8 +68,7 @@ def login(home: Home, terminal: Terminal, name: str, *, opens_browser: bool) -> 
     """Log in to the server. Return False if the server asks for no login. A stored login changes only when new tokens
     arrive. Raises `UsageError` without a terminal, `InvalidArguments` as `find_login` does, `ToolError` on failure."""
     find_login(home.downstream, name)
-    if not terminal.can_ask:
-        raise UsageError(f"only a person can log in: run `{home.command('login', name)}` in a terminal")
+    terminal.check_can_ask(f"only a person can log in: run `{home.command('login', name)}` in a terminal")
     opens_browser = opens_browser and has_display(home.settings.environment)
 
     async def show(url: str) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 import anyio
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, UsageError
+from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.runtime.real_paths import judge_with_paths
 from planwarden.server.cli.arguments import CommandParser, read_path, read_settings
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import one_line
-from planwarden.server.cli.terminal.terminal import build_terminal, confirm, write_result
+from planwarden.server.cli.terminal.terminal import build_terminal, write_result
 from planwarden.server.guard.done import read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.settings.configuration import FILE
@@ -100,13 +100,12 @@ def handle_receipt(arguments: Namespace) -> int:
 def trust_folder(arguments: Namespace) -> int:
     """Show the promises of the working directory, and store their text if the person at the terminal agrees."""
     terminal = build_terminal(arguments)
-    if not terminal.can_ask:
-        raise UsageError("only a person at a terminal can trust a folder")
+    terminal.check_can_ask("only a person at a terminal can trust a folder")
     folder = str(Path.cwd())
     text = read_folder_file(folder)
     for promise in read_promises(text, PROMISES_FILE):
         terminal.say(one_line(_say(promise), 900))
-    if not confirm(terminal, f"Hold hosts in {folder} to these promises?", says_yes=False):
+    if not terminal.confirm(f"Hold hosts in {folder} to these promises?"):
         return FAILED
 
     entry = AuditEntry(kind="guarded", facts={"tool": "trust-folder", "answer": "trusted", "folder": folder})

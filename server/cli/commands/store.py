@@ -11,7 +11,7 @@ from planwarden.agent.common.paths import expand_home
 from planwarden.server.cli.arguments import CommandParser, read_path, read_settings
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import FAILED
-from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm, write_result
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import STORE_VARIABLE
 from planwarden.storage.location import SQLITE, read_location
 from planwarden.storage.moving.move import MoveReport, move
@@ -57,8 +57,7 @@ def handle_prune(arguments: Namespace) -> int:
             f"This deletes {executions} finished {which} not changed for {days} {word}, with log, "
             f"results and questions{date}. The audit keeps its rows."
         )
-        if not confirm(terminal, "Delete them?", says_yes=arguments.yes):
-            terminal.say("Nothing was deleted.")
+        if not terminal.confirm("Delete them?", "Nothing was deleted.", says_yes=arguments.yes):
             return FAILED
         pruned = use_store(settings, lambda store: store.prune(before))
     text = f"{pruned} finished {'execution' if pruned == 1 else 'executions'} older than {days} {word} deleted"

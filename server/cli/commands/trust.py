@@ -26,7 +26,7 @@ from planwarden.server.cli.home import open_home
 from planwarden.server.cli.hosts import quote
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
-from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, confirm
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing import find_possible_names, says_it_only_reads
@@ -66,8 +66,8 @@ def handle_trust(arguments: Namespace) -> int:
         after = add_to_text(before, additions, comment)
         lines = format_additions(additions).split("\n")
         terminal.say(f"{path} gets:", *(TerminalLine(line, indent=1) for line in lines))
-        if not confirm(terminal, "Let plans call them without asking anybody?", says_yes=arguments.yes):
-            terminal.say("Nothing was written.")
+        question = "Let plans call them without asking anybody?"
+        if not terminal.confirm(question, "Nothing was written.", says_yes=arguments.yes):
             return FAILED
         replace_text(path, before, after)
         terminal.say(f"{path}: written. Processes that are running read it when they start again.")

@@ -161,6 +161,26 @@ class Terminal:
             return None
         return typed.strip()
 
+    def check_can_ask(self, why: str) -> None:
+        """Raise `UsageError`, with this message, if nobody can be asked here."""
+        if not self.can_ask:
+            raise UsageError(why)
+
+    def confirm(self, question: str, otherwise: str = "", *, says_yes: bool = False) -> bool:
+        """Return whether the person agrees; if not, say `otherwise`. `says_yes` is the option --yes: it agrees first.
+
+        Raises:
+            UsageError: nobody can be asked here, and --yes was not given.
+        """
+        if says_yes:
+            return True
+        self.check_can_ask("nothing was changed, because nobody can be asked here; run it in a terminal, or with --yes")
+        if (self.ask(f"{question} [y yes · Enter no] ") or "").lower() in YES:
+            return True
+        if otherwise:
+            self.say(otherwise)
+        return False
+
     def choose(self, question: str, list_choices: Callable[[], Sequence[Choice]]) -> Decision | None:
         """Return the decision that the person chose; None when they typed nothing and the question stays open."""
         while True:
@@ -249,16 +269,3 @@ def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: 
     else:
         draw(build_terminal(arguments))
     return DONE
-
-
-def confirm(terminal: Terminal, question: str, *, says_yes: bool) -> bool:
-    """Return whether the person agrees; `says_yes` is the option --yes, which agrees beforehand.
-
-    Raises:
-        UsageError: nobody can be asked here, and --yes was not given.
-    """
-    if says_yes:
-        return True
-    if not terminal.can_ask:
-        raise UsageError("nothing was changed, because nobody can be asked here; run it in a terminal, or with --yes")
-    return (terminal.ask(f"{question} [y yes · Enter no] ") or "").lower() in YES
