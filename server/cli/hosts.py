@@ -46,7 +46,7 @@ class LaunchCommand(msgspec.Struct, frozen=True):
     env: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-class HostInstructions(msgspec.Struct, frozen=True):
+class Host(msgspec.Struct, frozen=True):
     """Where the configuration of a host goes, and the function that writes its text."""
 
     where: str
@@ -132,26 +132,22 @@ def _write_json(document: JsonValue) -> str:
 
 _write_mcp_servers = partial(_write_servers, "mcpServers")
 _write_typed_mcp_servers = partial(_write_servers, "mcpServers", is_typed=True)
-CLIENTS: dict[str, HostInstructions] = {
-    "claude-desktop": HostInstructions(
-        "claude_desktop_config.json (Settings > Developer > Edit Config)", _write_mcp_servers
-    ),
-    "claude-code": HostInstructions(".mcp.json in the project", _write_typed_mcp_servers),
-    "vscode": HostInstructions(
+CLIENTS: dict[str, Host] = {
+    "claude-desktop": Host("claude_desktop_config.json (Settings > Developer > Edit Config)", _write_mcp_servers),
+    "claude-code": Host(".mcp.json in the project", _write_typed_mcp_servers),
+    "vscode": Host(
         ".vscode/mcp.json in the project, or `MCP: Open User Configuration`",
         partial(_write_servers, "servers", is_typed=True),
     ),
-    "cursor": HostInstructions("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _write_typed_mcp_servers),
-    "zed": HostInstructions(
-        "settings.json (`zed: open settings file`)", partial(_write_servers, "context_servers", has_env=True)
-    ),
-    "codex": HostInstructions("~/.codex/config.toml, or .codex/config.toml in a trusted project", _write_codex),
-    "gemini": HostInstructions("~/.gemini/settings.json, or .gemini/settings.json in the project", _write_mcp_servers),
-    "goose": HostInstructions(
+    "cursor": Host("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _write_typed_mcp_servers),
+    "zed": Host("settings.json (`zed: open settings file`)", partial(_write_servers, "context_servers", has_env=True)),
+    "codex": Host("~/.codex/config.toml, or .codex/config.toml in a trusted project", _write_codex),
+    "gemini": Host("~/.gemini/settings.json, or .gemini/settings.json in the project", _write_mcp_servers),
+    "goose": Host(
         "~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _write_goose
     ),
-    "opencode": HostInstructions("opencode.json in the project, or ~/.config/opencode/opencode.json", _write_opencode),
-    "jetbrains": HostInstructions(
+    "opencode": Host("opencode.json in the project, or ~/.config/opencode/opencode.json", _write_opencode),
+    "jetbrains": Host(
         "Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _write_mcp_servers
     ),
 }

@@ -15,8 +15,7 @@ from planwarden.server.cli.home import use_store
 from planwarden.server.cli.hosts import build_hook_program
 from planwarden.server.gate.host_servers import read_statuses
 from planwarden.server.guard.install.proof import HookStatus, check_hosts
-from planwarden.server.plans.library import build_library
-from planwarden.server.settings.configuration import FILE, PLAN_FOLDER, Settings
+from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.escaping import escape_text, shorten_id
 from planwarden.server.views.instants import format_instant, to_utc
@@ -28,8 +27,7 @@ def check_grants(settings: Settings) -> HealthCheck | None:
     grants = use_store(settings, lambda store: store.grants(only_open=True)) if settings.store.is_made else ()
     if not grants:
         return None
-    plans = build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now().plans
-    versions = {plan.name: plan.digest for plan in plans}
+    versions = {plan.name: plan.digest for plan in Home(settings).library.look_now().plans}
     for_steps = [(grant, grant.step) for grant in grants if grant.step is not None]
     changed = [text for grant, step in for_steps if (text := _describe_change(grant, step, versions)) is not None]
     last = format_instant(to_utc(max(grant.expires_at for grant in grants)), "minutes")

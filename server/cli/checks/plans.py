@@ -9,9 +9,10 @@ from pydantic import JsonValue
 from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.common.schema_defaults import read_defaults, read_properties
 from planwarden.agent.core.plan.inputs import close_schema
+from planwarden.server.api.home import Home
 from planwarden.server.cli.checks.report import HealthCheck, join_some
 from planwarden.server.cli.home import use_store
-from planwarden.server.plans.library import PlanCatalogue, build_library
+from planwarden.server.plans.library import PlanCatalogue
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.schedules.cron import find_zone
 from planwarden.server.settings.catalogue import build_command_prefix
@@ -25,10 +26,6 @@ MAX_HOOKS, MAX_PLANS = 5, 12
 """The most hooks that the report names if all of them are usable, and the most plans that it names."""
 
 
-def _look_for_plans(settings: Settings) -> PlanCatalogue:
-    return build_library(settings.home / PLAN_FOLDER, settings.plan_folders).look_now()
-
-
 def check_schedules(settings: Settings) -> HealthCheck | None:
     """Report what starts next, and what cannot start; None if there are no schedules."""
     if not settings.store.is_made:
@@ -40,7 +37,7 @@ def check_schedules(settings: Settings) -> HealthCheck | None:
     schedules, has_scheduler = use_store(settings, read)
     if not schedules:
         return None
-    plans = _look_for_plans(settings).names
+    plans = Home(settings).library.look_now().names
     problems: list[str] = []
     for schedule in schedules:
         if schedule.plan not in plans:
@@ -72,7 +69,7 @@ def check_hooks(settings: Settings) -> HealthCheck | None:
     """Report which plans the hooks start, and which they cannot start; None if there are no hooks."""
     if not settings.hooks:
         return None
-    plans = _look_for_plans(settings)
+    plans = Home(settings).library.look_now()
     facts: dict[str, JsonValue] = {"hooks": [hook.name for hook in settings.hooks]}
     faults = [
         f"hook {hook.name!r} starts the plan {hook.plan!r}, which {fault}"
@@ -106,7 +103,7 @@ def _find_fault_for_hooks(plan: SavedPlan | None) -> str | None:
 
 def check_plans(settings: Settings) -> HealthCheck:
     """Report every file in the plan folders that cannot be used; only a warning, as planwarden works without it."""
-    library = build_library(settings.home / PLAN_FOLDER, settings.plan_folders)
+    library = Home(settings).library
     plans = library.look_now()
     folders: list[JsonValue] = [*map(str, library.folders)]
     # At most one problem for each file, because the report has one line for each.

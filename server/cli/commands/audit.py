@@ -56,13 +56,12 @@ def handle_show(arguments: Namespace) -> int:
         return await read_audit_page(store, thread_id=thread_id, limit=arguments.limit, cursor=arguments.cursor)
 
     page = _read(home.settings, read)
-    return write_result(arguments, to_json(page), lambda terminal: draw_rows(terminal, page))
+    return write_result(arguments, to_json(page), draw_rows, page)
 
 
 def handle_verify(arguments: Namespace) -> int:
     verdict = _read(read_settings(arguments), partial(verify_audit, head=arguments.head))
-    document: dict[str, JsonValue] = {"isWhole": verdict.is_whole, **to_json(verdict)}
-    write_result(arguments, document, lambda terminal: draw_verdict(terminal, verdict))
+    write_result(arguments, {"isWhole": verdict.is_whole, **to_json(verdict)}, draw_verdict, verdict)
     return DONE if verdict.is_whole else FAILED
 
 

@@ -27,7 +27,7 @@ def add_once(parser: CommandParser) -> None:
 
 def handle_list(arguments: Namespace) -> int:
     keys = open_home(arguments).run(lambda service: service.once.list(arguments.tool), "reader")
-    return write_result(arguments, {"keys": [to_json(key) for key in keys]}, lambda terminal: draw_keys(terminal, keys))
+    return write_result(arguments, {"keys": [to_json(key) for key in keys]}, draw_keys, keys)
 
 
 def handle_forget(arguments: Namespace) -> int:
@@ -52,7 +52,7 @@ def handle_forget(arguments: Namespace) -> int:
     authority = Authority(assurance="human", channel="terminal", principal=find_operator())
     home.run(lambda service: service.once.forget(key, authority), "recorder")
     text = "The next call with this key will happen. `planwarden retry` goes on with what was refused."
-    return write_result(arguments, to_json(key), lambda terminal: terminal.say(text))
+    return write_result(arguments, to_json(key), Terminal.say, text)
 
 
 def draw_keys(terminal: Terminal, keys: Sequence[OnceKeyView]) -> None:

@@ -55,8 +55,7 @@ def handle_doctor(arguments: Namespace) -> int:
         raise UsageError("--all says which logs --replay checks; give both")
     replay: Replay | None = None if not arguments.replay else "all" if arguments.all else "unfinished"
     report = run_checks(arguments, replay)
-    document: dict[str, JsonValue] = {"healthy": report.is_healthy, **to_json(report)}
-    write_result(arguments, document, lambda terminal: draw_report(terminal, report))
+    write_result(arguments, {"healthy": report.is_healthy, **to_json(report)}, draw_report, report)
     return DONE if report.is_healthy else FAILED
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from planwarden.agent.common.errors import InvalidArguments, UsageError
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.server.cli.hosts import build_change, find_launch_command, make_changes
@@ -37,8 +35,7 @@ def uninstall(arguments: Namespace) -> int:
 
 def show_status(arguments: Namespace) -> int:
     statuses = read_statuses(os.environ, Path.cwd() if arguments.project else None)
-    document: dict[str, JsonValue] = {"hosts": [status.to_json() for status in statuses]}
-    write_result(arguments, document, lambda terminal: draw_statuses(terminal, statuses))
+    write_result(arguments, {"hosts": [status.to_json() for status in statuses]}, draw_statuses, statuses)
     return FAILED if any(status.problem for status in statuses) else DONE
 
 

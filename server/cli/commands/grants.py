@@ -48,8 +48,7 @@ def add_grant(parser: CommandParser) -> None:
 
 def handle_list(arguments: Namespace) -> int:
     grants = open_home(arguments).run(lambda service: service.grants.list(only_open=arguments.open), "reader")
-    document: dict[str, JsonValue] = {"grants": [to_json(grant) for grant in grants]}
-    return write_result(arguments, document, lambda terminal: draw_grants(terminal, grants))
+    return write_result(arguments, {"grants": [to_json(grant) for grant in grants]}, draw_grants, grants)
 
 
 def handle_add(arguments: Namespace) -> int:
@@ -72,7 +71,7 @@ def handle_add(arguments: Namespace) -> int:
     if not terminal.confirm("Allow them?", "Nothing was allowed."):
         return FAILED
     grant = home.run(lambda service: service.grants.make(whole_request, _build_authority()), "recorder")
-    return write_result(arguments, to_json(grant), lambda terminal: draw_grants(terminal, (grant,)))
+    return write_result(arguments, to_json(grant), draw_grants, (grant,))
 
 
 def handle_revoke(arguments: Namespace) -> int:

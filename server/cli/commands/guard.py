@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import anyio
-from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.core.execution.audit import AuditEntry
@@ -99,8 +98,7 @@ def uninstall(arguments: Namespace) -> int:
 
 def show_status(arguments: Namespace) -> int:
     statuses = check_hosts(os.environ, Path.cwd() if arguments.project else None, _build_program(arguments))
-    document: dict[str, JsonValue] = {"hosts": [to_json(status) for status in statuses]}
-    write_result(arguments, document, lambda terminal: draw_status(terminal, statuses))
+    write_result(arguments, {"hosts": [to_json(status) for status in statuses]}, draw_status, statuses)
     return DONE if all(status.is_proven or status.state == "not installed" for status in statuses) else FAILED
 
 

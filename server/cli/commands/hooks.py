@@ -53,11 +53,8 @@ def handle_send(arguments: Namespace) -> int:
     receipt = anyio.run(_send, hook, url, body)
     answer = read_value((receipt.answer or (None, b""))[1].decode(errors="replace"))
     document = answer if isinstance(answer, dict) else {}
-    write_result(
-        arguments,
-        {"delivered": receipt.is_delivered, "said": receipt.description, **document},
-        lambda terminal: draw_answer(terminal, home, hook, url, receipt, document),
-    )
+    result = {"delivered": receipt.is_delivered, "said": receipt.description, **document}
+    write_result(arguments, result, draw_answer, home, hook, url, receipt, document)
     return DONE if receipt.is_delivered else FAILED
 
 

@@ -54,7 +54,7 @@ def handle_inbox(arguments: Namespace) -> int:
     if arguments.end_sessions:
         count = home.run(lambda service: InboxAccess(service.store).end_all_sessions(find_operator()), "recorder")
         text = f"{count_of(count, 'session')} ended; codes that were not used are void"
-        write_result(arguments, {"sessionsEnded": count}, lambda terminal: terminal.say(text))
+        write_result(arguments, {"sessionsEnded": count}, Terminal.say, text)
     elif arguments.json:
         raise UsageError("--json goes with --end-sessions only; a code is never part of a document")
     elif arguments.set_passphrase:

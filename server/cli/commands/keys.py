@@ -40,7 +40,7 @@ def handle_list(arguments: Namespace) -> int:
             for key in keys
         ]
     }
-    return write_result(arguments, document, lambda terminal: draw_keys(terminal, keys))
+    return write_result(arguments, document, draw_keys, keys)
 
 
 def handle_revoke(arguments: Namespace) -> int:

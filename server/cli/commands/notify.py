@@ -44,7 +44,7 @@ def handle_test(arguments: Namespace) -> int:
             for channel, receipt in receipts
         ]
     }
-    write_result(arguments, document, lambda terminal: draw_receipts(terminal, receipts))
+    write_result(arguments, document, draw_receipts, receipts)
     return DONE if all(receipt.is_delivered for _, receipt in receipts) else FAILED
 
 

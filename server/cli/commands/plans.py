@@ -66,14 +66,14 @@ def handle_list(arguments: Namespace) -> int:
         "unusable": [{"name": fault.name, "file": str(fault.path), "reason": fault.reason} for fault in plans.faults],
         "hidden": [{"name": entry.name, "file": str(entry.path), "by": str(entry.by)} for entry in plans.hidden],
     }
-    return write_result(arguments, document, lambda terminal: draw_catalogue(terminal, home, plans))
+    return write_result(arguments, document, draw_catalogue, home, plans)
 
 
 def handle_show(arguments: Namespace) -> int:
     home = open_home(arguments)
     plan = find_saved_plan(home.library.look_now(), arguments.name)
     document: dict[str, JsonValue] = {**_summarize(plan), "file": str(plan.path), "plan": plan.document}
-    return write_result(arguments, document, lambda terminal: draw_plan(terminal, home, plan))
+    return write_result(arguments, document, draw_plan, home, plan)
 
 
 def handle_keep(arguments: Namespace) -> int:
@@ -107,13 +107,13 @@ def handle_keep(arguments: Namespace) -> int:
 
 def handle_check(arguments: Namespace) -> int:
     forecast = make_forecast(arguments)
-    write_result(arguments, to_json(forecast), lambda terminal: terminal.say(*forecast_lines(forecast)))
+    write_result(arguments, to_json(forecast), Terminal.say, *forecast_lines(forecast))
     return FAILED if forecast.impossible else DONE
 
 
 def handle_graph(arguments: Namespace) -> int:
     graph = make_forecast(arguments).graph or ""
-    return write_result(arguments, {"graph": graph}, lambda terminal: terminal.say(*graph.splitlines()))
+    return write_result(arguments, {"graph": graph}, Terminal.say, *graph.splitlines())
 
 
 def make_forecast(arguments: Namespace) -> Forecast:

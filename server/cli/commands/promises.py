@@ -16,7 +16,7 @@ from planwarden.server.cli.arguments import CommandParser, read_path, read_setti
 from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import DONE, FAILED
 from planwarden.server.cli.terminal.lines import one_line
-from planwarden.server.cli.terminal.terminal import build_terminal, write_result
+from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.guard.done import read_transcript
 from planwarden.server.guard.receipts import build_receipt, describe_verdict, has_changed
 from planwarden.server.settings.configuration import FILE
@@ -68,7 +68,7 @@ def _say(promise: Promise) -> str:
 
 
 def _write(arguments: Namespace, document: dict[str, JsonValue], lines: Sequence[str]) -> int:
-    return write_result(arguments, document, lambda terminal: terminal.say(*[one_line(line, 900) for line in lines]))
+    return write_result(arguments, document, Terminal.say, *[one_line(line, 900) for line in lines])
 
 
 def handle_check(arguments: Namespace) -> int:

@@ -103,13 +103,13 @@ def handle_list(arguments: Namespace) -> int:
         ],
         "notes": list[JsonValue](notes),
     }
-    return write_result(arguments, document, lambda terminal: draw_rules(terminal, book, notes))
+    return write_result(arguments, document, draw_rules, book, notes)
 
 
 def handle_check(arguments: Namespace) -> int:
     home = open_home(arguments)
     checked = anyio.run(check_call, home, arguments)
-    return write_result(arguments, to_json(checked), lambda terminal: draw_check(terminal, checked))
+    return write_result(arguments, to_json(checked), draw_check, checked)
 
 
 def handle_replay(arguments: Namespace) -> int:
@@ -118,7 +118,7 @@ def handle_replay(arguments: Namespace) -> int:
     policy, days = home.settings.policy, arguments.days
     with home.stay_open():
         report = home.read(lambda store: replay_rules(store, policy, tools, store.clock.now() - days * DAY_S))
-    return write_result(arguments, to_json(report), lambda terminal: draw_replay(terminal, report, arguments.days))
+    return write_result(arguments, to_json(report), draw_replay, report, arguments.days)
 
 
 async def check_call(home: Home, arguments: Namespace) -> _CheckedCall:

@@ -4,8 +4,6 @@ from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from pydantic import JsonValue
-
 from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.home import Home
@@ -81,10 +79,8 @@ def handle_list(arguments: Namespace) -> int:
         return tuple(map(book.build_view, await book.list())), await book.has_scheduler()
 
     views, has_scheduler = home.run(work, "reader")
-    document: dict[str, JsonValue] = {"schedules": [to_json(view) for view in views]}
-    return write_result(
-        arguments, document, lambda terminal: draw_schedules(terminal, home, views, has_scheduler=has_scheduler)
-    )
+    draw = partial(draw_schedules, home=home, views=views, has_scheduler=has_scheduler)
+    return write_result(arguments, {"schedules": [to_json(view) for view in views]}, draw)
 
 
 def _switch(switch: Callable[[ScheduleBook, str], Awaitable[PlanSchedule]], arguments: Namespace) -> int:
@@ -105,7 +101,7 @@ def handle_remove(arguments: Namespace) -> int:
 
     removed = open_home(arguments).run(remove, "recorder")
     text = "The schedule is removed. Runs that it started go on."
-    return write_result(arguments, {"scheduleId": removed, "removed": True}, lambda terminal: terminal.say(text))
+    return write_result(arguments, {"scheduleId": removed, "removed": True}, Terminal.say, text)
 
 
 def handle_run_now(arguments: Namespace) -> int:

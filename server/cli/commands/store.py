@@ -13,7 +13,7 @@ from planwarden.server.cli.home import use_store
 from planwarden.server.cli.output import FAILED
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.settings.configuration import STORE_VARIABLE
-from planwarden.storage.location import SQLITE, read_location
+from planwarden.storage.location import SQLITE, StoreLocation, read_location
 from planwarden.storage.moving.move import MoveReport, move
 from planwarden.storage.moving.tables import TABLES
 from planwarden.storage.opening import CompleteStore
@@ -61,7 +61,7 @@ def handle_prune(arguments: Namespace) -> int:
             return FAILED
         pruned = use_store(settings, lambda store: store.prune(before))
     text = f"{pruned} finished {'execution' if pruned == 1 else 'executions'} older than {days} {word} deleted"
-    return write_result(arguments, {"pruned": pruned, "days": days}, lambda terminal: terminal.say(text))
+    return write_result(arguments, {"pruned": pruned, "days": days}, Terminal.say, text)
 
 
 def handle_backup(arguments: Namespace) -> int:
@@ -72,7 +72,7 @@ def handle_backup(arguments: Namespace) -> int:
     use_store(settings, lambda store: store.backup(target))
     size_bytes = target.stat().st_size
     text = f"{target}: {size_bytes} bytes"
-    return write_result(arguments, {"file": str(target), "sizeBytes": size_bytes}, lambda terminal: terminal.say(text))
+    return write_result(arguments, {"file": str(target), "sizeBytes": size_bytes}, Terminal.say, text)
 
 
 def handle_move(arguments: Namespace) -> int:
@@ -85,17 +85,15 @@ def handle_move(arguments: Namespace) -> int:
         "rows": dict[str, JsonValue](report.rows),
         "auditHead": report.audit_head,
     }
-    return write_result(
-        arguments, document, lambda terminal: draw_move(terminal, report, has_password=target.has_password)
-    )
+    return write_result(arguments, document, draw_move, report, target)
 
 
-def draw_move(terminal: Terminal, report: MoveReport, *, has_password: bool) -> None:
+def draw_move(terminal: Terminal, report: MoveReport, target: StoreLocation) -> None:
     counts = ", ".join(f"{TABLES[name]}: {count}" for name, count in report.rows.items() if count)
     terminal.say(f"Moved from {report.source} to {report.target} and verified; the old store can no longer be used.")
     terminal.say(counts or "It was empty.")
     terminal.say(f"head of the audit: {report.audit_head}")
     if not all(url.startswith(SQLITE) for url in (report.source, report.target)):
         terminal.say("Logins to servers and the passphrase of the inbox are not moved; set them again.")
-    added = " (add the password)" if has_password else ""
+    added = " (add the password)" if target.has_password else ""
     terminal.say(f"Set {STORE_VARIABLE}={report.target}{added}, or [store] url, before you start anything.")

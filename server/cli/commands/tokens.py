@@ -2,6 +2,7 @@
 
 import sys
 from argparse import Namespace
+from collections.abc import Awaitable, Callable
 
 from pydantic import JsonValue
 
@@ -40,30 +41,29 @@ def handle_add(arguments: Namespace) -> int:
 
 
 def handle_list(arguments: Namespace) -> int:
-    async def read(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
-        return await TokenStore(store).all(), store.clock.now()
-
-    settings = read_settings(arguments)
-    # A command that only reads must not create a database.
-    rows, now = use_store(settings, read) if settings.store.is_made else ((), 0.0)
-    document: dict[str, JsonValue] = {"tokens": [_to_json(row, now) for row in rows]}
-    return write_result(arguments, document, lambda terminal: draw_tokens(terminal, rows, now))
+    rows, now = _use_tokens(arguments, TokenStore.all)
+    return write_result(arguments, {"tokens": [_to_json(row, now) for row in rows]}, draw_tokens, rows, now)
 
 
 def handle_revoke(arguments: Namespace) -> int:
     name: str = arguments.name
-
-    async def revoke(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
-        return await TokenStore(store).revoke(name), store.clock.now()
-
-    settings = read_settings(arguments)
-    rows, now = use_store(settings, revoke) if settings.store.is_made else ((), 0.0)
+    rows, now = _use_tokens(arguments, lambda tokens: tokens.revoke(name))
     if not rows:
         raise InvalidArguments(f"no token with name or id {name[:64]!r} can be revoked; see `planwarden token list`")
     text = f"revoked: {', '.join(row.token_id for row in rows)}"
-    return write_result(
-        arguments, {"revoked": [_to_json(row, now) for row in rows]}, lambda terminal: terminal.say(text)
-    )
+    return write_result(arguments, {"revoked": [_to_json(row, now) for row in rows]}, Terminal.say, text)
+
+
+def _use_tokens(
+    arguments: Namespace, use: Callable[[TokenStore], Awaitable[tuple[TokenRow, ...]]]
+) -> tuple[tuple[TokenRow, ...], float]:
+    """Return the tokens that `use` returns, and the time. Without a database there are none, and none is created."""
+
+    async def work(store: CompleteStore) -> tuple[tuple[TokenRow, ...], float]:
+        return await use(TokenStore(store)), store.clock.now()
+
+    settings = read_settings(arguments)
+    return use_store(settings, work) if settings.store.is_made else ((), 0.0)
 
 
 def draw_tokens(terminal: Terminal, rows: tuple[TokenRow, ...], now: float) -> None:

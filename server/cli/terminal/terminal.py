@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, TextIO, TypeVarTuple
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -46,6 +46,7 @@ MAX_WIDTH = 110
 FRAMES_A_SECOND = 10
 
 
+Parts = TypeVarTuple("Parts")
 ScreenUpdate = Callable[[ExecutionState, str], None]
 """A function that shows an execution and, while a model is still writing an answer, the end of that answer."""
 
@@ -262,10 +263,12 @@ def build_terminal(arguments: Namespace) -> Terminal:
     return Terminal(sys.stderr if arguments.json else sys.stdout)
 
 
-def write_result(arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal], object]) -> int:
-    """Write the document with --json, otherwise draw its content for people; return the exit code for success."""
+def write_result(
+    arguments: Namespace, document: Mapping[str, JsonValue], draw: Callable[[Terminal, *Parts], object], *parts: *Parts
+) -> int:
+    """Write the document with --json, otherwise call `draw` to show people the parts; return the exit code DONE."""
     if arguments.json:
         print_json(document)
     else:
-        draw(build_terminal(arguments))
+        draw(build_terminal(arguments), *parts)
     return DONE
