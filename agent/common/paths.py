@@ -1,11 +1,11 @@
-"""Paths as people write them, and files that are read and written as a whole."""
+"""Paths as people write them, and files that are written as a whole."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 
-from planwarden.agent.common.errors import StoreError, UsageError
+from planwarden.agent.common.errors import UsageError
 
 
 def expand_home(path: str | Path) -> Path:
@@ -33,31 +33,3 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, is_first: boo
             os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def replace_text(path: Path, before: str, after: str) -> None:
-    """Replace the file's text in one step, keeping its mode; a new file is private. An empty `after` deletes the file.
-
-    Raises:
-        UsageError: the file's text is no longer `before`.
-        StoreError: the file cannot be written.
-    """
-    try:
-        if read_text(path) != before:
-            raise UsageError(f"{str(path.resolve())!r} has been changed; nothing was written, so run the command again")
-        if not after:
-            path.unlink()
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target = path.resolve()
-        replace_file(target, after.encode(), mode=target.stat().st_mode & 0o777 if target.exists() else 0o600)
-    except OSError as error:
-        raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-
-
-def read_text(path: Path) -> str:
-    """Return the file's text with its line ends unchanged; empty if there is no file."""
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return ""

@@ -26,11 +26,12 @@ from pathlib import Path
 import msgspec
 from pydantic import JsonValue
 
-from planwarden.agent.common.errors import InvalidArguments, UsageError
-from planwarden.agent.common.paths import expand_home, read_text, replace_text
+from planwarden.agent.common.errors import InvalidArguments, StoreError, UsageError
+from planwarden.agent.common.paths import expand_home, replace_file
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
+from planwarden.server.guard.install.json_text import read_text
 from planwarden.server.settings.configuration import build_home_option
 
 NAME = "planwarden"
@@ -196,6 +197,26 @@ def make_changes(arguments: Namespace, listed: Sequence[FileChange], nothing: st
     if arguments.json:
         print_json({"host": arguments.host, "files": [str(change.path) for change in changes]})
     return DONE
+
+
+def replace_text(path: Path, before: str, after: str) -> None:
+    """Replace the file's text in one step, keeping its mode; a new file is private. An empty `after` deletes the file.
+
+    Raises:
+        UsageError: the file's text is no longer `before`.
+        StoreError: the file cannot be written.
+    """
+    try:
+        if read_text(path) != before:
+            raise UsageError(f"{str(path.resolve())!r} has been changed; nothing was written, so run the command again")
+        if not after:
+            path.unlink()
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = path.resolve()
+        replace_file(target, after.encode(), mode=target.stat().st_mode & 0o777 if target.exists() else 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
 
 
 def _check_owner(path: Path, *, is_project: bool) -> None:

@@ -23,7 +23,6 @@ from planwarden.agent.common.errors import InvalidArguments
 from planwarden.agent.ports.store import SystemKey
 from planwarden.server.notifications.messages import sign_message
 from planwarden.server.transports import hooks as hooks_module
-from planwarden.server.transports.hooks import is_signed, is_timely
 from planwarden.storage.opening import open_store
 from tests.kit import Settings, load_settings, plan, requirement, tool_step
 from tests.server.cli.support import CommandResult, run_in_process
@@ -224,11 +223,13 @@ def test_the_signature_is_that_of_the_specification() -> None:
     message = ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
     signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    assert is_signed(key, *message, signature) and is_signed(key, *message, f"v1,x {signature}")
-    assert not is_signed(key, *message, " ".join(["v1,x"] * 10 + [signature]))
-    assert is_timely("a", "100", 400.0) and not is_timely("a", "100", 401.0)
-    assert not any(is_timely(name, "100", 100.0) for name in ("", "ß", "a\n", "x" * 257, "a.b"))
-    assert not any(is_timely("a", text, 100.0) for text in ("", "-1", "1e2", "١٠٠", "1" * 13, " 100"))
+    assert all(hooks_module.is_signed(key, *message, text) for text in (signature, f"v1,x {signature}"))
+        key, *message, f"v1,x {signature}"
+    )
+    assert not hooks_module.is_signed(key, *message, " ".join(["v1,x"] * 10 + [signature]))
+    assert hooks_module.is_timely("a", "100", 400.0) and not hooks_module.is_timely("a", "100", 401.0)
+    assert not any(hooks_module.is_timely(name, "100", 100.0) for name in ("", "ß", "a\n", "x" * 257, "a.b"))
+    assert not any(hooks_module.is_timely("a", text, 100.0) for text in ("", "-1", "1e2", "١٠٠", "1" * 13, " 100"))
 
 
 @requirement("hook:send")

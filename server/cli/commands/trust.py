@@ -17,16 +17,16 @@ import anyio
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.common.paths import read_text, replace_text
 from planwarden.agent.common.suggestions import did_you_mean
 from planwarden.agent.core.tool import ToolDefinition
 from planwarden.server.api.home import Home
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
-from planwarden.server.cli.hosts import quote
+from planwarden.server.cli.hosts import quote, replace_text
 from planwarden.server.cli.output import DONE, FAILED, print_json
 from planwarden.server.cli.terminal.lines import TerminalLine, one_line
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
+from planwarden.server.guard.install.json_text import read_text
 from planwarden.server.settings.configuration import FILE, Settings
 from planwarden.tools.downstream.config import ServerConfig
 from planwarden.tools.downstream.listing import find_possible_names, says_it_only_reads

@@ -6,6 +6,7 @@ All other characters stay as they are. A function returns a changed text only if
 import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, cast
 
 import msgspec
@@ -32,6 +33,14 @@ class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, key: str) -> "JsonNode | None":
         return next((node for name, _, node in self.children if name == key), None)
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text with its line ends unchanged; empty if there is no file."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return ""
 
 
 def read_json_text(text: str) -> JsonNode:

@@ -9,8 +9,8 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.common.errors import UsageError
-from planwarden.agent.common.paths import replace_text
 from planwarden.server.cli.commands.trust import add_to_text
+from planwarden.server.cli.hosts import replace_text
 from tests.requirements import requirement
 from tests.server.cli.support import Cli, Open, at_terminal, step
 from tests.tools.downstream.support import DOUBLE
