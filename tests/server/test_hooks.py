@@ -224,8 +224,6 @@ def test_the_signature_is_that_of_the_specification() -> None:
     signature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     assert all(hooks_module.is_signed(key, *message, text) for text in (signature, f"v1,x {signature}"))
-        key, *message, f"v1,x {signature}"
-    )
     assert not hooks_module.is_signed(key, *message, " ".join(["v1,x"] * 10 + [signature]))
     assert hooks_module.is_timely("a", "100", 400.0) and not hooks_module.is_timely("a", "100", 401.0)
     assert not any(hooks_module.is_timely(name, "100", 100.0) for name in ("", "ß", "a\n", "x" * 257, "a.b"))
