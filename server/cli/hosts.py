@@ -47,7 +47,7 @@ class LaunchCommand(msgspec.Struct, frozen=True):
     env: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
-class Host(msgspec.Struct, frozen=True):
+class HostBlock(msgspec.Struct, frozen=True):
     """Where the configuration of a host goes, and the function that writes its text."""
 
     where: str
@@ -133,22 +133,24 @@ def _write_json(document: JsonValue) -> str:
 
 _write_mcp_servers = partial(_write_servers, "mcpServers")
 _write_typed_mcp_servers = partial(_write_servers, "mcpServers", is_typed=True)
-CLIENTS: dict[str, Host] = {
-    "claude-desktop": Host("claude_desktop_config.json (Settings > Developer > Edit Config)", _write_mcp_servers),
-    "claude-code": Host(".mcp.json in the project", _write_typed_mcp_servers),
-    "vscode": Host(
+CLIENTS: dict[str, HostBlock] = {
+    "claude-desktop": HostBlock("claude_desktop_config.json (Settings > Developer > Edit Config)", _write_mcp_servers),
+    "claude-code": HostBlock(".mcp.json in the project", _write_typed_mcp_servers),
+    "vscode": HostBlock(
         ".vscode/mcp.json in the project, or `MCP: Open User Configuration`",
         partial(_write_servers, "servers", is_typed=True),
     ),
-    "cursor": Host("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _write_typed_mcp_servers),
-    "zed": Host("settings.json (`zed: open settings file`)", partial(_write_servers, "context_servers", has_env=True)),
-    "codex": Host("~/.codex/config.toml, or .codex/config.toml in a trusted project", _write_codex),
-    "gemini": Host("~/.gemini/settings.json, or .gemini/settings.json in the project", _write_mcp_servers),
-    "goose": Host(
+    "cursor": HostBlock("~/.cursor/mcp.json, or .cursor/mcp.json in the project", _write_typed_mcp_servers),
+    "zed": HostBlock(
+        "settings.json (`zed: open settings file`)", partial(_write_servers, "context_servers", has_env=True)
+    ),
+    "codex": HostBlock("~/.codex/config.toml, or .codex/config.toml in a trusted project", _write_codex),
+    "gemini": HostBlock("~/.gemini/settings.json, or .gemini/settings.json in the project", _write_mcp_servers),
+    "goose": HostBlock(
         "~/.config/goose/config.yaml, or %APPDATA%\\Block\\goose\\config\\config.yaml on Windows", _write_goose
     ),
-    "opencode": Host("opencode.json in the project, or ~/.config/opencode/opencode.json", _write_opencode),
-    "jetbrains": Host(
+    "opencode": HostBlock("opencode.json in the project, or ~/.config/opencode/opencode.json", _write_opencode),
+    "jetbrains": HostBlock(
         "Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON", _write_mcp_servers
     ),
 }
