@@ -19,8 +19,13 @@ from planwarden.server.api.service import Service
 from planwarden.server.gate.frames import Client
 from planwarden.server.gate.relay import TASK_PREFIX, Relay
 from planwarden.server.mcp.elicitation import ElicitationForm
-from planwarden.server.mcp.tasks.input import TaskInput, TaskQuestion, build_input_request
-from planwarden.server.mcp.tasks.state import build_task_document, read_task_status
+from planwarden.server.mcp.task_state import (
+    TaskInput,
+    TaskQuestion,
+    build_input_request,
+    build_task_document,
+    read_task_status,
+)
 
 CHANNEL = "gate"
 

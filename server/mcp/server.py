@@ -80,7 +80,7 @@ from planwarden.server.mcp.saved_plans import (
 from planwarden.server.mcp.skills import SCHEME, Skills
 from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions, PlanListWatch
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
-from planwarden.server.mcp.tasks.extension import TASK_TOOLS, Tasks, wants_tasks
+from planwarden.server.mcp.tasks import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
 from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
 from planwarden.server.plans.plan_file import SavedPlan

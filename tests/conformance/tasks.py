@@ -22,9 +22,8 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation import ElicitationForm
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks.extension import Tasks, offer_task, wants_tasks
-from planwarden.server.mcp.tasks.input import TaskInput
-from planwarden.server.mcp.tasks.state import TASKS
+from planwarden.server.mcp.task_state import TASKS, TaskInput
+from planwarden.server.mcp.tasks import Tasks, offer_task, wants_tasks
 from planwarden.server.views.suspension import Suspension
 
 NAME_FORM: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -66,7 +66,7 @@ Kind = Literal[
     "schedule_run",
 ]
 TASK_KINDS: frozenset[Kind] = frozenset({"form_closed", "link_answered", "task_ended"})
-"""Kinds of rows about an execution as an MCP task; see `planwarden.server.mcp.tasks.notes`."""
+"""Kinds of rows about an execution as an MCP task; see `planwarden.server.mcp.task_state`."""
 POLICY_CHARS = 8
 """Length of the policy's digest in each row; the row of kind `policy` has the whole digest."""
 DIGEST_CHARS = 32

@@ -20,7 +20,7 @@ from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
 from planwarden.server.mcp import resources
-from planwarden.server.mcp.tasks.input import read_notes
+from planwarden.server.mcp.task_state import read_notes
 from planwarden.server.views.tools import build_tool_line
 
 MAX_TOPICS = 256

@@ -15,7 +15,7 @@ from mcp.types.version import LATEST_MODERN_VERSION
 from planwarden.server.auth.admission import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
 from planwarden.server.mcp.server import PlanwardenServer
-from planwarden.server.mcp.tasks.state import TASKS
+from planwarden.server.mcp.task_state import TASKS
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import build_http_app, serve_http
 from planwarden.storage.clock import SystemClock

@@ -16,7 +16,7 @@ from mcp.types import SubscriptionsListenRequest as ListenRequest
 from mcp.types import SubscriptionsListenRequestParams as ListenParams
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from planwarden.server.mcp.tasks.state import TASKS
+from planwarden.server.mcp.task_state import TASKS
 from tests.server.mcp.support import Desk, Document, nobody, open_desk
 
 TERMINAL = ("completed", "failed", "cancelled")

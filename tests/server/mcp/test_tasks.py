@@ -10,7 +10,7 @@ from mcp import types
 from pydantic import JsonValue
 
 from planwarden.server.auth.caller import Caller
-from planwarden.server.mcp.tasks.state import TASKS
+from planwarden.server.mcp.task_state import TASKS
 from tests.kit import Client, PausingTool, model_step, plan, requirement, tool_step, verify_audit
 from tests.server.mcp.http_support import TAKES, wired
 from tests.server.mcp.support import Desk, Document, decide_on_page, ok, open_desk, question_of

@@ -9,8 +9,8 @@ from mcp.types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from planwarden.server.api.audit import read_audit_page, verify_audit
-from planwarden.server.mcp.tasks import state as tasks_state
-from planwarden.server.mcp.tasks.state import PAGE_S
+from planwarden.server.mcp import task_state
+from planwarden.server.mcp.task_state import PAGE_S
 from tests.kit import ManualClock, MemoryStore, PausingTool, confirm, model_step, plan, requirement, tool_step
 from tests.server.mcp.http_support import FORMS, LINKS, TAKES, wired
 from tests.server.mcp.support import INBOX, Desk, Document, decide_on_page, ids_of, question_of
@@ -196,7 +196,7 @@ async def test_a_task_waits_for_a_person_who_opened_the_page_for_a_limited_time_
 
 @requirement("tasks:notified", "tasks:waiting")
 async def test_a_listener_learns_of_an_end_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks_state, "PAGE_S", 0.05)
+    monkeypatch.setattr(task_state, "PAGE_S", 0.05)
     extension = TakesTasks()
     async with take_tasks(tmp_path, extension=extension, inbox_url=INBOX) as desk, anyio.create_task_group() as tasks:
         task = await run(desk, ERASED)

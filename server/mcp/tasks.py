@@ -4,7 +4,7 @@ Clients of protocol 2026-07-28 that declare `io.modelcontextprotocol/tasks` get 
 task is the execution, so it survives restarts, every process with the same store knows it, and any of the owner's
 clients can read and cancel it. A task never asks the caller's own model, because the protocol has no request for such
 a prompt. The call returns its ordinary result instead if that model has to think (with the prompt), or if the
-execution waits for a person whom this client cannot ask; `tasks.state` says what then happens to an open task.
+execution waits for a person whom this client cannot ask; `task_state` says what then happens to an open task.
 
 Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/draft/tasks.md (SEP-2663).
 """
@@ -38,11 +38,13 @@ from planwarden.server.api.service import Service
 from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
 from planwarden.server.mcp.progress import AnyContext
 from planwarden.server.mcp.results import build_result
-from planwarden.server.mcp.tasks.input import CHANNEL, TaskInput, build_input_request
-from planwarden.server.mcp.tasks.state import (
+from planwarden.server.mcp.task_state import (
+    CHANNEL,
     TASKS,
     Document,
+    TaskInput,
     TaskState,
+    build_input_request,
     build_task_document,
     name_client_kind,
     read_task_state,
