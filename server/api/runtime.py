@@ -1,30 +1,53 @@
-"""Opens the runtime of a process: store, downstream servers and engine, and the background tasks of a server.
+"""Opens the runtime of a process: store, downstream servers and engine, what watches other processes that share the
+store, and the background tasks of a server.
+
+On one machine only gates are watched: a living gate makes the calls of its server, because the gate's server process
+may have state that another process of the same server lacks, such as a browser or a login.
 
 This module imports most of planwarden, so a process imports it only to open a runtime. `Warden` does so in a thread.
 """
 
-from collections.abc import AsyncGenerator
+import logging
+import os
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 
+import anyio
+from msgspec.structs import replace
+
+from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.ports.environment import Clock
 from planwarden.agent.ports.model import CallerModel
 from planwarden.agent.ports.store import Store
+from planwarden.agent.ports.toolbox import Toolbox
 from planwarden.agent.ports.watchers import Observer
 from planwarden.agent.runtime.engine import MAX_ADOPTED, Engine
 from planwarden.server.api.home import DUTIES, Duties, Home, Role
-from planwarden.server.api.peers import GatePeers, StorePeers
 from planwarden.server.api.service import Service
 from planwarden.server.api.tools import exchange_definitions
 from planwarden.server.notifications.messages import build_outbox
 from planwarden.server.notifications.sender import NotificationSender
 from planwarden.server.schedules.ticker import ScheduleTicker
+from planwarden.server.settings.configuration import ProcessRole
 from planwarden.server.settings.secrets import find_secrets
+from planwarden.storage.hosts import RunningGate, RunningGates
 from planwarden.storage.opening import open_store
 from planwarden.storage.schedules import ScheduleStore
 from planwarden.storage.sql.notifications import HasNotifications
-from planwarden.storage.sql.processes import registry_of
+from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry, merge_tools, registry_of
 from planwarden.storage.sql.records import HasRecords
+from planwarden.tools.downstream.gated_servers import FOLDER
+
+logger = logging.getLogger(__name__)
+
+REFRESH_S = 2.0
+"""Seconds between two reads of what other processes publish."""
+GATE_REFRESH_S = 1.0
 
 
 @asynccontextmanager
@@ -90,6 +113,148 @@ async def open_runtime(
             ticker = ScheduleTicker(store, ScheduleStore(store), service)
             await stack.enter_async_context(run_beside(ticker.run))
         yield service
+
+
+class StorePeers:
+    """Implements `Peers` with what processes publish in the store. Before the first `refresh`, it knows no process."""
+
+    def __init__(self, registry: ProcessRegistry, clock: Clock, tools: Toolbox, policy: str) -> None:
+        """`policy` is the digest of the policy of this process."""
+        self._registry = registry
+        self._clock = clock
+        self._tools = tools
+        self._policy = policy
+        self._current: dict[str, str] = {}
+        """By tool name, the digest of the definition that the last-started process with that tool has."""
+        self.generation = 0
+        self.is_outdated = False
+        self.are_tools_known = True
+
+    async def look_for(self, context: str | None) -> None:
+        """Do nothing: on a shared store, each process publishes its tools."""
+
+    def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
+        return all(self._current.get(d.name, d.digest) == d.digest for d in filter(None, map(tools.get, names)))
+
+    async def refresh(self, owner: str | None = None) -> None:
+        """Read what the living processes have published. `owner` is this process; None if it publishes nothing.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        living = await self._registry.living()
+        if owner is not None and all(process.owner != owner for process in living):
+            # The database has just started, or a sign of life failed: other living processes may be missing too.
+            return
+        current = merge_tools(living)
+        is_outdated = bool(living) and living[0].owner != owner and living[0].policy != self._policy
+        if (current, is_outdated) != (self._current, self.is_outdated):
+            if is_outdated and not self.is_outdated:
+                logger.warning(
+                    "%s:%d started later with another policy; this process ends what it has begun and begins nothing",
+                    living[0].host,
+                    living[0].pid,
+                )
+            self._current, self.is_outdated = current, is_outdated
+            self.generation += 1
+
+    @asynccontextmanager
+    async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
+        """Publish what this process can do, and read what others can do, while the block runs. Raises `StoreError`.
+
+        A process without a role publishes nothing and reads once.
+        """
+        if role is None:
+            await self.refresh()
+            yield
+            return
+        # The version is read once: the code that runs has this version, even if another version is installed later.
+        begun = ProcessFacts(
+            owner=owner,
+            role=role,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=version("planwarden"),
+            started_at=self._clock.now(),
+            policy=self._policy,
+            tools={},
+        )
+        published: ProcessFacts | None = None
+
+        async def look() -> None:
+            nonlocal published
+            tools = {tool.name: tool.digest for tool in self._tools.definitions() if not tool.unavailable}
+            facts = replace(begun, tools=tools)
+            if facts != published:
+                await self._registry.publish(facts)
+                published = facts
+            await self.refresh(owner)
+
+        await look()
+        async with run_beside(partial(_look_again, look, REFRESH_S, lambda error: logger.error("%s", error.message))):
+            yield
+
+
+async def _look_again(
+    look: Callable[[], Awaitable[None]], pause_s: float, report: Callable[[StoreError], None]
+) -> None:
+    while True:
+        await anyio.sleep(pause_s)
+        try:
+            await look()
+        except StoreError as error:
+            report(error)
+
+
+class GatePeers:
+    """Implements `Peers` for a store of one machine. Before the first `refresh`, it knows no gate."""
+
+    def __init__(self, store: object, home: Path, read_tools: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """`read_tools` takes the slugs of gated servers and reads their tools from the home again."""
+        self._gates = RunningGates(store)
+        self._folder = home / FOLDER
+        self._lock = anyio.Lock()
+        self._read_tools = read_tools
+        self._living: tuple[RunningGate, ...] = ()
+        self._owner: str | None = None
+        self.generation = 0
+        self.is_outdated = False
+        self.are_tools_known = False
+
+    async def look_for(self, context: str | None) -> None:
+        if context is not None and context not in {gate.owner for gate in self._living}:
+            await self.refresh(self._owner)
+
+    def are_current(self, names: Iterable[str], tools: Toolbox, context: str | None) -> bool:
+        return not self._living or all(self._is_current(name, context) for name in names)
+
+    def _is_current(self, name: str, context: str | None) -> bool:
+        gates = {
+            gate.owner
+            for gate in self._living
+            if (name.startswith(f"{gate.server}_") if gate.server else gate.owner == context)
+        }
+        # The gate whose host asked makes the call. When that gate is gone, any other gate of the server does.
+        return not gates or (self._owner in gates and (context == self._owner or context not in gates))
+
+    async def refresh(self, owner: str | None = None) -> None:
+        """Read which gates are alive; `owner` is this process. Raises `StoreError`."""
+        self._owner = owner
+        async with self._lock:
+            # If the home never had a gate, the store is not asked.
+            living = await self._gates.list_living() if self._living or self._folder.exists() else ()
+            if living != self._living:
+                await self._read_tools({gate.server for gate in living if gate.owner != owner})
+                self._living = living
+                self.generation += 1
+
+    @asynccontextmanager
+    async def watch(self, owner: str, role: ProcessRole | None) -> AsyncGenerator[None]:
+        """Keep reading which gates are alive while the block runs. Each gate records itself in the store."""
+        await self.refresh(owner)
+        # Errors of the store are not reported here, because the engine's scheduler reports them.
+        async with run_beside(partial(_look_again, partial(self.refresh, owner), GATE_REFRESH_S, lambda _: None)):
+            yield
 
 
 def _build_peers(home: Home, store: Store, duties: Duties) -> StorePeers | GatePeers | None:

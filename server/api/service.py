@@ -53,8 +53,8 @@ from planwarden.server.api.starts import (
     build_question_plan,
     build_request,
 )
-from planwarden.server.api.suspension_reader import list_open_suspensions
 from planwarden.server.api.tools import find_seen_shape, read_artifact
+from planwarden.server.api.waiting import list_open_suspensions
 from planwarden.server.plans.library import PlanLibrary
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.settings.options import combine_options, continue_run, read_options, reject_run_options

@@ -22,8 +22,8 @@ from planwarden.agent.core.execution.requester import LOCAL
 from planwarden.agent.core.execution.state import ExecutionState, SuspensionState
 from planwarden.agent.core.execution.verify import find_needed_tools
 from planwarden.server.api.home import Home
-from planwarden.server.api.peers import describe_waiting
 from planwarden.server.api.service import Service
+from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, FAILED, WAITING, print_json
 from planwarden.server.cli.terminal import question as terminal_question

@@ -14,7 +14,7 @@ from planwarden.agent.core.control.replay import ReplayFault, can_go_on, find_re
 from planwarden.agent.core.execution.state import new_execution
 from planwarden.agent.ports.store import Header, Store
 from planwarden.agent.runtime.log_reader import load_execution
-from planwarden.server.api.peers import describe_missing
+from planwarden.server.api.waiting import describe_missing
 from planwarden.server.cli.checks.report import HealthCheck
 from planwarden.server.cli.home import use_store
 from planwarden.server.settings.configuration import Settings

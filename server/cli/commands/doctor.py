@@ -19,8 +19,6 @@ from pydantic import JsonValue
 
 from planwarden.agent.common.errors import PlanwardenError, UsageError
 from planwarden.agent.core.execution.notifications import SUBSCRIBABLE
-from planwarden.server.api.stalls import WARNING_S, read_stalls
-from planwarden.server.api.stalls import describe as describe_stalls
 from planwarden.server.cli.arguments import CommandParser, describe_missing_home, is_home_named, read_settings
 from planwarden.server.cli.checks.permits import check_gates, check_grants, check_guard, check_rules
 from planwarden.server.cli.checks.plans import check_hooks, check_plans, check_schedules
@@ -34,6 +32,7 @@ from planwarden.server.cli.terminal.terminal import Terminal, write_result
 from planwarden.server.settings.catalogue import build_registry
 from planwarden.server.settings.configuration import DATABASE, FILE, Settings, find_home
 from planwarden.server.settings.models import build_model
+from planwarden.server.telemetry.logs import STALL_WARNING_S, describe_stalls, read_stalls
 from planwarden.server.views.encoding import to_json
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.status_words import WORDS
@@ -261,4 +260,4 @@ def _check_stalls(settings: Settings) -> HealthCheck | None:
     when = format_instant(to_utc(stalls.at))
     facts: dict[str, JsonValue] = {"count": stalls.count, "longestSeconds": round(stalls.longest_s, 3), "at": when}
     text = f"{describe_stalls(stalls)}; the longest ended at {when}"
-    return HealthCheck("stalls", "warning" if stalls.longest_s >= WARNING_S else "ok", text, facts)
+    return HealthCheck("stalls", "warning" if stalls.longest_s >= STALL_WARNING_S else "ok", text, facts)

@@ -18,7 +18,7 @@ from planwarden.agent.ports.store import Lookups
 from planwarden.agent.runtime.log_reader import find_execution
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
-from planwarden.server.api.suspension_reader import list_open_suspensions
+from planwarden.server.api.waiting import list_open_suspensions
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json

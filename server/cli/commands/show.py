@@ -15,7 +15,7 @@ from planwarden.agent.runtime.log_reader import fold_log, load_execution
 from planwarden.server.api import tools
 from planwarden.server.api.home import Home
 from planwarden.server.api.limits import check_limit
-from planwarden.server.api.peers import describe_waiting
+from planwarden.server.api.waiting import describe_waiting
 from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE, print_json

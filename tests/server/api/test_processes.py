@@ -13,8 +13,16 @@ from planwarden.agent.core.execution.state import ExecutionState, new_execution
 from planwarden.agent.core.plan.plan import Plan, PlannedCall, PlanStep
 from planwarden.agent.runtime.adoption import Adoption
 from planwarden.agent.runtime.execution_cache import ExecutionCache
-from planwarden.server.api.peers import StorePeers, describe_missing
-from planwarden.server.api.stalls import FILE, MAX_FILE_BYTES, Stalls, StallWatch, describe, read_stalls
+from planwarden.server.api.runtime import StorePeers
+from planwarden.server.api.waiting import describe_missing
+from planwarden.server.telemetry.logs import (
+    MAX_STALLS_BYTES,
+    STALLS_FILE,
+    Stalls,
+    StallWatch,
+    describe_stalls,
+    read_stalls,
+)
 from planwarden.storage.sql.processes import ProcessFacts, ProcessRegistry
 from tests.harness.ledger import Ledger as EffectLedger
 from tests.kit import Ledger, MemoryStore, Registry, Tool, apply, ev, first_only, plan, requirement, tool_step, warden
@@ -135,21 +143,21 @@ async def test_tools_that_no_single_process_has_together_are_named_together() ->
 def test_a_stall_is_logged_told_from_a_stop_and_kept_where_that_is_possible(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = StallWatch(tmp_path / FILE)
+    watch = StallWatch(tmp_path / STALLS_FILE)
     watch.note(0.05, 0.05, now=1.0, at=100.0)
     assert read_stalls(tmp_path) is None
     watch.note(2.5, 2.4, now=2.0, at=101.0)
     assert "the event loop stood still 1 time, at most 2.50 s" in caplog.text
     assert "something computed without a pause" in caplog.text
     assert read_stalls(tmp_path) == Stalls(1, 2.5, 2.4, 101.0)
-    assert "was stopped, or the machine" in describe(Stalls(1, 60.0, 0.01, 0.0))
-    StallWatch(tmp_path / "gone" / FILE).note(5.0, 5.0, now=1.0, at=5.0)
+    assert "was stopped, or the machine" in describe_stalls(Stalls(1, 60.0, 0.01, 0.0))
+    StallWatch(tmp_path / "gone" / STALLS_FILE).note(5.0, 5.0, now=1.0, at=5.0)
     assert read_stalls(tmp_path / "gone") is None
 
 
 def test_the_file_is_bounded_and_damage_in_it_is_ignored(tmp_path: Path) -> None:
-    path = tmp_path / FILE
-    path.write_bytes(b"not JSON\n[1]\n" + b"x" * MAX_FILE_BYTES)
+    path = tmp_path / STALLS_FILE
+    path.write_bytes(b"not JSON\n[1]\n" + b"x" * MAX_STALLS_BYTES)
     watch = StallWatch(path)
     watch.note(0.3, 0.1, now=1.0, at=5.0)
     assert path.stat().st_size < 200

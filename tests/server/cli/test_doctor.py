@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 
 from planwarden.agent.core.execution import events as ev
-from planwarden.server.api.stalls import FILE
+from planwarden.server.telemetry.logs import STALLS_FILE
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.requirements import requirement
 from tests.server.cli.support import ERASE, Cli, needs_terminal, step
@@ -94,7 +94,7 @@ FAULTS = [
         for text in ('{"mcpServers": ', "[]", '{"mcpServers": {"d": {"command": 3}}}')
     ),
     pytest.param(
-        writing(FILE, json.dumps([1, 2, 3.5, 3.4, 1_700_000_000.0]) + "\n"),
+        writing(STALLS_FILE, json.dumps([1, 2, 3.5, 3.4, 1_700_000_000.0]) + "\n"),
         {"stalls": "warning"},
         "stood still 2 times, at most 3.50 s",
     ),
