@@ -9,7 +9,7 @@ from planwarden.agent.core.plan import plan as plans
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import admission
 from planwarden.server.inbox import security_middleware as inbox_security
-from planwarden.server.mcp import fair_queue, frames
+from planwarden.server.mcp import frames, requests
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text
 from planwarden.server.plans import library, plan_file
@@ -62,7 +62,7 @@ def limits() -> str:
         ),
         (
             "MCP calls of one owner at a time, while another owner sends",
-            f"{fair_queue.MAX_AT_ONCE}; the others wait; a call counts for {fair_queue.WORK_S:g} s",
+            f"{requests.MAX_AT_ONCE}; the others wait; a call counts for {requests.WORK_S:g} s",
         ),
         (
             "open sessions of the older protocol, per caller",

@@ -63,25 +63,16 @@ from planwarden.server.auth.caller import Identify, identify_bearer, identify_op
 from planwarden.server.guard.guard import answer_guard_call, build_guard
 from planwarden.server.mcp import resources
 from planwarden.server.mcp.app import URI, Nonces, build_suspension_app, client_shows_apps, record_app_support
-from planwarden.server.mcp.completions import complete
-from planwarden.server.mcp.fair_queue import Turns
 from planwarden.server.mcp.frames import StandardInput, drop_malformed_trace_context
-from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, ServiceOpener
-from planwarden.server.mcp.prompts import PROMPTS
+from planwarden.server.mcp.prompts import PROMPTS, complete, find_prompt_clash, list_prompts, render_prompt
+from planwarden.server.mcp.requests import LazyService, ServiceContext, ServiceOpener, Turns
 from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.results import build_error_result, make_presentable
-from planwarden.server.mcp.saved_plans import (
-    find_prompt_clash,
-    list_in_description,
-    list_plan_tools,
-    list_prompts,
-    render_prompt,
-)
 from planwarden.server.mcp.skills import SCHEME, Skills
 from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions, PlanListWatch
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.tasks import TASK_TOOLS, Tasks, wants_tasks
-from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME
+from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME, list_in_description, list_plan_tools
 from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings

@@ -8,6 +8,7 @@ Source: https://github.com/modelcontextprotocol/ext-skills/blob/main/specificati
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
@@ -19,9 +20,8 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field as Limits
 
 from planwarden.agent.common.artifact import JSON_TYPE
-from planwarden.server.mcp.lazy_service import ServiceContext
-from planwarden.server.mcp.prompts import WAIT_FOR_PERSON
-from planwarden.server.mcp.saved_plans import cut_line, describe_plan, find_skill_clash, list_arguments, name_skill
+from planwarden.server.mcp.prompts import WAIT_FOR_PERSON, cut_line, describe_plan, list_arguments
+from planwarden.server.mcp.requests import ServiceContext
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.views.fields import Field
 
@@ -138,6 +138,22 @@ class Skills(Extension):
                 dumps = [child.model_dump(by_alias=True, mode="json", exclude_none=True) for child in listed]
                 return _complete({"resources": dumps})
         raise MCPError(code=INVALID_PARAMS, message=f"{params.uri} is not a folder of a skill")
+
+
+def name_skill(plan_name: str) -> str:
+    """Return the name of the plan's skill: lowercase letters, digits and single hyphens; empty if nothing is left."""
+    return "-".join(filter(None, plan_name.lower().replace("_", "-").split("-")))
+
+
+def find_skill_clash(plan_name: str, plans: Sequence[SavedPlan]) -> str | None:
+    """Return the reason why the plan with this name cannot be a skill, or None if it can."""
+    name = name_skill(plan_name)
+    if not name:
+        return "its name has no letter and no digit"
+    if Counter(name_skill(plan.name) for plan in plans)[name] > 1:
+        others = [plan.name for plan in plans if plan.name != plan_name and name_skill(plan.name) == name]
+        return f"its name as a skill, {name!r}, is that of {', '.join(others)} too"
+    return None
 
 
 def _build_skill(plan: SavedPlan) -> Skill:

@@ -2,7 +2,7 @@
 
 A person waits while a host starts this process, and most of that time goes into importing the SDK. Imports create many
 objects and no garbage, so the cyclic collector is off while they run. Opening the store, and the imports that only an
-open store needs, come after the first answer (see `mcp/lazy_service.py`). A wrong setting raises an error before
+open store needs, come after the first answer (see `mcp/requests.py`). A wrong setting raises an error before
 anything is served.
 """
 

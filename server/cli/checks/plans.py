@@ -127,8 +127,10 @@ def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tup
 
 
 def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:
-    # Imported here, because `saved_plans` imports the SDK, which most checks do not need.
-    from planwarden.server.mcp.saved_plans import find_prompt_clash, find_skill_clash, find_tool_clash
+    # Imported here, because these modules import the SDK, which most checks do not need.
+    from planwarden.server.mcp.prompts import find_prompt_clash
+    from planwarden.server.mcp.skills import find_skill_clash
+    from planwarden.server.mcp.tools.listing import find_tool_clash
 
     for plan in plans:
         prompt = find_prompt_clash(plan.name)

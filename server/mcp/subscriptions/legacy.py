@@ -31,7 +31,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import LazyService, ServiceContext, translate_errors
+from planwarden.server.mcp.requests import LazyService, ServiceContext, translate_errors
 from planwarden.server.mcp.resources import PLANS
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, check_uri, find_topic
 from planwarden.server.plans.plan_file import SavedPlan

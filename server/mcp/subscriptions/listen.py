@@ -33,7 +33,7 @@ from mcp.types import (
 )
 
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.lazy_service import ServiceContext, translate_errors
+from planwarden.server.mcp.requests import ServiceContext, translate_errors
 from planwarden.server.mcp.subscriptions.topics import MAX_TOPICS, Topic, TopicWatcher, check_uri, find_topic
 from planwarden.server.mcp.task_state import TASKS, TERMINAL
 from planwarden.server.mcp.tasks import Tasks, find_task

@@ -13,8 +13,8 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from planwarden.agent.common.errors import PlanwardenError, StoreError
-from planwarden.server.mcp import lazy_service
-from planwarden.server.mcp.fair_queue import MAX_AT_ONCE, Turns
+from planwarden.server.mcp import requests
+from planwarden.server.mcp.requests import MAX_AT_ONCE, Turns
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.secrets import STATE_KEY, find_request_state_key, load_request_state_key
 from planwarden.storage.secret_files import SecretFiles
@@ -45,7 +45,7 @@ class Gate:
 @pytest.fixture
 async def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Gate]:
     """Only a request makes the server open."""
-    monkeypatch.setattr(lazy_service, "HEADSTART_S", math.inf)
+    monkeypatch.setattr(requests, "HEADSTART_S", math.inf)
     with anyio.fail_after(60):
         yield Gate(tmp_path)
 

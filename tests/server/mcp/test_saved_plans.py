@@ -8,8 +8,7 @@ from mcp import MCPError, types
 from pydantic import JsonValue
 
 from planwarden.server.mcp.resources import PLANS
-from planwarden.server.mcp.saved_plans import MAX_LIST_CHARS
-from planwarden.server.mcp.tools.listing import TOOLS
+from planwarden.server.mcp.tools.listing import MAX_LIST_CHARS, TOOLS
 from planwarden.server.settings.tables import PlansTable, SettingsTables
 from tests.kit import Settings, plan, requirement, tool_step
 from tests.server.mcp.support import Desk, Era, open_desk
