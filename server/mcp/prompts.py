@@ -12,7 +12,7 @@ Source: https://modelcontextprotocol.io/specification/2026-07-28/server/utilitie
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context
@@ -62,8 +62,6 @@ WAIT_FOR_PERSON = (
 )
 _GOAL = "What is to be done, in plain words"
 _THREAD = "Only the questions of this thread"
-
-Source = Callable[[Service, str], Awaitable[Iterable[str]]]
 
 
 async def plan_and_run(goal: Annotated[str, Described(description=_GOAL)]) -> str:
@@ -216,26 +214,36 @@ async def complete(
     context: ServiceContext, params: CompleteRequestParams, plans: Sequence[SavedPlan]
 ) -> CompleteResult:
     """Serve `completion/complete`."""
-    candidates, source = _list_choices(params, plans), _find_source(params)
-    if source is not None:
+    if _is_own_argument(params) and params.argument.name in ("thread_id", "suspension_id", "name"):
         lazy_service = context.lifespan_context
         with translate_errors():
-            candidates = await source(await lazy_service.service(), lazy_service.principal())
+            service, principal = await lazy_service.service(), lazy_service.principal()
+            candidates = await _list_own(params.argument.name, service, principal)
+    else:
+        candidates = _list_choices(params, plans)
     values = [value for value in dict.fromkeys(candidates) if value.startswith(params.argument.value)]
     return CompleteResult(
         completion=Completion(values=values[:MAX_VALUES], total=len(values), has_more=len(values) > MAX_VALUES)
     )
 
 
-def _find_source(params: CompleteRequestParams) -> Source | None:
-    """Return the source of the argument's completions; None for an argument that has none."""
+def _is_own_argument(params: CompleteRequestParams) -> bool:
+    """Return whether one of planwarden's own prompts or addresses has the argument."""
     ref, name = params.ref, params.argument.name
     if isinstance(ref, PromptReference):
         prompt = next((prompt for prompt in PROMPTS if prompt.name == ref.name), None)
-        has_argument = prompt is not None and any(argument.name == name for argument in prompt.arguments or ())
-    else:
-        has_argument = f"{{{name}}}" in ref.uri and any(template.uri_template == ref.uri for template in TEMPLATES)
-    return _SOURCES.get(name) if has_argument else None
+        return prompt is not None and any(argument.name == name for argument in prompt.arguments or ())
+    return f"{{{name}}}" in ref.uri and any(template.uri_template == ref.uri for template in TEMPLATES)
+
+
+async def _list_own(name: str, service: Service, principal: str) -> Iterable[str]:
+    """Return the principal's threads or open questions, newest first, or the names of all tools."""
+    if name == "thread_id":
+        return [header.thread_id for header in await service.store.executions(principal, MAX_EXECUTIONS)]
+    if name == "suspension_id":
+        page = await service.store.suspensions(principal=principal, limit=MAX_PAGE)
+        return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
+    return sorted(definition.name for definition in service.tools.definitions())
 
 
 def _list_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> Iterable[str]:
@@ -245,24 +253,3 @@ def _list_choices(params: CompleteRequestParams, plans: Sequence[SavedPlan]) -> 
     listed = next((field.schema.get("enum") for field in fields), None)
     values = listed if isinstance(listed, list) else []
     return [value if isinstance(value, str) else canonical_json(value) for value in values]
-
-
-async def _list_thread_ids(service: Service, principal: str) -> Iterable[str]:
-    return [header.thread_id for header in await service.store.executions(principal, MAX_EXECUTIONS)]
-
-
-async def _list_suspension_ids(service: Service, principal: str) -> Iterable[str]:
-    """Return the ids of open suspensions only, newest first."""
-    page = await service.store.suspensions(principal=principal, limit=MAX_PAGE)
-    return [row.suspension_id for row in sorted(page.rows, key=lambda row: row.created_at, reverse=True)]
-
-
-async def _list_tool_names(service: Service, principal: str) -> Iterable[str]:
-    return sorted(definition.name for definition in service.tools.definitions())
-
-
-_SOURCES: Mapping[str, Source] = {
-    "thread_id": _list_thread_ids,
-    "suspension_id": _list_suspension_ids,
-    "name": _list_tool_names,
-}

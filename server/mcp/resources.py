@@ -4,7 +4,8 @@ The icon of the server, its tools and its prompts is here too.
 """
 
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from typing import Literal
 from urllib.parse import unquote
 
 from mcp.types import Annotations, Icon, Resource, ResourceTemplate
@@ -75,36 +76,49 @@ TEMPLATES = (
 PIECE_BYTES = 128 * 1024
 """The most bytes of an artifact that one read returns: as text if they are ASCII JSON, else in base64."""
 
-Reader = Callable[[Service, str, str], Awaitable[JsonValue]]
+ResourceKind = Literal["tools", "tool", "execution", "suspensions", "suspension", "plans", "artifact"]
+_LISTS: Mapping[str, ResourceKind] = {TOOLS: "tools", SUSPENSIONS: "suspensions", PLANS: "plans"}
+_SINGLE: Mapping[str, ResourceKind] = {TOOLS: "tool", EXECUTIONS: "execution", SUSPENSIONS: "suspension"}
 
 
-def find_reader(uri: str) -> tuple[Reader, str] | None:
-    """Return the resource's reader and the name in its address; None if the address is not one of planwarden's."""
-    if uri in _READERS_BY_URI:
-        return _READERS_BY_URI[uri], ""
+def find_resource(uri: str) -> tuple[ResourceKind, str] | None:
+    """Return the kind of resource and the name in its address; None if the address is not one of planwarden's."""
+    if uri in _LISTS:
+        return _LISTS[uri], ""
     if uri.startswith(f"{ARTIFACTS}/"):
-        return _read_artifact, uri.removeprefix(f"{ARTIFACTS}/")
+        return "artifact", uri.removeprefix(f"{ARTIFACTS}/")
     prefix, _, name = uri.rpartition("/")
-    return (_READERS_BY_PREFIX[prefix], unquote(name)) if prefix in _READERS_BY_PREFIX and name else None
+    return (_SINGLE[prefix], unquote(name)) if prefix in _SINGLE and name else None
 
 
-async def _read_tools(service: Service, name: str, principal: str) -> JsonValue:
-    lines = tuple(build_tool_line(definition) for definition in service.tools.definitions() if not definition.is_gated)
-    return to_short_json(ToolPage(tools=lines, total=len(lines), next_cursor=None), lists=True)
-
-
-async def _read_tool(service: Service, name: str, principal: str) -> JsonValue:
-    tools = (await service.get_tool_schemas([name], principal=principal)).tools
-    if not tools:
-        raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
-    return to_short_json(tools[0])
-
-
-async def _read_execution(service: Service, name: str, principal: str) -> JsonValue:
-    view = await service.get_execution(name, observations_after=0, principal=principal)
-    # The client may have no way to ask a person, so the next action says where a person can answer.
-    waiting = find_awaited_person(view)
-    return to_short_json(view if waiting is None else ask_for_person(view, waiting), lists=True)
+async def read(service: Service, kind: ResourceKind, name: str, principal: str) -> JsonValue:
+    """Return the content of the resource. Raises `PlanwardenError` if the principal has no such resource."""
+    match kind:
+        case "tools":
+            lines = tuple(build_tool_line(tool) for tool in service.tools.definitions() if not tool.is_gated)
+            return to_short_json(ToolPage(tools=lines, total=len(lines), next_cursor=None), lists=True)
+        case "tool":
+            tools = (await service.get_tool_schemas([name], principal=principal)).tools
+            if not tools:
+                raise UnknownTool(f"there is no tool {name[:128]!r}; {TOOLS} lists them")
+            return to_short_json(tools[0])
+        case "execution":
+            view = await service.get_execution(name, observations_after=0, principal=principal)
+            # The client may have no way to ask a person, so the next action says where a person can answer.
+            waiting = find_awaited_person(view)
+            return to_short_json(view if waiting is None else ask_for_person(view, waiting), lists=True)
+        case "suspensions":
+            page = await service.list_suspensions(
+                limit=MAX_PAGE, principal=principal, max_rows=LISTED_ROWS, max_bytes=MAX_STRUCTURED
+            )
+            return to_short_json(page, lists=True)
+        case "suspension":
+            return await _read_suspension(service, name, principal)
+        case "plans":
+            # The operator's plans are the same for every principal.
+            return {"plans": [to_short_json(plan) for plan in await service.plans()]}
+        case "artifact":
+            return await _read_artifact(service, name, principal)
 
 
 async def _read_artifact(service: Service, name: str, principal: str) -> JsonValue:
@@ -129,18 +143,6 @@ async def _read_artifact(service: Service, name: str, principal: str) -> JsonVal
     }
 
 
-async def _read_plans(service: Service, name: str, principal: str) -> JsonValue:
-    """Return the operator's plans, which are the same for every principal."""
-    return {"plans": [to_short_json(plan) for plan in await service.plans()]}
-
-
-async def _read_suspensions(service: Service, name: str, principal: str) -> JsonValue:
-    page = await service.list_suspensions(
-        limit=MAX_PAGE, principal=principal, max_rows=LISTED_ROWS, max_bytes=MAX_STRUCTURED
-    )
-    return to_short_json(page, lists=True)
-
-
 async def _read_suspension(service: Service, name: str, principal: str) -> JsonValue:
     """Return the open question with this id. All others raise one error, foreign ids as fast as unknown ones."""
     row = await service.store.find_suspension(name)
@@ -149,11 +151,3 @@ async def _read_suspension(service: Service, name: str, principal: str) -> JsonV
         if is_open:
             return to_short_json(view)
     raise UnknownSuspension(f"there is no open question {name[:64]!r}; {SUSPENSIONS} lists them")
-
-
-_READERS_BY_URI: Mapping[str, Reader] = {TOOLS: _read_tools, SUSPENSIONS: _read_suspensions, PLANS: _read_plans}
-_READERS_BY_PREFIX: Mapping[str, Reader] = {
-    TOOLS: _read_tool,
-    EXECUTIONS: _read_execution,
-    SUSPENSIONS: _read_suspension,
-}

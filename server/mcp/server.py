@@ -73,7 +73,7 @@ from planwarden.server.mcp.subscriptions.legacy import LegacySubscriptions, Plan
 from planwarden.server.mcp.subscriptions.listen import ListenMethod
 from planwarden.server.mcp.tasks import TASK_TOOLS, Tasks, wants_tasks
 from planwarden.server.mcp.tools.listing import APP_TOOLS, TOOLS, TOOLS_BY_NAME, list_in_description, list_plan_tools
-from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, describe_ids
+from planwarden.server.mcp.tools.tool import McpTool, ToolRequest
 from planwarden.server.plans.plan_file import SavedPlan
 from planwarden.server.settings.configuration import Settings
 from planwarden.tools.guarded.hosts import GUARD_TOOL
@@ -293,12 +293,12 @@ class PlanwardenServer(MCPServer[LazyService]):
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         if str(uri).startswith(SCHEME) and (file := await self._skills.read(str(uri))) is not None:
             return [ReadResourceContents(content=file[0], mime_type=file[1])]
-        entry = resources.find_reader(str(uri))
-        if entry is None:
+        resource = resources.find_resource(str(uri))
+        if resource is None:
             return await super().read_resource(uri, context)
-        reader, name = entry
         try:
-            document = await reader(await _find_lazy_service(context).service(), name, self.identify().principal)
+            service = await _find_lazy_service(context).service()
+            document = await resources.read(service, *resource, self.identify().principal)
         except (UnknownThread, UnknownTool, UnknownArtifact, UnknownSuspension) as error:
             raise ResourceNotFoundError(error.message) from None
         except PlanwardenError as error:
@@ -329,7 +329,7 @@ class PlanwardenServer(MCPServer[LazyService]):
         except (UnknownThread, UnknownSuspension) as error:
             starts = "options" in tool.properties
             advice = "leave threadId out to start one" if starts else "list_suspensions names threads and questions"
-            hint = await describe_ids(request) or advice
+            hint = await request.describe_ids() or advice
             raise type(error)(f"{error.message}: {hint}", details=error.details) from None
 
     async def _run_guard(

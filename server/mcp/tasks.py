@@ -50,7 +50,7 @@ from planwarden.server.mcp.task_state import (
     read_task_state,
 )
 from planwarden.server.mcp.text import format_execution
-from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, ToolResult, wait_and_show_execution
+from planwarden.server.mcp.tools.tool import McpTool, ToolRequest, ToolResult
 from planwarden.server.views.encoding import describe_changes
 
 TASK_TOOLS = frozenset({"run_goal", "execute_plan", "run_plan", "retry_execution", "resume_execution"})
@@ -120,7 +120,7 @@ class Tasks(Extension):
         state = await read_task_state(self._input, service, execution, request.context.client_capabilities)
         if not state.has_ended_early and not _has_caller_prompts(service, execution):
             return offer_task(result, execution.execution_id)
-        return await wait_and_show_execution(request, execution)
+        return await request.wait_and_show(execution)
 
     async def build_snapshot(
         self, service: Service, execution: ExecutionState, capabilities: ClientCapabilities | None

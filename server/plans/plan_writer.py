@@ -49,11 +49,12 @@ class ProposedInput(msgspec.Struct, frozen=True):
 
 
 class _Slot(msgspec.Struct, frozen=True):
-    """The place of a value in the arguments of a step's call."""
+    """The place of a text or a number in the arguments of a step's call."""
 
     step_id: str
     name: str
     """The last key of an object on the way to the value."""
+    value: str | float
     node: Node
     key: str | int
 
@@ -66,8 +67,8 @@ def propose_inputs(plan: Plan, goal: str | None) -> tuple[ProposedInput, ...]:
     used_names = set(read_properties(plan.inputs or {}))
     proposals: dict[tuple[type, str | float], ProposedInput] = {}
     for slot in _list_slots(plan_to_json(plan)):
-        value = _value_at(slot)
-        if value is None or (type(value), value) in proposals or not _occurs(value, goal):
+        value = slot.value
+        if (type(value), value) in proposals or not _occurs(value, goal):
             continue
         name = _choose_name(slot.name, used_names)
         used_names.add(name)
@@ -114,8 +115,7 @@ def build_document(
     document = deepcopy(plan_to_json(plan))
     names = {(type(proposed.value), proposed.value): proposed.name for proposed in proposals}
     for slot in list(_list_slots(document)):
-        value = _value_at(slot)
-        name = None if value is None else names.get((type(value), value))
+        name = names.get((type(slot.value), slot.value))
         if name is not None:
             binding: JsonValue = {"$from": INPUTS, "pointer": "/" + name.replace("~", "~0").replace("/", "~1")}
             cast("dict[str | int, JsonValue]", slot.node)[slot.key] = binding
@@ -212,7 +212,7 @@ def _shorten(step: dict[str, JsonValue], before: dict[str, JsonValue] | None) ->
 
 
 def _list_slots(document: dict[str, JsonValue]) -> Iterator[_Slot]:
-    """Yield each value in the arguments of the plan's calls, without bindings and templates."""
+    """Yield each text and number in the arguments of the plan's calls, without bindings and templates."""
     for step in cast("list[dict[str, JsonValue]]", document["todoList"]):
         for call in cast("list[dict[str, JsonValue]]", step.get("toolCalls", [])):
             yield from _list_values(cast("Node", call["arguments"]), str(step["id"]), "value")
@@ -225,13 +225,8 @@ def _list_values(node: Node, step_id: str, name: str) -> Iterator[_Slot]:
         called = key if isinstance(key, str) else name
         if isinstance(child, dict | list):
             yield from _list_values(child, step_id, called)
-        else:
-            yield _Slot(step_id, called, node, key)
-
-
-def _value_at(slot: _Slot) -> str | float | None:
-    value = cast("dict[str | int, JsonValue]", slot.node)[slot.key]
-    return value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+        elif child is not None and not isinstance(child, bool):
+            yield _Slot(step_id, called, child, node, key)
 
 
 def _occurs(value: str | float, goal: str) -> bool:

@@ -5,7 +5,7 @@ longer than the subscription, and a slow listener misses only intermediate state
 would see a difference, and only for the principal that owns it: foreign and unknown topics never change.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import Literal
 
@@ -19,7 +19,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.api.service import Service
-from planwarden.server.mcp import resources
+from planwarden.server.mcp.resources import find_resource
 from planwarden.server.mcp.task_state import read_notes
 from planwarden.server.views.tools import build_tool_line
 
@@ -206,15 +206,7 @@ def check_uri(uri: str) -> None:
 
 def find_topic(uri: str) -> Topic | None:
     """Return the topic of a resource; None for a resource that planwarden does not change."""
-    if uri in _LISTS:
-        return Topic(_LISTS[uri], uri=uri)
-    reader, kind = resources.find_reader(uri), _SINGLE.get(uri.rpartition("/")[0])
-    return None if reader is None or kind is None else Topic(kind, reader[1], uri)
-
-
-_LISTS: Mapping[str, Kind] = {resources.SUSPENSIONS: "suspensions", resources.TOOLS: "tools"}
-_SINGLE: Mapping[str, Kind] = {
-    resources.EXECUTIONS: "execution",
-    resources.SUSPENSIONS: "suspension",
-    resources.TOOLS: "tool",
-}
+    resource = find_resource(uri)
+    if resource is None or resource[0] == "plans" or resource[0] == "artifact":
+        return None
+    return Topic(resource[0], resource[1], uri)

@@ -8,14 +8,7 @@ from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app import build_etag
 from planwarden.server.mcp.results import build_result, build_view_result
 from planwarden.server.mcp.text import format_execution, format_schemas, format_tools
-from planwarden.server.mcp.tools.tool import (
-    ToolRequest,
-    add_app_data,
-    mcp_tool,
-    name_decision_ways,
-    show_execution,
-    wait_and_show_execution,
-)
+from planwarden.server.mcp.tools.tool import ToolRequest, mcp_tool
 
 
 @mcp_tool(
@@ -55,8 +48,9 @@ async def get_tool_schemas(request: ToolRequest) -> CallToolResult:
     required=("goal",),
 )
 async def create_plan(request: ToolRequest) -> CallToolResult:
-    execution = await request.service.run_goal(request.arguments["goal"], request.start, plan_only=True)
-    return await wait_and_show_execution(request, execution)
+    return await request.wait_and_show(
+        await request.service.run_goal(request.arguments["goal"], request.start, plan_only=True)
+    )
 
 
 @mcp_tool(
@@ -68,8 +62,7 @@ async def create_plan(request: ToolRequest) -> CallToolResult:
     required=("goal",),
 )
 async def run_goal(request: ToolRequest) -> CallToolResult:
-    execution = await request.service.run_goal(request.arguments["goal"], request.start)
-    return await wait_and_show_execution(request, execution)
+    return await request.wait_and_show(await request.service.run_goal(request.arguments["goal"], request.start))
 
 
 @mcp_tool(
@@ -87,8 +80,7 @@ async def run_goal(request: ToolRequest) -> CallToolResult:
     "shows_app",
 )
 async def execute_plan(request: ToolRequest) -> CallToolResult:
-    execution = await request.service.execute_plan(request.arguments.get("plan"), request.start)
-    return await wait_and_show_execution(request, execution)
+    return await request.wait_and_show(await request.service.execute_plan(request.arguments.get("plan"), request.start))
 
 
 @mcp_tool(
@@ -99,8 +91,7 @@ async def execute_plan(request: ToolRequest) -> CallToolResult:
     required=("name",),
 )
 async def run_plan(request: ToolRequest) -> CallToolResult:
-    execution = await request.service.run_plan(request.arguments["name"], request.start)
-    return await wait_and_show_execution(request, execution)
+    return await request.wait_and_show(await request.service.run_plan(request.arguments["name"], request.start))
 
 
 @mcp_tool(
@@ -123,7 +114,7 @@ async def retry_execution(request: ToolRequest) -> CallToolResult:
     execution = await request.service.retry(
         request.thread_id, request.start, from_step=arguments.get("fromStep"), plan=arguments.get("plan")
     )
-    return await wait_and_show_execution(request, execution)
+    return await request.wait_and_show(execution)
 
 
 @mcp_tool(
@@ -150,8 +141,8 @@ async def get_execution(request: ToolRequest) -> CallToolResult:
         items_from=None if first is None else int(first),
         principal=request.principal,
     )
-    view = name_decision_ways(request, view)
-    return await add_app_data(request, view, build_view_result(view, format_execution))
+    view = request.name_decision_ways(view)
+    return await request.add_app_data(view, build_view_result(view, format_execution))
 
 
 @mcp_tool(
@@ -170,7 +161,7 @@ async def app_show(request: ToolRequest) -> CallToolResult:
     result = build_result({"threadId": view.thread_id, "status": view.status}, lambda document: document["status"])
     if request.arguments.get("seen") == build_etag(execution):
         return result
-    return await add_app_data(request, view, result)
+    return await request.add_app_data(view, result)
 
 
 @mcp_tool(
@@ -185,4 +176,4 @@ async def cancel_execution(request: ToolRequest) -> CallToolResult:
     execution = await request.service.cancel_execution(
         request.thread_id, reason=request.arguments.get("reason"), principal=request.principal
     )
-    return await show_execution(replace(request, before=before), request.service.build_view(execution))
+    return await replace(request, before=before).show(request.service.build_view(execution))

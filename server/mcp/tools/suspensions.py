@@ -17,7 +17,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.ports.listing import UNFINISHED, ExecutionFilter
 from planwarden.agent.runtime.new_execution import StartOptions
-from planwarden.server.api.limits import MAX_PAGE, AttemptKind
+from planwarden.server.api.limits import MAX_PAGE
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.elicitation import (
     Answer,
@@ -33,13 +33,7 @@ from planwarden.server.mcp.elicitation import (
 from planwarden.server.mcp.progress import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_result
 from planwarden.server.mcp.text import format_suspensions
-from planwarden.server.mcp.tools.tool import (
-    ToolRequest,
-    mcp_tool,
-    remember_before,
-    show_execution,
-    wait_and_show_execution,
-)
+from planwarden.server.mcp.tools.tool import ToolRequest, mcp_tool
 from planwarden.server.views.encoding import to_short_json
 from planwarden.server.views.execution import Execution, ask_for_person, name_ways
 from planwarden.server.views.question_text import hash_question
@@ -85,8 +79,8 @@ async def list_suspensions(request: ToolRequest) -> CallToolResult:
     required=("threadId", "suspensionId", "content"),
 )
 async def submit_answer(request: ToolRequest) -> CallToolResult:
-    request = await remember_before(request)
-    question = None if request.before is None else _find_open_suspension(request, request.before)
+    request = await request.remember_before()
+    question = None if request.before is None else request.find_open_suspension(request.before)
     if question is not None and question.addressee == "human":
         question, _ = await request.read_question()
         asks = find_usable_modes(request.context)
@@ -96,7 +90,7 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
         )
     decision = Decision(content=request.arguments["content"])
     authority = Authority(assurance="caller", channel="mcp", principal=request.principal)
-    return await _show_outcome(request, await _record_decision(request, decision, authority, caller_only=True))
+    return await request.show_outcome(await _record_decision(request, decision, authority, caller_only=True))
 
 
 @mcp_tool(
@@ -112,15 +106,15 @@ async def submit_answer(request: ToolRequest) -> CallToolResult:
 )
 async def resume_execution(request: ToolRequest) -> CallToolResult | InputRequiredResult:
     """Record the model's rejection; treat its approval of a person's question as a proposal, and ask the person."""
-    request = await remember_before(request)
+    request = await request.remember_before()
     answer = read_answer(request.context)
     if answer is not None and answer[0].suspension_id == request.suspension_id:
         return await _apply_person_answer(request, answer)
     view = await _apply_proposal(request)
-    suspension = _find_open_suspension(request, view)
+    suspension = request.find_open_suspension(view)
     if suspension is None:
-        return await _show_outcome(request, view)
-    return await _ask_person(request, suspension) or await show_execution(request, view, _describe_ignored(request))
+        return await request.show_outcome(view)
+    return await _ask_person(request, suspension) or await request.show(view, _describe_ignored(request))
 
 
 def _describe_ignored(request: ToolRequest) -> str:
@@ -171,14 +165,14 @@ async def ask_person(request: ToolRequest) -> CallToolResult | InputRequiredResu
     view = request.service.build_view(execution)
     suspension = next(iter(view.suspensions), None)
     if suspension is None:
-        return await wait_and_show_execution(request, execution)
+        return await request.wait_and_show(execution)
     request = _name_question(request, view.thread_id, suspension.suspension_id)
     result = await _ask_person(request, suspension)
     if result is not None:
         return result
     request.service.show_in_browser(suspension.suspension_id)
     await wait_for_decision(request.service, suspension, request.wait_s, request.context)
-    return await _show_outcome(request, await _read_execution(request))
+    return await request.show_outcome(await request.read_execution())
 
 
 def _name_question(request: ToolRequest, thread_id: str, suspension_id: str) -> ToolRequest:
@@ -203,7 +197,7 @@ async def app_decide(request: ToolRequest) -> CallToolResult:
         InvalidArguments: the content decides nothing, or the nonce was not issued for this question.
         RateLimited: too many calls came without the nonce.
     """
-    request = await remember_before(request)
+    request = await request.remember_before()
     question, is_open = await request.read_question()
     decision = read_decision(question, request.arguments["content"])
     if decision is None:
@@ -229,7 +223,7 @@ async def _record_claim(request: ToolRequest, decision: Decision, *, is_open: bo
         claimed = Authority(assurance="claimed", channel="app", principal=request.principal)
         view = await _record_decision(request, replace(decision, modified_args=None), claimed)
         if view.awaiting is None:
-            return await _show_outcome(request, view)
+            return await request.show_outcome(view)
     raise InvalidArguments(
         f"suspension {request.suspension_id!r} was not decided: only the view that shows it to a person can decide it, "
         "and only once; call get_execution to show it again"
@@ -248,7 +242,7 @@ async def _decide_as_client(
         client_id=request.caller.client_id,
         rendered=rendered,
     )
-    return await _show_outcome(request, await _record_decision(request, decision, authority))
+    return await request.show_outcome(await _record_decision(request, decision, authority))
 
 
 async def _record_decision(
@@ -266,13 +260,6 @@ async def _record_decision(
         raise type(error)(text, details=error.details) from None
     view = request.service.build_view(execution)
     return view if is_accepted else ask_for_person(view, request.suspension_id)
-
-
-async def _show_outcome(request: ToolRequest, view: Execution) -> CallToolResult:
-    """Return the execution once it stops running or the time for which the caller waits is over."""
-    if view.status == "running" and request.wait_s != 0:
-        return await wait_and_show_execution(request, await request.service.find(view.execution_id))
-    return await show_execution(request, view)
 
 
 async def _apply_proposal(request: ToolRequest) -> Execution:
@@ -297,7 +284,7 @@ async def _apply_proposal(request: ToolRequest) -> Execution:
     else:
         decides = decision.approved is not None
     if is_open and question.addressee == "human" and not decides:
-        return await _read_execution(request, attempt="question")
+        return await request.read_execution(attempt="question")
     claimed = Authority(assurance="claimed", channel="mcp", principal=request.principal, digest=digest)
     return await _record_decision(request, decision, claimed)
 
@@ -345,24 +332,12 @@ async def _show_page_outcome(request: ToolRequest, reason: str) -> CallToolResul
     if is_open:
         return await _show_undecided(request, reason)
     await notify_decided(request.suspension_id, request.context)
-    return await _show_outcome(request, await _read_execution(request))
+    return await request.show_outcome(await request.read_execution())
 
 
 async def _show_undecided(request: ToolRequest, reason: str) -> CallToolResult:
     """Return the execution as it is. While the question is open, `next_action` says that nobody decided, and why."""
-    view = await _read_execution(request, attempt="unanswered")
-    is_open = _find_open_suspension(request, view) is not None
+    view = await request.read_execution(attempt="unanswered")
+    is_open = request.find_open_suspension(view) is not None
     note = f"The person {reason}, so nothing was approved or rejected." if is_open else ""
-    return await show_execution(request, view, note)
-
-
-async def _read_execution(request: ToolRequest, attempt: AttemptKind | None = None) -> Execution:
-    """Return the execution, which says who is awaited; `attempt` counts against the limit for this question."""
-    return await request.service.view_awaiting(
-        request.thread_id, request.suspension_id, principal=request.principal, attempt=attempt
-    )
-
-
-def _find_open_suspension(request: ToolRequest, view: Execution) -> Suspension | None:
-    """Return the suspension that this call names, or None when it is no longer open."""
-    return next((item for item in view.suspensions if item.suspension_id == request.suspension_id), None)
+    return await request.show(view, note)

@@ -23,6 +23,7 @@ from planwarden.agent.core.execution.requester import Requester
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.ports.store import FoundId, Store
 from planwarden.agent.runtime.new_execution import StartOptions
+from planwarden.server.api.limits import AttemptKind
 from planwarden.server.api.service import Service
 from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp import schemas
@@ -125,82 +126,91 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the question that the arguments name, and whether it is open. Raises `UnknownSuspension`."""
         return await self.service.read_question(self.thread_id, self.suspension_id, principal=self.principal)
 
+    async def remember_before(self) -> "ToolRequest":
+        """Return the request with `before` set to the execution as it was when the named question was asked.
 
-async def remember_before(request: ToolRequest) -> ToolRequest:
-    """Return the request with `before` set to the execution as it was when the named question was asked.
+        If that question is not open, leave `before` empty: a caller that answers again may have missed the outcome.
 
-    If that question is not open, leave `before` empty: a caller that answers again may have missed the outcome.
+        Raises:
+            UnknownSuspension: the principal's thread has no such suspension.
+        """
+        before = await self.service.view_when_asked(self.thread_id, self.suspension_id, principal=self.principal)
+        return replace(self, before=before)
 
-    Raises:
-        UnknownSuspension: the principal's thread has no such suspension.
-    """
-    before = await request.service.view_when_asked(
-        request.thread_id, request.suspension_id, principal=request.principal
-    )
-    return replace(request, before=before)
+    async def read_execution(self, attempt: AttemptKind | None = None) -> Execution:
+        """Return the execution, which says who is awaited; `attempt` counts against the limit for this question."""
+        return await self.service.view_awaiting(
+            self.thread_id, self.suspension_id, principal=self.principal, attempt=attempt
+        )
 
+    def find_open_suspension(self, view: Execution) -> Suspension | None:
+        """Return the suspension that this call names, or None when it is no longer open."""
+        return next((item for item in view.suspensions if item.suspension_id == self.suspension_id), None)
 
-async def wait_and_show_execution(request: ToolRequest, execution: ExecutionState) -> CallToolResult:
-    """Wait until the execution stops running, at most as long as the caller asked, and return it as a result."""
-    execution = await wait_with_progress(request.service, execution, request.wait_s, request.context)
-    return await show_execution(request, request.service.build_view(execution))
+    async def wait_and_show(self, execution: ExecutionState) -> CallToolResult:
+        """Wait until the execution stops running, at most as long as the caller asked, and return it as a result."""
+        execution = await wait_with_progress(self.service, execution, self.wait_s, self.context)
+        return await self.show(self.service.build_view(execution))
 
+    async def show_outcome(self, view: Execution) -> CallToolResult:
+        """Return the execution once it stops running or the time for which the caller waits is over."""
+        if view.status == "running" and self.wait_s != 0:
+            return await self.wait_and_show(await self.service.find(view.execution_id))
+        return await self.show(view)
 
-async def show_execution(request: ToolRequest, view: Execution, note: str = "") -> CallToolResult:
-    """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps.
+    async def show(self, view: Execution, note: str = "") -> CallToolResult:
+        """Return what the call changed, as a result; `_meta` carries the plan to people in hosts with apps.
 
-    If only a person is awaited and this client cannot ask people, call one to the inbox. `note` precedes `next_action`.
-    """
-    view = name_decision_ways(request, view, calls=True)
-    if note:
-        view = replace(view, next_action=f"{note} {view.next_action}")
-    changes = describe_changes(view, request.before, request.arguments.get("suspensionId"))
-    return await add_app_data(request, view, build_result(changes, format_execution))
+        If only a person is awaited and this client cannot ask people, call one to the inbox. `note` comes before
+        `next_action`.
+        """
+        view = self.name_decision_ways(view, calls=True)
+        if note:
+            view = replace(view, next_action=f"{note} {view.next_action}")
+        changes = describe_changes(view, self.before, self.arguments.get("suspensionId"))
+        return await self.add_app_data(view, build_result(changes, format_execution))
 
+    def name_decision_ways(self, view: Execution, *, calls: bool = False) -> Execution:
+        """Return the view; it says where to decide if it awaits only a person and this client cannot ask people.
 
-def name_decision_ways(request: ToolRequest, view: Execution, *, calls: bool = False) -> Execution:
-    """Return the view; it says where to decide if it awaits only a person and this client cannot ask people.
+        With `calls`, also call that person to the inbox.
+        """
+        waiting = None if find_usable_modes(self.context) else find_awaited_person(view)
+        if calls and waiting is not None:
+            self.service.show_in_browser(waiting)
+        return view if waiting is None else ask_for_person(view, waiting)
 
-    With `calls`, also call that person to the inbox.
-    """
-    waiting = None if find_usable_modes(request.context) else find_awaited_person(view)
-    if calls and waiting is not None:
-        request.service.show_in_browser(waiting)
-    return view if waiting is None else ask_for_person(view, waiting)
+    async def add_app_data(self, view: Execution, result: CallToolResult) -> CallToolResult:
+        """Return the result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
 
+        If the call names a question, the plan says what became of that question.
+        """
+        if not self.shows_app:
+            return result
+        now = self.service.store.clock.now()
+        questions = build_questions(view, self.nonces, self.principal, now)
+        execution = await self.service.find(view.execution_id)
+        plan = build_plan(execution, self.arguments.get("suspensionId"))
+        return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})
 
-async def add_app_data(request: ToolRequest, view: Execution, result: CallToolResult) -> CallToolResult:
-    """Return the result; for hosts that draw apps, `_meta` carries the plan and its questions to a person.
-
-    If the call names a question, the plan says what became of that question.
-    """
-    if not request.shows_app:
-        return result
-    now = request.service.store.clock.now()
-    questions = build_questions(view, request.nonces, request.principal, now)
-    execution = await request.service.find(view.execution_id)
-    plan = build_plan(execution, request.arguments.get("suspensionId"))
-    return result.model_copy(update={"meta": {META_KEY: questions, PLAN_KEY: plan}})
-
-
-async def describe_ids(request: ToolRequest) -> str | None:
-    """Return an explanation of what is wrong with the ids in a call's arguments; None if no mistake is recognised."""
-    for kind in ("thread", "suspension"):
-        value = request.arguments.get(_ARGUMENTS[kind])
-        hint = None if value is None else await _describe_id(request.service.store, kind, value, request.principal)
-        if hint is not None:
-            return hint
-    suspension_id, thread_id = request.arguments.get("suspensionId"), request.arguments.get("threadId")
-    if suspension_id is None or thread_id is None:
-        return None
-    try:
-        view = await request.service.get_execution(thread_id, principal=request.principal)
-    except UnknownThread:
-        return None
-    if all(step.id != suspension_id for step in view.steps):
-        return None
-    open_ids = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
-    return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {open_ids}"
+    async def describe_ids(self) -> str | None:
+        """Return an explanation of what is wrong with the ids in the arguments; None if no mistake is recognised."""
+        for kind in ("thread", "suspension"):
+            value = self.arguments.get(_ARGUMENTS[kind])
+            hint = None if value is None else await _describe_id(self.service.store, kind, value, self.principal)
+            if hint is not None:
+                return hint
+        suspension_id, thread_id = self.arguments.get("suspensionId"), self.arguments.get("threadId")
+        if suspension_id is None or thread_id is None:
+            return None
+        try:
+            view = await self.service.get_execution(thread_id, principal=self.principal)
+        except UnknownThread:
+            return None
+        if all(step.id != suspension_id for step in view.steps):
+            return None
+        open_ids = ", ".join(repr(suspension.suspension_id) for suspension in view.suspensions) or "none"
+        return f"{suspension_id[:64]!r} is the id of a step, not a suspensionId; open questions: {open_ids}"
 
 
 async def _describe_id(store: Store, kind: IdKind, value: str, principal: str) -> str | None:
