@@ -40,7 +40,7 @@ from planwarden.agent.common.errors import InvalidArguments, PlanwardenError
 from planwarden.agent.common.schema import Schema
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.compact_message import LINE_CELLS, build_compact_facts, build_compact_message, build_headline
-from planwarden.server.mcp.progress import AnyContext, wait_until_decided
+from planwarden.server.mcp.requests import AnyContext, wait_until_decided
 from planwarden.server.views.card import Card
 from planwarden.server.views.escaping import count_hidden, escape_text, hash_text, is_shown_whole
 from planwarden.server.views.fields import Field, build_field, build_fields, find_title, read_flat_fields

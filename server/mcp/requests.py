@@ -1,4 +1,4 @@
-"""What a request waits for before it runs: that the service is open, and its caller's turn.
+"""What a request waits for: an open service, its caller's turn, an execution that stops, a person who decides.
 
 The service is opened in the background after the first answers, which do not need it. Opening imports most of
 planwarden. Even on another thread, the imports would slow down the thread that answers. So opening begins when a
@@ -9,24 +9,35 @@ A caller that sends many requests delays its own, not those of other callers. On
 at a time; the caller's other calls wait in a line. Calls that become tasks, and reads of resources, take no turn. A
 call that runs longer than `WORK_S` probably waits for a person, a tool or a model, so the caller's next call begins. A
 caller that is alone never waits.
+
+While a request waits for an execution or a person, it reports progress to clients that ask for it. The engine runs the
+execution. If a request is cancelled or its client is gone, only the request's waiting ends.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import Context
 from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR
 
-from planwarden.agent.common.errors import PlanwardenError, StoreError
+from planwarden.agent.common.errors import PlanwardenError, StoreError, count_of
+from planwarden.agent.common.task_groups import run_beside
+from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
+from planwarden.server.views.escaping import escape_text
+from planwarden.server.views.status_text import describe_next_attempt
+from planwarden.server.views.suspension import Suspension
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +48,12 @@ MAX_AT_ONCE = 2
 WORK_S = 1.0
 SEEN_S = 2.0
 """How long a caller counts as sending after its last request."""
+HEARTBEAT_S = 3.0
+"""How often progress is repeated, for clients whose time limit restarts with every report."""
+STREAMED_CHARS = 200
+"""The most characters from the end of an unfinished answer that a report shows."""
 
+AnyContext = Context[Any, Any]
 ServiceOpener = Callable[[], AbstractAsyncContextManager[Service]]
 
 
@@ -182,3 +198,76 @@ def _end(turn: list[_Line]) -> None:
         if line.waiting and line.at_work < MAX_AT_ONCE:
             line.at_work += 1
             line.waiting.popleft().set()
+
+
+async def wait_with_progress(
+    service: Service, execution: ExecutionState, seconds: float | None, context: AnyContext
+) -> ExecutionState:
+    """Return the execution when it stops running, or after `seconds` (None: its option `wait_seconds`).
+
+    Raises:
+        PlanwardenError: the store failed.
+    """
+    limit_s = execution.options.wait_seconds if seconds is None else seconds
+    if execution.status != "running" or not limit_s:
+        return execution
+    async with run_beside(partial(_report_progress, service, execution.execution_id, context)):
+        return await service.wait(execution, limit_s)
+
+
+async def wait_until_decided(service: Service, suspension: Suspension, context: AnyContext) -> None:
+    """Report progress until the question is no longer open."""
+
+    def describe(execution: ExecutionState) -> str | None:
+        state = execution.suspensions.get(suspension.suspension_id)
+        return None if state is None or not state.is_open else "waiting for the person"
+
+    await _report_until(service, suspension.execution_id, context, describe)
+
+
+async def wait_for_decision(
+    service: Service, suspension: Suspension, seconds: float | None, context: AnyContext
+) -> None:
+    """Wait until the question is no longer open, or for `seconds` (None: the execution's option `wait_seconds`)."""
+    execution = await service.find(suspension.execution_id)
+    with anyio.move_on_after(execution.options.wait_seconds if seconds is None else seconds):
+        await wait_until_decided(service, suspension, context)
+
+
+async def _report_progress(service: Service, execution_id: str, context: AnyContext) -> None:
+    """Report commits while the execution runs and, at most twice a second, text that a model streams."""
+
+    def describe(execution: ExecutionState) -> str | None:
+        is_running = execution.status == "running"
+        return format_progress(execution, service.streamed_text(execution_id)) if is_running else None
+
+    with suppress(PlanwardenError):
+        await _report_until(service, execution_id, context, describe)
+
+
+async def _report_until(
+    service: Service, execution_id: str, context: AnyContext, describe: Callable[[ExecutionState], str | None]
+) -> None:
+    """Send a numbered notification after each change and each heartbeat, until `describe` returns None."""
+    for beats in count(1):
+        execution = await service.find(execution_id)
+        message = describe(execution)
+        if message is None:
+            return
+        await context.report_progress(beats, message=message)
+        with anyio.move_on_after(HEARTBEAT_S):
+            await service.wait_for_change(execution)
+
+
+def format_progress(execution: ExecutionState, streamed_text: str = "") -> str:
+    """Return the progress of the execution in the engine's own words; the end of `streamed_text` follows in quotes."""
+    if streamed_text:
+        ending = escape_text(streamed_text[-STREAMED_CHARS:])[-STREAMED_CHARS:]
+        return f'{format_progress(execution)}; writing: "...{ending}"'
+    outage = describe_next_attempt(execution) if execution.open_suspensions else ""
+    waiting_text = f"; {outage}" if outage else ""
+    if not execution.steps:
+        return f"planning{waiting_text}"
+    running = [name for name in execution.frontier if execution.steps[name].status == "in_progress"]
+    running_text = f"; running {', '.join(running[:5])}" if running else ""
+    return f"{execution.ended_steps} of {count_of(len(execution.steps), 'step')} done{running_text}{waiting_text}"

@@ -63,7 +63,7 @@ from planwarden.server.mcp.elicitation import (
     find_modes,
     read_decision,
 )
-from planwarden.server.mcp.progress import format_progress
+from planwarden.server.mcp.requests import format_progress
 from planwarden.server.views.execution import Execution
 from planwarden.server.views.instants import format_instant, to_utc
 from planwarden.server.views.suspension import Suspension

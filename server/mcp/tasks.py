@@ -35,8 +35,7 @@ from planwarden.agent.common.errors import UnknownThread
 from planwarden.agent.core.execution.audit import AuditEntry
 from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.server.api.service import Service
-from planwarden.server.mcp.progress import AnyContext
-from planwarden.server.mcp.requests import ServiceContext, translate_errors
+from planwarden.server.mcp.requests import AnyContext, ServiceContext, translate_errors
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.task_state import (
     CHANNEL,

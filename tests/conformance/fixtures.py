@@ -25,7 +25,7 @@ from pydantic import Field
 from planwarden.server.api.warden import Warden
 from planwarden.server.auth.admission import AllowedNames
 from planwarden.server.auth.settings import HttpSettings
-from planwarden.server.mcp.progress import AnyContext
+from planwarden.server.mcp.requests import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.settings.configuration import Settings
 from planwarden.server.transports.http import PATH, build_http_app

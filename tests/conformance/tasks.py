@@ -20,7 +20,7 @@ from planwarden.agent.core.execution.state import ExecutionState
 from planwarden.agent.runtime.new_execution import StartOptions
 from planwarden.server.api.service import Service
 from planwarden.server.mcp.elicitation import ElicitationForm
-from planwarden.server.mcp.progress import AnyContext
+from planwarden.server.mcp.requests import AnyContext
 from planwarden.server.mcp.server import PlanwardenServer
 from planwarden.server.mcp.task_state import TASKS, TaskInput
 from planwarden.server.mcp.tasks import Tasks, offer_task, wants_tasks

@@ -127,18 +127,10 @@ def _list_problems(catalogue: PlanCatalogue, settings: Settings) -> Iterator[tup
 
 
 def _list_clashes(plans: tuple[SavedPlan, ...], settings: Settings) -> Iterator[tuple[str, str]]:
-    # Imported here, because these modules import the SDK, which most checks do not need.
-    from planwarden.server.mcp.prompts import find_prompt_clash
-    from planwarden.server.mcp.skills import find_skill_clash
-    from planwarden.server.mcp.tools.listing import find_tool_clash
+    # Imported here, because `listing` imports the SDK, which most checks do not need.
+    from planwarden.server.mcp.tools.listing import describe_clash
 
     for plan in plans:
-        prompt = find_prompt_clash(plan.name)
-        tool = find_tool_clash(plan.name) if settings.tables.plans.as_tools else None
-        skill = find_skill_clash(plan.name, plans)
-        if prompt is not None:
-            yield str(plan.path), f"`planwarden run` runs it, but hosts do not offer it as a prompt: {prompt}"
-        elif tool is not None:
-            yield str(plan.path), f"`planwarden run` runs it, but it is not a tool of its own: {tool}"
-        elif skill is not None:
-            yield str(plan.path), f"`planwarden run` runs it, but it is not offered to hosts as a skill: {skill}"
+        clash = describe_clash(plan.name, plans, as_tools=settings.tables.plans.as_tools)
+        if clash is not None:
+            yield str(plan.path), f"`planwarden run` runs it, but {clash}"

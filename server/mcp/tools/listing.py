@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 
 from mcp.types import Tool
 
-from planwarden.server.mcp.prompts import MAX_DESCRIPTION_CHARS, MAX_TITLE_CHARS, cut_line, describe_plan
+from planwarden.server.mcp.prompts import (
+    MAX_DESCRIPTION_CHARS,
+    MAX_TITLE_CHARS,
+    cut_line,
+    describe_plan,
+    find_prompt_clash,
+)
+from planwarden.server.mcp.skills import find_skill_clash
 from planwarden.server.mcp.tools import plans, suspensions
 from planwarden.server.mcp.tools.tool import McpTool
 from planwarden.server.plans.plan_file import SavedPlan
@@ -77,6 +84,16 @@ def find_tool_clash(name: str) -> str | None:
     if len(name) > MAX_TOOL_NAME_CHARS:
         return f"a tool's name has at most {MAX_TOOL_NAME_CHARS} characters"
     return None
+
+
+def describe_clash(name: str, saved: Sequence[SavedPlan], *, as_tools: bool) -> str | None:
+    """Return how hosts do not get the plan with this name, and why; None if they get it in every way."""
+    if (prompt := find_prompt_clash(name)) is not None:
+        return f"hosts do not offer it as a prompt: {prompt}"
+    if as_tools and (tool := find_tool_clash(name)) is not None:
+        return f"it is not a tool of its own: {tool}"
+    skill = find_skill_clash(name, saved)
+    return None if skill is None else f"it is not offered to hosts as a skill: {skill}"
 
 
 def _build_tool(plan: SavedPlan) -> McpTool:

@@ -30,7 +30,7 @@ from planwarden.server.mcp.elicitation import (
     read_decision,
     read_reference,
 )
-from planwarden.server.mcp.progress import wait_for_decision
+from planwarden.server.mcp.requests import wait_for_decision
 from planwarden.server.mcp.results import LISTED_ROWS, MAX_STRUCTURED, build_result
 from planwarden.server.mcp.text import format_suspensions
 from planwarden.server.mcp.tools.tool import ToolRequest, mcp_tool

@@ -29,7 +29,7 @@ from planwarden.server.auth.caller import Caller
 from planwarden.server.mcp import schemas
 from planwarden.server.mcp.app import META_KEY, PLAN_KEY, URI, Nonces, build_plan, build_questions
 from planwarden.server.mcp.elicitation import find_usable_modes
-from planwarden.server.mcp.progress import AnyContext, wait_with_progress
+from planwarden.server.mcp.requests import AnyContext, wait_with_progress
 from planwarden.server.mcp.resources import ICONS
 from planwarden.server.mcp.results import build_result
 from planwarden.server.mcp.text import format_execution
