@@ -27,7 +27,7 @@ from benchmarks.side import PlannedCall, run_together
 from planwarden import Warden
 from planwarden.agent.ports.listing import ExecutionFilter
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import INBOX_PATH
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.settings.configuration import Settings
 

@@ -8,7 +8,7 @@ from planwarden.agent.core.execution import references
 from planwarden.agent.core.plan import plan as plans
 from planwarden.server.api import limits as service_limits
 from planwarden.server.auth import admission
-from planwarden.server.inbox import security_middleware as inbox_security
+from planwarden.server.inbox import app as inbox_security
 from planwarden.server.mcp import frames, requests
 from planwarden.server.mcp import results as mcp_results
 from planwarden.server.mcp import text as mcp_text

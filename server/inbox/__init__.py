@@ -1,5 +1,5 @@
 """The inbox: the pages on which a person reads questions and decides them.
 
-`pages/` and `saved/` hold the pages, one subject per module. The modules beside them hold what the pages share
-(sessions, the request, questions, forms, the security middleware) and what serves them (port, launcher, web server).
+`pages/` holds the pages, one subject per module. The modules beside it hold what the pages share (sessions, requests,
+questions, forms) and what serves them (the app with its security middleware, port, launcher, web server).
 """

@@ -17,17 +17,19 @@ import os
 import socket
 import time
 from contextlib import ExitStack
+from urllib.parse import urlencode
 
 import msgspec
 
 from planwarden.agent.common.errors import StoreError
 from planwarden.agent.common.paths import replace_file
-from planwarden.server.inbox.browser import INBOX_PATH
 from planwarden.server.settings.configuration import DATABASE, Settings
 from planwarden.storage.locks import WriteLock
 
 logger = logging.getLogger(__name__)
 
+INBOX_PATH = "/inbox"
+"""The path of the inbox; every page is below it."""
 PORT = 8766
 """The port of an inbox for which the settings name none."""
 NEXT_PORTS = range(PORT + 1, PORT + 20)
@@ -41,6 +43,11 @@ ATTEMPTS = 10
 _OTHER_ADDRESS = {"127.0.0.1": "::1", "::1": "127.0.0.1"}
 _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
 """Errors that mean that this machine does not have the address, so no other program can listen on it."""
+
+
+def build_pairing_url(url: str, code: str, target: str = INBOX_PATH) -> str:
+    """Return a link that works once: it opens the inbox in one browser, which then goes to `target`."""
+    return f"{url}/pair?{urlencode({'code': code, 'next': target})}"
 
 
 class InboxSockets(msgspec.Struct, frozen=True, kw_only=True):

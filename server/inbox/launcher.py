@@ -4,10 +4,16 @@ Until a question first needs a person, no process of the home listens or imports
 restart, one process serves the inbox (see `inbox_port.py`), and every other process checks once a second whether it has
 to take over. An open page keeps working after a takeover, because sessions, codes and everything else that a page needs
 are in the store. A check costs two system calls. A decision counts, whichever process serves the page.
+
+A short-lived process without output starts the browser, because a browser must not write to the standard output of a
+server that speaks a protocol there. The address cannot be hidden: while the browser starts, other users of the machine
+may read the address in the list of processes. So a code in the address works only once, and only for minutes.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from importlib import import_module
 
@@ -18,8 +24,7 @@ from anyio.abc import TaskGroup
 from planwarden.agent.common.errors import PlanwardenError
 from planwarden.agent.ports.watchers import Commit
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
-from planwarden.server.inbox.inbox_port import InboxPort, InboxSockets
+from planwarden.server.inbox.inbox_port import INBOX_PATH, InboxPort, InboxSockets, build_pairing_url
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings, find_operator
 
@@ -30,7 +35,34 @@ QUIET_S = 60.0
 LOOK_AGAIN_S = 1.0
 """Seconds between two checks of whether the process that serves the inbox has ended."""
 
+OPEN_PAGE_CODE = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.stdin.readline().strip()))"
+
 Opener = Callable[[str], bool]
+
+
+def has_display(environment: Mapping[str, str]) -> bool:
+    """Return whether the environment says that this process runs on a desktop: no CI, no SSH, a display."""
+    if environment.get("CI") or any(environment.get(name) for name in ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY")):
+        return False
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+
+
+def open_page(url: str) -> bool:
+    """Start the browser with the page, without waiting for the page to load. Return False if that fails."""
+    try:
+        opener = subprocess.Popen(
+            [sys.executable, "-I", "-c", OPEN_PAGE_CODE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        opener.communicate(f"{url}\n".encode(), timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return opener.returncode == 0
 
 
 class InboxLauncher:

@@ -40,7 +40,7 @@ from planwarden.agent.common.errors import (
 )
 from planwarden.agent.ports.environment import new_id
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import INBOX_PATH
 from planwarden.server.inbox.sessions import derive_csrf_token
 from planwarden.server.inbox.site import InboxSite, render
 from planwarden.server.views.escaping import capitalize, escape_text

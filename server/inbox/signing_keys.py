@@ -13,7 +13,7 @@ from planwarden.agent.approval.answers import Decision, can_decide, has_voted
 from planwarden.agent.common.canonical import digest
 from planwarden.agent.common.errors import UsageError
 from planwarden.agent.core.execution import events as ev
-from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import INBOX_PATH
 from planwarden.server.inbox.questions import QuestionRecord
 from planwarden.server.inbox.request import InboxRequest, PageRoutes
 from planwarden.server.signatures.keyring import MAX_LABEL_CHARS, Keyring, SignedStatement

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import escape
 
 from planwarden.server.api.service import Service
-from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import INBOX_PATH
 from planwarden.server.inbox.passphrase import InboxPassphrase, Passphrase
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.configuration import Settings

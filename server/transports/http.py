@@ -46,8 +46,7 @@ from planwarden.server.auth.caller import TokenCheck
 from planwarden.server.auth.oauth import IssuerCheck
 from planwarden.server.guard.guard import answering_hooks
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.browser import INBOX_PATH
-from planwarden.server.inbox.inbox_port import pair_socket
+from planwarden.server.inbox.inbox_port import INBOX_PATH, pair_socket
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import HealthMiddleware, until_cancelled
 from planwarden.server.mcp.frames import MAX_FRAME_BYTES

@@ -58,8 +58,7 @@ from planwarden.server.views.escaping import (
     shorten_text,
 )
 from planwarden.server.views.instants import format_age, to_utc
-from planwarden.server.views.outcome import Outcome, build_outcome
-from planwarden.server.views.status_text import LineageFact, list_lineage_facts
+from planwarden.server.views.status_text import LineageFact, Outcome, build_outcome, list_lineage_facts
 
 AGENT_CHARS = 500
 ASKER_CHARS = 3_000

@@ -34,8 +34,8 @@ from planwarden.server.views.status_text import (
     advise_after_rejection,
     describe_lost_patience,
     describe_next_attempt,
-    describe_proof,
     describe_state,
+    describe_what_is_proven,
 )
 from planwarden.server.views.suspension import Program, Suspension, build_suspension_view, name_program
 from planwarden.server.views.tools import Error, ToolCall, build_tool_call
@@ -212,7 +212,7 @@ def _describe_next(state: ExecutionState, pending: Sequence[Suspension]) -> str:
         case "planned" | "new" | "running":
             return _PLANNED if state.status == "planned" else _RUNNING
         case "completed":
-            return describe_proof(state) + _describe_stored(state)
+            return describe_what_is_proven(state) + _describe_stored(state)
         case "rehearsed":
             return f"{describe_rehearsal(state)} execute_plan with this threadId (and no plan) runs it."
         case "suspended":

@@ -17,7 +17,7 @@ from planwarden.agent.ports.environment import new_id
 from planwarden.agent.runtime.new_execution import NewExecution, ParsedPlan, PreparedThread
 from planwarden.server.api.service import Service
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.browser import build_pairing_url
+from planwarden.server.inbox.inbox_port import build_pairing_url
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
 from planwarden.tools.base import Tool, define

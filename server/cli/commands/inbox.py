@@ -21,8 +21,8 @@ from planwarden.server.cli.home import open_home, run_with
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal, write_result
 from planwarden.server.inbox.app import serve_inbox
-from planwarden.server.inbox.browser import INBOX_PATH, build_pairing_url, has_display, open_page
-from planwarden.server.inbox.inbox_port import InboxPort, InboxSockets, open_sockets
+from planwarden.server.inbox.inbox_port import INBOX_PATH, InboxPort, InboxSockets, build_pairing_url, open_sockets
+from planwarden.server.inbox.launcher import has_display, open_page
 from planwarden.server.inbox.passphrase import InboxPassphrase
 from planwarden.server.inbox.sessions import CODE_S, InboxAccess, PairingCodes
 from planwarden.server.inbox.web_server import HEALTH_PATH

@@ -27,7 +27,7 @@ from planwarden.server.cli.arguments import CommandParser
 from planwarden.server.cli.home import open_home
 from planwarden.server.cli.output import DONE
 from planwarden.server.cli.terminal.terminal import Terminal, build_terminal
-from planwarden.server.inbox.browser import has_display, open_page
+from planwarden.server.inbox.launcher import has_display, open_page
 from planwarden.server.inbox.web_server import until_cancelled
 from planwarden.server.settings.secrets import open_secrets
 from planwarden.server.views.escaping import escape_text

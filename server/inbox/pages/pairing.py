@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from planwarden.agent.common.errors import PlanwardenError
-from planwarden.server.inbox.browser import INBOX_PATH
+from planwarden.server.inbox.inbox_port import INBOX_PATH
 from planwarden.server.inbox.request import InboxRequest, PageRoutes, http_status, read_form, run_with_error_page
 from planwarden.server.inbox.sessions import SESSION_S, PassphraseRefused
 from planwarden.server.inbox.site import InboxSite, render

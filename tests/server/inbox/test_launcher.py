@@ -13,8 +13,7 @@ import anyio.to_thread
 import pytest
 
 import planwarden
-from planwarden.server.inbox.browser import open_page
-from planwarden.server.inbox.launcher import with_launcher
+from planwarden.server.inbox.launcher import open_page, with_launcher
 from planwarden.server.inbox.sessions import InboxAccess
 from planwarden.server.settings.tables import ApprovalsTable, SettingsTables
 from planwarden.server.views.encoding import to_json

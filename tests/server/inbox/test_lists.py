@@ -6,8 +6,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.inbox.pages.plan_list import PAGE_SIZE as RUNS_PER_PAGE
 from planwarden.server.inbox.questions import PAGE_SIZE
+from planwarden.server.inbox.questions import PAGE_SIZE as RUNS_PER_PAGE
 from planwarden.storage.sqlite.store import SqliteStore
 from tests.kit import ManualClock, MemoryStore, Settings, by, confirm, decide, ev, plan, requirement, tool_step
 from tests.server.inbox.support import ERASE, CountingStore, Page, visit

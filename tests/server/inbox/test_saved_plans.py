@@ -11,7 +11,7 @@ import anyio
 from pydantic import JsonValue
 
 import planwarden
-from planwarden.server.inbox.saved.list_page import PAGE_SIZE
+from planwarden.server.inbox.pages.saved_plans import PAGE_SIZE
 from planwarden.server.views.fields import derive_key
 from tests.kit import ManualClock, MemoryStore, Settings, ev, requirement, tool_step
 from tests.server.inbox.support import Browser, Form, Inbox, Page, visit

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 import planwarden
-from planwarden.server.inbox.saved.list_page import PAGE_SIZE, SHOWN_SCHEDULES
-from planwarden.server.inbox.saved.start_page import SHOWN_SCHEDULES as SHOWN_ON_PLAN
+from planwarden.server.inbox.pages.saved_plan_forms import SHOWN_SCHEDULES as SHOWN_ON_PLAN
+from planwarden.server.inbox.pages.saved_plans import PAGE_SIZE, SHOWN_SCHEDULES
 from planwarden.storage.schedules import PlanSchedule, ScheduleStore, TickRecord
 from tests.kit import ManualClock, MemoryStore, PausingTool, acting, requirement
 from tests.server.inbox.support import Browser, Form, Inbox, Page

@@ -13,8 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.security_middleware import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES
+from planwarden.server.inbox.app import CONTENT_SECURITY_POLICY, MAX_BODY_BYTES, build_inbox_app
 from planwarden.server.inbox.site import ASSETS, InboxSite, build_asset_url, load_assets
 from planwarden.server.inbox.web_server import serve_app
 from tests.kit import Settings, Suspension, requirement, warden

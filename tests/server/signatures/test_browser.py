@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from planwarden.server.inbox.app import build_inbox_app
-from planwarden.server.inbox.browser import build_pairing_url
-from planwarden.server.inbox.inbox_port import InboxSockets, open_sockets
+from planwarden.server.inbox.inbox_port import InboxSockets, build_pairing_url, open_sockets
 from planwarden.server.inbox.site import InboxSite
 from planwarden.server.inbox.web_server import serve_app
 from tests.kit import Ledger, OperatorPolicy, Settings, SqliteStore, requirement, verify_audit, warden

@@ -16,9 +16,8 @@ from planwarden.server.inbox.pages.execution import build_plan_view
 from planwarden.server.inbox.request import Values
 from planwarden.server.views.card import build_card
 from planwarden.server.views.execution import Execution, ask_for_person, build_execution_view, show_step
-from planwarden.server.views.outcome import Outcome, build_outcome
 from planwarden.server.views.plan_graph import build_graph
-from planwarden.server.views.status_text import describe_state
+from planwarden.server.views.status_text import Outcome, build_outcome, describe_state
 from planwarden.server.views.status_words import SIGNS, STATUSES, WORDS, Mark
 from planwarden.storage.schedules import TickOutcome
 from tests import kit

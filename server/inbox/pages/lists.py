@@ -1,20 +1,25 @@
-"""The lists of plans, and of calls that hosts made through gates: the newest activity first, with filters and pages.
+"""The lists of questions, of those to decide together, of plans, of calls that hosts made through gates, and receipts.
 
-The inbox belongs to the operator, so it lists the executions of every principal. The list of plans reads no log; the
-list of calls reads the logs of the calls on the page.
+The inbox belongs to the operator, so it lists the executions of every principal, the newest activity first. The list of
+plans reads no log; the list of calls reads the logs of the calls on the page.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from planwarden.agent.common.errors import StoreError
+from planwarden.agent.approval.answers import Decision
+from planwarden.agent.common.errors import InvalidArguments, PlanwardenError, StoreError, UnknownSuspension
 from planwarden.agent.core.execution.synopsis import MAX_WORD_CHARS, NAME_CHARS
 from planwarden.agent.ports.listing import ExecutionFilter
+from planwarden.server.guard.receipts import build_receipt, list_sessions
+from planwarden.server.inbox.pages.saved_plans import list_schedules
+from planwarden.server.inbox.questions import PAGE_SIZE, build_cards, find_page, find_question, record_decision
 from planwarden.server.inbox.request import BadForm, InboxRequest, PageRoutes, Values, build_token
-from planwarden.server.inbox.saved.schedule_page import list_schedules
-from planwarden.server.views.card import format_host
+from planwarden.server.notifications.messages import describe_question
+from planwarden.server.views.card import Card, format_host
 from planwarden.server.views.card_calls import build_call, note_tool
 from planwarden.server.views.decisions import describe_decision, find_decided
 from planwarden.server.views.escaping import escape_text, format_value, shorten_text
@@ -24,7 +29,8 @@ from planwarden.server.views.status_words import STATUSES, WORDS
 from planwarden.tools.downstream.config import build_slug
 from planwarden.tools.downstream.config_file import RESERVED_SOURCES
 
-PAGE_SIZE = 25
+MAX_TOGETHER = 50
+MAX_SESSIONS = 50
 TITLE_CHARS = 160
 RESULT_CHARS = 200
 LARGE = "large; see the page of the call"
@@ -33,6 +39,103 @@ MAX_OPTIONS = 500
 MAX_NEXT_RUNS = 3
 
 ROUTES = PageRoutes()
+
+
+@ROUTES.page("", "/")
+async def show_waiting(request: InboxRequest) -> Response:
+    after, store = request.query("after") or None, request.service.store
+    # The store returns the most dangerous questions first, then the oldest.
+    listed = await find_page(request.service, await store.waiting(limit=PAGE_SIZE, cursor=after))
+
+    async def build() -> Values:
+        return {
+            "listed": listed,
+            "cards": build_cards(request.service, listed),
+            "notices": {
+                item.question.suspension_id: describe_question(state, item) for state, item in listed.questions
+            },
+            "after": after,
+        }
+
+    return await request.render_live("waiting.html", "_waiting.html", listed.build_token(), build)
+
+
+@ROUTES.page("/history")
+async def show_history(request: InboxRequest) -> Response:
+    after, store = request.query("after") or None, request.service.store
+    listed = await find_page(request.service, await store.decided(limit=PAGE_SIZE, cursor=after))
+    cards = build_cards(request.service, listed)
+    return request.render_page("history.html", listed=listed, cards=cards, after=after)
+
+
+@ROUTES.page("/review")
+async def show_review(request: InboxRequest) -> Response:
+    """Show every call of the chosen questions completely, before a person makes one decision about all of them."""
+    question_ids = list(dict.fromkeys(request.http.query_params.getlist("id")))
+    if not question_ids:
+        raise BadForm(
+            "nothing is selected: tick the questions that you want to review together, then press Review selected"
+        )
+    if len(question_ids) > MAX_TOGETHER:
+        raise BadForm(f"you can decide at most {MAX_TOGETHER} questions together, and chose {len(question_ids)}")
+    cards: list[Card] = []
+    for suspension_id in question_ids:
+        with suppress(UnknownSuspension):
+            cards.append((await find_question(request.service, suspension_id)).card)
+    ready = [card for card in cards if card.is_open and card.is_yes_or_no]
+    single = [card for card in cards if card.is_open and not card.is_yes_or_no]
+    closed_count = len(question_ids) - len(ready) - len(single)
+    return request.render_page("review.html", ready=ready, single=single, gone=closed_count)
+
+
+@ROUTES.form("/review/decision")
+async def decide_together(request: InboxRequest) -> Response:
+    """Apply one decision to each checked question; a failure of one does not affect the others."""
+    verdict, question_ids = request.form_value("decision"), request.form.get("decide", ())
+    if verdict not in ("approve", "reject") or not 0 < len(question_ids) <= MAX_TOGETHER:
+        raise BadForm("choose at least one question, then approve or reject")
+    decision = Decision(approved=verdict == "approve")
+    outcomes = [await _decide_one(request, item, decision) for item in dict.fromkeys(question_ids)]
+    failed = sum(outcome["tone"] == "bad" for outcome in outcomes)
+    return request.render_page("reviewed.html", outcomes=outcomes, failed=failed, verdict=verdict)
+
+
+async def _decide_one(request: InboxRequest, item: str, decision: Decision) -> Values:
+    """Record the decision about one question, and return what became of it."""
+    suspension_id, _, digest = item.partition(":")
+    tool = "unknown"
+    try:
+        record = await find_question(request.service, suspension_id)
+        tool = record.card.call.tool.label if record.card.call is not None else record.question.kind
+        if not record.card.is_yes_or_no:
+            raise BadForm("answer this question on its own page")
+        execution = await record_decision(request, record, decision, digest, wait_s=0)
+    except PlanwardenError as error:
+        return {"suspension_id": suspension_id[:64], "tool": tool, "text": error.message, "tone": "bad"}
+    after = execution.suspensions[record.row.suspension_id]
+    text, tone = "approved; its page says what became of it" if decision.approved else "rejected", "plain"
+    if after.is_open:
+        text, tone = "your approval is not enough; the question stays open", "bad"
+        if any(vote.principal == request.session.principal for vote in after.endorsements):
+            text, tone = "approved by you; other people must approve it too", "plain"
+    return {"suspension_id": suspension_id, "tool": tool, "text": text, "tone": tone}
+
+
+@ROUTES.page("/receipts")
+async def show_receipt(request: InboxRequest) -> Response:
+    """Show the receipt of the session that the address names, or of the newest session."""
+    store, settings = request.service.store, request.site.settings
+    try:
+        receipt = await build_receipt(store, settings, request.query("session"))
+    except InvalidArguments as error:
+        return request.render_page("receipts.html", title=escape_text(error.message), lines=(), sessions=())
+    sessions = [(each.session, escape_text(f"{each.host}, {each.folder}")) for each in await list_sessions(store)]
+    return request.render_page(
+        "receipts.html",
+        title=escape_text(receipt.title),
+        lines=[escape_text(line) for line in receipt.lines],
+        sessions=sessions[:MAX_SESSIONS],
+    )
 
 
 @ROUTES.page("/plans")

@@ -1,11 +1,16 @@
-"""The page of one saved plan: its inputs as a form, the forecast of a run, and the buttons that start a run.
+"""The forms of one saved plan: its page, which starts a run and shows the forecast of one, and one for a new schedule.
 
-The form carries the version that the page showed and a key of its own. The version is compared again when the run is
+A person starts a plan here, and can neither write nor change one. Pressing Enter shows the forecast, or the next times
+of the schedule; only a button starts a run or adds the schedule.
+
+Each form carries the version that the page showed and a key of its own. The version is compared again when the run is
 created, so a file that has changed since the page showed it starts nothing. The key is stored with the run, so a form
 that is sent twice starts only one run, even if two processes receive it.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -30,20 +35,36 @@ from planwarden.server.inbox.forms import (
     fill_inputs_form,
     keep_texts,
 )
-from planwarden.server.inbox.questions import CHANNEL
-from planwarden.server.inbox.request import InboxRequest, PageRoutes, Remark, Values, http_status
-from planwarden.server.inbox.saved.list_page import (
+from planwarden.server.inbox.pages.saved_plans import (
     LISTED_CHARS,
+    MISSED,
+    OVERLAPS,
     REASON_CHARS,
     build_broken_plan,
     build_plan_card,
+    build_schedule_cards,
     find_shown_plan,
     flow,
+    list_schedules,
+    open_book,
 )
-from planwarden.server.inbox.saved.schedule_page import build_schedule_cards, list_schedules
+from planwarden.server.inbox.questions import CHANNEL
+from planwarden.server.inbox.request import (
+    BadForm,
+    InboxRequest,
+    NotFound,
+    PageRoutes,
+    Remark,
+    Values,
+    describe_refusal,
+    http_status,
+)
 from planwarden.server.plans.plan_file import PlanFault, SavedPlan
-from planwarden.server.views.escaping import capitalize, shorten_text
+from planwarden.server.schedules.cron import CronTimes, find_zone
+from planwarden.server.schedules.schedule_commands import ScheduleRequest
+from planwarden.server.views.escaping import capitalize, escape_text, shorten_text
 from planwarden.server.views.forecast import Forecast, ForecastStep
+from planwarden.storage.schedules import ScheduleStore
 
 SHOWN_SCHEDULES = 25
 MAX_STEPS_SHOWN = 200
@@ -51,6 +72,9 @@ WHOLE_CHARS = 2_000
 DOUBLE_S = 30.0
 """If a form comes again within this time, the button was pressed twice; later, the person wants another run."""
 CHANGED = "The plan has changed since you looked at it. This page shows it as it is now; nothing was started."
+CHANGED_SINCE = "The plan has changed since you looked at it. This page shows it as it is now; no schedule was added."
+SHOWN_TIMES = 5
+DEFAULT_ZONE = "UTC"
 
 ROUTES = PageRoutes()
 
@@ -201,3 +225,93 @@ def _summarize(forecast: Forecast) -> str:
     if summary:
         return f"{summary}, perhaps more." if may_ask_more else f"{summary}."
     return "Whether it asks anybody, only the run will know." if may_ask_more else "It will ask nobody."
+
+
+@ROUTES.page("/saved/{name}/schedule")
+async def show_schedule_form(request: InboxRequest) -> Response:
+    return _render_form(request, await _find_plan(request))
+
+
+@ROUTES.form("/saved/{name}/schedule/add")
+async def add_schedule(request: InboxRequest) -> Response:
+    """Add the schedule, or only show when it would tick. The same form, sent twice, adds one schedule."""
+    verdict = request.read_verdict("add", "times")
+    key = request.read_key(f"schedule {request.path('name')}")
+    schedule_id = hashlib.sha256(key.encode()).hexdigest()[:32]
+    book = open_book(request)
+    if verdict == "add" and await ScheduleStore(request.service.store).find(schedule_id) is not None:
+        return request.redirect(f"/schedules/{schedule_id}?did=added")
+    plan = await _find_plan(request)
+    typed = keep_texts(plan.inputs, request.form_values())
+    if request.form_value("digest") != plan.digest:
+        return _render_form(request, plan, Remark(CHANGED_SINCE, 409), filled=typed)
+    cron, zone = request.form_value("cron").strip(), request.form_value("timezone").strip()
+    times, faults = _find_times(request, cron, zone)
+    form = fill_inputs_form(plan.inputs, request.form_values())
+    if verdict == "times":
+        return _render_form(request, plan, filled=typed, faults=faults, times=times)
+    overlap, missed = request.form_value("overlap"), request.form_value("missed")
+    if overlap not in OVERLAPS or missed not in MISSED:
+        raise BadForm
+    if faults or not form.is_usable:
+        remark = build_fault_remark(form) if not form.is_usable else Remark("No schedule was added.", 422, "bad")
+        return _render_form(request, plan, remark, filled=form, faults=faults, times=times)
+    order = ScheduleRequest(
+        plan=plan.name, cron=cron, timezone=zone, inputs=form.values, overlap=overlap, missed=missed, owner=LOCAL
+    )
+    try:
+        await book.add(order, schedule_id)
+    except UsageError as error:
+        remark = describe_refusal(error, "No schedule was added.")
+        return _render_form(request, plan, remark, filled=form, times=times)
+    return request.redirect(f"/schedules/{schedule_id}?did=added")
+
+
+async def _find_plan(request: InboxRequest) -> SavedPlan:
+    plan = await find_shown_plan(request.service, request.path("name"))
+    if isinstance(plan, PlanFault):
+        raise NotFound("the file of this saved plan cannot be used; its page says why")
+    return plan
+
+
+def _find_times(request: InboxRequest, cron: str, zone: str) -> tuple[tuple[datetime, ...], dict[str, str]]:
+    """Return the next ticks in the schedule's zone, none if there is a fault; and the two fields' faults, escaped."""
+    faults: dict[str, str] = {}
+    try:
+        timezone = find_zone(zone)
+    except InvalidArguments as error:
+        faults["timezone"] = escape_text(error.message)
+        zone, timezone = DEFAULT_ZONE, find_zone(DEFAULT_ZONE)
+    try:
+        ticks = CronTimes(cron, zone).list_next(request.service.store.clock.now(), SHOWN_TIMES)
+    except InvalidArguments as error:
+        faults["cron"] = escape_text(error.message)
+        ticks = []
+    return (() if faults else tuple(datetime.fromtimestamp(tick, timezone) for tick in ticks)), faults
+
+
+def _render_form(
+    request: InboxRequest,
+    plan: SavedPlan,
+    remark: Remark | None = None,
+    *,
+    filled: FilledForm | None = None,
+    faults: Mapping[str, str] | None = None,
+    times: Sequence[datetime] = (),
+) -> Response:
+    is_new = filled is None
+    return request.render_page(
+        "saved_schedule.html",
+        remark=remark,
+        plan=build_plan_card(plan),
+        digest=plan.digest,
+        key=request.keep_key(remark, is_new=is_new),
+        fields=build_input_fields(plan.inputs),
+        filled=filled,
+        zone=DEFAULT_ZONE,
+        overlaps=OVERLAPS,
+        missing=MISSED,
+        faults=faults or {},
+        times=times,
+        takes_reader_zone=is_new,
+    )
